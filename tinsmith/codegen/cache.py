@@ -74,7 +74,7 @@ class Cache:
         return data
 
     def put(self, key: str, data: bytes) -> bool:
-        """Store an entry. False if the disk does not take it."""
+        """Store an entry. Returns False if it cannot be written."""
         import tempfile
 
         try:

@@ -157,7 +157,8 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """The bytes of a symbol and the targets of its relocations: equal contents are equal code."""
+    """What a symbol stands for: its bytes and the targets of its relocations. Equal contents are
+    equal code."""
     if s.section not in obj.sections:
         return s.value
     end = s.value + s.size

@@ -24,7 +24,7 @@ _INF32, _INF16 = 0x7F800000, 0x7C00  # the bits of infinity in float32 and in fl
 
 
 def bits_of(value: float, kind: str) -> int:
-    """The 16 bits of a number that the kind represents exactly."""
+    """The 16 bits of a number that this kind of half represents exactly."""
     if kind == "bf16":
         return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
     return struct.unpack("<H", struct.pack("<e", value))[0]

@@ -66,8 +66,9 @@ def _opened(data: bytes) -> Any:
 
 
 def _detour(number: int) -> str:
-    """A relative path from a folder to itself, different for each number. The loader identifies
-    libraries by path, and the numbers of file descriptors are reused."""
+    """A relative path that leads from a folder back to itself, different for each number. It makes
+    the path of a library unique: the loader identifies libraries by path, and numbers of file
+    descriptors are reused."""
     return f"{number:b}".replace("0", "/").replace("1", "/.")
 
 

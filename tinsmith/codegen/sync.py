@@ -164,8 +164,8 @@ def _add_submit(module: Module) -> None:
 
 
 def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], None]) -> None:
-    """Pause after a look in vain, and count it; from look number `spins` on `give_way(vain)`, too,
-    with how many looks more there have been."""
+    """Pause after `looks` checks in vain, and count one more; from `spins` checks on, also call
+    `give_way(vain)` with the number of checks beyond that."""
     b.pause()
     looked = looks.load() + 1
     looks.store(looked)

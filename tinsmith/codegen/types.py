@@ -86,7 +86,8 @@ class Ty:
 
 @cache
 def _ty(kind: str, lanes: int) -> Ty:
-    """One object for each type: what it computes of itself is kept."""
+    """The type of this kind and number of lanes: one object for each, so that what it computes of
+    itself is kept."""
     return Ty(kind, lanes)
 
 

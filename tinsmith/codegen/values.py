@@ -198,8 +198,9 @@ class Val:
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
     def fenced(self) -> Val:
-        """The same; LLVM makes no other sums of it. Where whole numbers are added to a sum one
-        after the other, it adds them up first, and keeps them on the stack meanwhile."""
+        """The same value, which LLVM must not move into other sums. When whole numbers are added to
+        a sum one after the other, LLVM would add them up first, and keep them on the stack
+        meanwhile."""
         if self.ty.is_float or self.ty.lanes == 1:
             return self
         found = self.bitcast(self.ty.of(f"f{self.ty.bits}")).unary("arithmetic.fence")

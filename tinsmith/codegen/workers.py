@@ -27,8 +27,9 @@ T = TypeVar("T")
 
 
 class _End(weakref.ref[Any]):
-    """Calls a C function once nobody holds `owner`, while this object is held. Python drops what is
-    raised in a finalizer, Ctrl-C included: as no Python code runs here, none can be raised."""
+    """Calls a C function when `owner` is no longer referenced. As no Python code runs then, an
+    exception such as KeyboardInterrupt cannot be raised and lost in it, as in a Python
+    finalizer."""
 
     __slots__ = ("call",)
 

@@ -79,10 +79,12 @@ def _choice(site: Site, layout: Layout) -> Choice:
 
 
 class _Loop:
-    """Computes vectors along a row. `views` are the extras and the output at the row's start, as
-    (pointer, step, splat): position p is `step * p` elements on, and `splat` reads one element
-    for all lanes. What has step 0 is read once, before the row. Vector v is at position
-    `v * pitch`."""
+    """The code of one row of an elementwise result, a vector at a time.
+
+    `views` are the extras and, last, the output, each as (pointer to the row's start, step, splat):
+    the element at position p is `step * p` elements on; with `splat` one element fills all lanes.
+    An operand of step 0 is loaded once, before the row. Vector v begins at position `v * pitch`.
+    """
 
     def __init__(self, em: Emit, lanes: int, pitch: int, views: Sequence[Operand]) -> None:
         assert em.site.epilogue is not None
@@ -102,7 +104,7 @@ class _Loop:
         ]
 
     def vectors(self, lo: Position, hi: Position) -> None:
-        """The vectors [lo, hi): several at a time, then singly."""
+        """Compute the vectors [lo, hi): several in each iteration, then the rest one by one."""
         b, several = self.b, self.unroll
         middle = lo
         if several > 1:

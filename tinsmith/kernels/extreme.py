@@ -43,7 +43,8 @@ class Search:
         return x_nan.select(y_nan & later, y_nan | among_numbers)
 
     def advance(self, held: Pair, value: Val, index: Val) -> Pair:
-        """`pick` against a later element, where indices rise: they need no comparison."""
+        """The winner of the pair that is held and a pair with a higher index. As indices rise,
+        equal values need no comparison of these."""
         x, i = held
         if not self.ty.is_float:
             wins = value > x if self.largest else value < x

@@ -69,8 +69,8 @@ def is_short(n: int, lanes: int) -> bool:
 
 
 class Remembered:
-    """A row in memory, of which a short one is read and written at most once: what was loaded or
-    stored where positions are numbers stays in registers."""
+    """A row in memory whose elements may be kept in registers: of a `short` row, each vector at a
+    constant position is loaded at most once, and stored when `flush` is called."""
 
     def __init__(self, row: Ptr, short: bool = True) -> None:
         self.row, self.short = row, short
@@ -93,7 +93,7 @@ class Remembered:
             (self.row + at).store(value)
 
     def flush(self) -> None:
-        """Write what was stored, to be read from other positions than it was stored at."""
+        """Store what is still kept in registers, so that it can be loaded at other positions."""
         for (at, _), value in self._seen.items():
             (self.row + at).store(value)
         self._seen.clear()
@@ -172,7 +172,7 @@ def fold_row(
 
 
 def _pairwise(fold: Fold, values: list[Val]) -> Val:
-    """All values as one, half of them combined with the other half at a time."""
+    """All values combined to one: the first half with the second half, until one is left."""
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = [combine(fold, x, y) for x, y in zip(values, values[half:], strict=False)] + (
@@ -190,8 +190,8 @@ n - 1 shuffles)."""
 
 @dataclass(frozen=True)
 class ShortRows:
-    """`count` rows of `length` elements, one after the other, of which `lanes` are a unit; the last
-    unit overlaps the one before."""
+    """`count` rows of `length` elements without gaps, folded `lanes` rows at a time (a unit), one
+    row in each lane. The last unit overlaps the one before."""
 
     count: int
     length: int
@@ -203,7 +203,7 @@ class ShortRows:
 
     @property
     def overlap(self) -> bool:
-        """Whether the last unit finishes rows of the one before again."""
+        """Whether the last unit computes some rows of the unit before once more."""
         return self.count % self.lanes > 0
 
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
@@ -214,7 +214,8 @@ class ShortRows:
 
 
 def short_rows(count: int, length: int, lanes: int) -> ShortRows | None:
-    """The rows as short ones; None where they are too long, or too few to fill a vector."""
+    """The rows as `ShortRows`; None where rows are too long for that, or too few to fill a
+    vector."""
     free = isinstance(count, Size) or isinstance(length, Size)
     if free or length > LONGEST or lanes == 1 or count < lanes:
         return None

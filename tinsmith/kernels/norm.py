@@ -43,9 +43,9 @@ Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
 
 @dataclass(frozen=True)
 class Runs:
-    """Each run is dimensions `first` .. of x; with `groups`, one of so many equal parts of
-    dimension `first`, and all dimensions after it. `operands` are (input index, first dimension)
-    of scale and shift, None where absent."""
+    """The contiguous runs of elements that a normalisation treats alone: dimensions `first` and
+    after of x; with `groups` above 1, dimension `first` is cut into so many runs. `scale` and
+    `shift` are (input index, the first dimension that the operand has), None where absent."""
 
     dims: tuple[int, ...]
     first: int
@@ -55,7 +55,7 @@ class Runs:
 
     @property
     def part(self) -> tuple[int, ...]:
-        """The extents of one run, in the rank of x."""
+        """The extents of one run, with as many entries as x has dimensions."""
         d = self.first
         return (*self.dims[:d], self.dims[d] // self.groups, *self.dims[d + 1 :])
 

@@ -151,7 +151,7 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
 
 
 def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
-    """Collect the elements of all cells between two places; returns the number of samples in a
+    """Fill in `_Axis` for all cells between two places of an axis. Gives the number of samples in a
     cell."""
     room = axis.room
     extent = end - start if shifted else (end - start).max(1.0)

@@ -75,9 +75,9 @@ def _given(site: Site, i: int) -> Any:
 
 
 def _repeated(site: Site) -> dict[int, int]:
-    """How often each element of an axis is repeated, for axes of free sizes where it is: by scales
-    that are whole numbers, where a place depends on nothing else than the scale. That is so for all
-    sizes up to LONGEST."""
+    """The axes of free sizes along which nearest resizing repeats each element equally often, and
+    how often: their scales are whole numbers, and the place of an element depends on the scale
+    alone. Holds for sizes up to LONGEST."""
     dims, scales = site.input(0).dims, _given(site, 2)
     plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
     if site.attr("mode") != "nearest" or not plain or scales is None or not scales.size:
@@ -98,7 +98,8 @@ def _repeated(site: Site) -> dict[int, int]:
 
 
 def _tables(site: Site, every: Mapping[int, int]) -> list[Table]:
-    """The tables; those of axes in `every` for the longest that they may be."""
+    """The tables of a site's axes (`ops/resize`). Axes in `every` have free sizes; their tables are
+    made for LONGEST elements."""
     given = {i: _given(site, i) for i in range(1, len(site.inputs))}
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
     names = ["mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias", "axes"]

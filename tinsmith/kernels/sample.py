@@ -170,7 +170,7 @@ class _Inside:
 
 
 def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Corner]:
-    """The elements around a point, some of which may lie outside."""
+    """The elements around a point: for each (offset, whether it lies inside the image, weight)."""
     axes = [_axis(over, place, size, elem) for place, size in zip(places, over.sizes, strict=True)]
     steps, found = over.steps(), []
     for corner in product(*axes):
@@ -183,7 +183,8 @@ def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Co
 
 
 def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
-    """The elements along one axis around a place."""
+    """The elements along one axis around a place: for each (place, whether it lies inside,
+    weight)."""
     low, high = over.edges(size)
     if over.padding == "border" and over.mode != "cubic":
         place = ((place < low) | (place > high)).select(_clip(place, size), place)

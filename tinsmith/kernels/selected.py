@@ -27,8 +27,9 @@ def each_held(
     holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
 ) -> None:
-    """Call `put(n, i)` for the n-th index i below `count` for which `holds(i, lanes, mask)`; store
-    their number in `size`. A wrong `put` for n may come before the right one (n <= i always)."""
+    """Call `put(n, i)` for the n-th index i below `count` for which `holds(i, lanes, mask)` is
+    true, and store how many there are in `size`. For one n, `put` may be called several times; the
+    last call is the right one, and n <= i always."""
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:

@@ -42,8 +42,8 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
 
 
 def _fused(e: Expr) -> Expr:
-    """Sums of a product as one function each, which rounds once where a machine can: what is
-    rounded to a whole number afterwards is as right either way."""
+    """The expression with `x * y + z` as one function, which rounds once where the machine can.
+    Only for results that are then rounded to whole numbers: either spelling is as right there."""
     if e.name not in ("add", "multiply") or e.dtype != np.float32:
         return e
     args = tuple(map(_fused, e.args))

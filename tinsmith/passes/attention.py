@@ -103,12 +103,14 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """Where the rows of an array of these dimensions begin in it, for each item of `lead`."""
+    """The table of row offsets of an array of these dimensions in itself, for each item of
+    `lead`."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 
 def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
-    """The tables' entries where element [..., row, i] of an operand is number `at` of an array."""
+    """The table of row offsets, with an entry for each item of `lead`: `at` has, for each element
+    [..., row, i] of an operand, its number in the flat array in which it lies."""
     rows = at.shape[-2]
     return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
@@ -247,7 +249,8 @@ def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
 
 
 def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Value, Array]:
-    """The farthest value that holds an operand's rows in one piece each, and where they begin."""
+    """An earlier value in which each row of operand `index` lies in one piece (the farthest there
+    is, past moves), and the table of the rows' offsets in it."""
     own, table = node.inputs[index], node.inputs[3 + index]
     assert own is not None and table is not None and table.const is not None
     source = positions.source(own)
@@ -256,22 +259,25 @@ def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Va
 
 
 def _moved_rows(at: Array, table: Array, width: int) -> Array | None:
-    """Where rows begin whose elements are numbers `at` of another array; None where some are in
-    pieces there."""
+    """The table of row offsets after a move: `at` gives for each element of the moved array its
+    number in the array that it came from. None where the elements of some row are not neighbours
+    there."""
     at = at.reshape(-1)[table[..., None] + np.arange(width, dtype=np.int32)]
     return np.ascontiguousarray(at[..., 0]) if (np.diff(at) == 1).all() else None
 
 
 def _reordered(table: Array, place: Array, width: int) -> Array:
-    """Offsets after row r (of `width` elements) has become row place[r]."""
+    """The table of offsets after the rows (of `width` elements) of an array change places: row r
+    becomes row place[r]."""
     return (place[table // width] * width + table % width).astype(np.int32)
 
 
 def _before_dense(
     base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
-    """The dense layer that makes `base`, on rows in the order before the moves that feed it: its
-    result, and the place of each row there. None where nothing would be gained."""
+    """Lets the dense layer that makes `base` compute its rows in the order that its input has
+    before moves. Gives the layer's new result, and the place of each row in it; None where nothing
+    would be gained."""
     layer = dense_before(base, outputs)
     if layer is None or not _only_read_by(base, readers, outputs):
         return None
@@ -313,8 +319,9 @@ def _finish(
     graph: Graph, node: Node, rows: list[tuple[Value, Array]], outputs: set[Value],
     positions: Positions,
 ) -> bool:  # fmt: skip
-    """Replace `node` by a node that reads these rows and writes the farthest value, past moves,
-    that it can. Returns False, with nothing done, where the new node would be the same."""
+    """Replace `node` by one that reads these rows, and writes its result straight into the farthest
+    value that later moves make of it. Returns False, with nothing done, where the new node would be
+    the same."""
     old, table = _result_rows(node, outputs, positions)
     dims = old.dims
     layer = dense_after(old, outputs)
@@ -344,7 +351,8 @@ def _finish(
 
 
 def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
-    """The farthest value that holds the result's rows in one piece each, and where they begin."""
+    """The farthest value, past moves, that holds each row of the result in one piece, and the table
+    of the rows' offsets in it."""
     table = node.inputs[6]
     assert table is not None and table.const is not None
     for value in reversed(after_moves(node.output, outputs, positions)):

@@ -112,7 +112,8 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
 
 
 def _covering(add: Add, mask: Value, of: _Heads) -> Value:
-    """The mask for all keys, or Skip: those that it lacks are not seen."""
+    """The mask, extended to all keys: keys that it lacks are not seen. Raises Skip where it cannot
+    be."""
     if mask.dtype.name not in ("bool", "float32"):
         raise Skip(f"the mask is {mask.dtype}")
     *outer, keys = mask.dims
@@ -138,8 +139,9 @@ def _window(node: Node, before: int) -> tuple[int | None, int | None]:
 
 
 def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
-    """Which keys each query sees, [N,1,Q,K]: those of the batch element, the last of which are the
-    queries' own."""
+    """A mask [N,1,Q,K] of the keys that each query sees: those of its batch element (`lengths`, of
+    which the last ones are the queries' own), between the bounds `low` and `high` relative to the
+    query."""
     length = add("Reshape", lengths, i64(-1, 1, 1, 1))
     length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
     seen = add("Less", _count(add, of.keys), length)
@@ -158,7 +160,8 @@ def _count(add: Add, count: Number) -> Any:
 
 
 def _steps(add: Add, of: _Heads, less: Number) -> Any:
-    """The number of each key, less that of each query and a number."""
+    """Numbers [.., Q, K] that tell how far each key is from each query: the key's number less the
+    query's, less a number."""
     if not any(isinstance(n, Size) for n in (of.keys, of.queries, less)):
         return np.arange(of.keys) - np.arange(of.queries)[:, None] - less
     rows = add("Reshape", _count(add, of.queries), i64(-1, 1))
@@ -169,7 +172,8 @@ def _over_rows(
     node: Node, add: Add, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
     low: int | None, high: int | None,
 ) -> Value:  # fmt: skip
-    """Each query head is an item; or all that share a key head, where nothing tells them apart."""
+    """The node as a RowAttention. An item is one query head, or, where no mask tells the query
+    heads of one key head apart, all of these."""
     q, k, v = operands
     together = low is None and high is None and all(d == 1 for t in terms for d in t.dims[-3:-1])
     even = any(v is not None and v.type.is_free for v in (*operands, *terms, *node.inputs))

@@ -41,7 +41,8 @@ class TakeBranches:
 
 
 class _Taken(NamedTuple):
-    """What the condition of an If is, or has to be: why, where the other branch cannot run."""
+    """What is known of the condition of an If: its value, or the value that it must have because
+    the other branch cannot run, and why that cannot."""
 
     value: bool
     refusal: str = ""

@@ -60,7 +60,8 @@ class GatherChannels:
         return changes
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The nodes to be replaced: those that need a copy, and free ones between or after them."""
+        """The nodes that are replaced by copies: those that need one, and others that would cost
+        nothing but lie between or after such."""
         made = OPS["ChannelGather"]
         able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
@@ -76,7 +77,8 @@ class GatherChannels:
         return {n: None for n in able if n in costly}
 
     def _needs_copy(self, node: Node) -> bool:
-        """Whether channels are not taken in blocks that lie in blocks, of inputs or outputs."""
+        """Whether a move needs a copy because its outputs are not whole blocks of channels that lie
+        in whole blocks of its inputs."""
         for picked in _picked(node) or []:
             at = 0
             for i, places in picked:
@@ -100,7 +102,8 @@ class GatherChannels:
         outputs: set[Value],
         made: dict[tuple[Lane, ...], Value],
     ) -> int:
-        """Let the readers of one value read a copy that is made from its origins at once."""
+        """Let the readers of a value read one copy, which is made directly from the values that its
+        channels (`lanes`) come from."""
         origins = list(dict.fromkeys(v for v, _ in lanes))
         readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
         behind: set[Node] = set()
@@ -171,8 +174,8 @@ def _data(node: Node) -> list[Value]:
 
 
 def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
-    """For each output of a move the inputs and the places of its channels in them, one after the
-    other; None for nodes that do not move float32 channels of known number."""
+    """For each output of a move of channels, the origin of its channels: (input, place in it), in
+    order. None for nodes that do not move float32 channels of a known number."""
     found = []
     for y, move in zip(node.outputs, moves_of(node), strict=True):
         if move is None or move.fill is not None or not _has_channels(y):
@@ -208,7 +211,8 @@ def _convolved(graph: Graph) -> set[Node | None]:
 
 
 def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
-    """Whether a convolution (behind elementwise nodes) makes what it reads, or reads its result."""
+    """Whether a convolution reads the node's result, or makes what it reads (perhaps with
+    elementwise nodes between)."""
     if any(v.producer in convolved for v in _data(node)):
         return True
     return any(u.op.name in CONVOLVED for v in node.outputs for u in v.uses)
@@ -248,8 +252,8 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
 
 
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
-    """Let a convolution take its input channels in another order: a dense one puts it right, one
-    for each channel passes it on."""
+    """Let a convolution take its input channels in another order. A dense one gets its weights
+    permuted, and its outputs stay; a depthwise one gives its outputs in that order."""
     if node.op.name != "Conv":
         return
     for i, v in enumerate(node.inputs[1:], start=1):

@@ -26,7 +26,8 @@ _REACH = 8
 
 
 def _ends_product(y: Value) -> None:
-    """Skip unless y is the result of an anchor, or of elementwise nodes after one, read once."""
+    """Raise Skip unless y is the result of an anchor, or of elementwise nodes after one, and is
+    read once."""
     for _ in range(_REACH):
         node = y.producer
         if node is None or len(y.uses) != 1:
@@ -41,7 +42,7 @@ def _ends_product(y: Value) -> None:
 
 
 def _product(graph: Graph, dtype: Any) -> Value:
-    """For the samples: a value that an anchor makes."""
+    """A graph for a rule's test: it gives a value that an anchor makes."""
     a = graph.input("a", Type(dtype, (2, 3, 5, 4)))
     return OPS["MatMul"](a, np.ones((4, 6), dtype))
 

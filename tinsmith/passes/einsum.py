@@ -51,7 +51,8 @@ class LowerEinsum:
 
 
 def _terms(node: Node) -> tuple[list[Term], str]:
-    """Operands and result with one letter an axis; an ellipsis gives digits, from the right."""
+    """The axes of all operands and of the result as strings, one letter for each axis; the axes of
+    an ellipsis are digits, counted from the right."""
     terms, right = einsum_terms(node.equation, len(node.inputs))
     operands: list[Term] = []
     widest = 0

@@ -45,7 +45,8 @@ class DropEmpty:
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Let a node that joins or scatters do without what has no elements; how often it did so."""
+    """Take the inputs that have no elements away from a node that joins or scatters. Returns how
+    many changes were made."""
     name = node.op.name
     if name in ("ScatterND", "ScatterElements") and _is_empty(node.inputs[2]):
         x = node.inputs[0]

@@ -41,8 +41,9 @@ def widens(node: Node) -> bool:
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
-    """Constants in the place of a node's outputs, under their names; False for a graph output.
-    Raises TypeRuleError where they do not fit a node that reads them."""
+    """Put constants in the place of a node's outputs, under their names. Returns False, with
+    nothing done, if an output is a graph output. Raises TypeRuleError where they do not fit a node
+    that reads them."""
     new = tuple(graph.const(a, v.name) for v, a in zip(node.outputs, arrays, strict=True))
     both = list(zip(node.outputs, new, strict=True))
     unsure = [user for old, value in both if old.type != value.type for user in old.uses]
@@ -117,7 +118,8 @@ def _bytes_of(values: Iterable[Value]) -> int:
 
 
 def _dropped(node: Node) -> int:
-    """Bytes of the constants that nothing but a node reads."""
+    """Bytes of the constants that become unnecessary with a node, because nothing else reads
+    them."""
     return _bytes_of(
         v for v in node.inputs if v is not None and all([user is node for user in v.uses])
     )

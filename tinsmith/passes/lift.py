@@ -49,7 +49,7 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
 
 
 def _product(graph: Graph, dtype: Any) -> Value:
-    """For the samples: a value that an anchor makes."""
+    """A graph for a rule's test: it gives a value that an anchor makes."""
     return OPS["MatMul"](graph.input("a", Type(dtype, (6, 4))), np.ones((4, 5), dtype))
 
 

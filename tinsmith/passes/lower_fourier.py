@@ -36,9 +36,12 @@ LONGEST = 1 << 24
 
 @dataclass(frozen=True)
 class Fourier:
-    """y[k] = scale * sum of x[t] * e^(sign * 2 pi i k t / size), for k < count; of y, the `keep`
-    parts: 0 is the real one, 1 the imaginary one. `half`: of x only t <= size / 2 are given, and
-    x[size - t] = conj(x[t])."""
+    """A discrete Fourier transform: y[k] = scale * sum of x[t] * e^(sign * 2 pi i k t / size), for
+    k < count.
+
+    keep the parts of y that are wanted: 0 the real one, 1 the imaginary one half x holds only t <=
+    size / 2; the rest is its mirror, x[size - t] = conj(x[t])
+    """
 
     size: int
     count: int
@@ -68,14 +71,15 @@ class Fourier:
         return whole[:parts, list(self.keep)].swapaxes(1, 2)
 
     def step(self, a: int) -> Fourier:
-        """What remains of a transform whose parts `a` apart were transformed: every a-th result."""
+        """The transform that remains after every `a`-th element was transformed on its own
+        (Cooley-Tukey): over every a-th result."""
         return replace(self, size=self.size // a, count=-(-self.count // a), half=False)
 
 
 @lru_cache(1024)
 def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
-    """Multiply-adds, or what costs as much, of transforming `rows` rows, and the first factor into
-    which the size is split; 1 for a product with the whole table."""
+    """The cost of transforming `rows` rows, in multiply-adds, and the first factor into which the
+    size is split: 1 means one product with the whole table."""
     kept = len(f.keep)
     numbers = parts * f.times * _vectors(kept * f.count)
     best = ((rows + READ) * numbers if numbers <= MOST else np.inf, 1)

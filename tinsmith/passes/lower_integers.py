@@ -112,7 +112,7 @@ def _has_few(w: Value, conv: Node) -> bool:
 
 
 def _most(dims: Sequence[int]) -> int:
-    """A bound of the sums for each output of weights of these dims."""
+    """A bound of the magnitude of the sums of an output, for weights of these dims."""
     return prod(dims[1:]) * LARGEST**2
 
 

@@ -162,7 +162,7 @@ def _repeated(value: Value) -> Array:
 
 
 def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
-    """Numbers under other dims: a view, where these differ in ones alone."""
+    """An array of numbers under other dims; a view of it where the dims differ only in ones."""
     alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
     if not alike and numbers.size > MOST:
         raise Skip("the places are arranged anew")

@@ -60,7 +60,7 @@ FILES = ("dense-after-pool",)
 
 
 def place(stage: str, name: str) -> float | None:
-    """The priority of a listed pass; None for any other."""
+    """The priority of a listed pass; None for a pass that is not listed."""
     stages = {"portable": PORTABLE, "precision": PRECISION, "machine": MACHINE, "files": FILES}
     order = stages[stage]
     return 10.0 * (order.index(name) + 1) if name in order else None

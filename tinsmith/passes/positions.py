@@ -19,15 +19,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Element i of a value is element `at[i]` (of the flat order) of `base`."""
+    """Where the elements of a value come from: element i of the value (in flat order) is element
+    `at[i]` of `base`."""
 
     base: Value
     at: Array
 
 
 class Once:
-    """Calls a function once for the same arguments, as layers are alike: the arrays that one layer
-    has made are those that the next one asks about. Nobody may change them."""
+    """A function whose results are kept by its arguments: layers are alike, so the arrays made for
+    one are those asked for by the next. Nobody may change these arrays."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[Any, tuple[Any, ...]]] = {}
@@ -88,8 +89,8 @@ class Positions:
         return self.once(is_permutation, source.at, source.base.type.size)
 
     def row_order(self, source: Source, value: Value) -> Array | None:
-        """Row r of `value` (last axis) is row order[r] of the base, each of which is there once;
-        None where it is not so."""
+        """For a value whose rows (along the last axis) are rows of the base: row r of the value is
+        row order[r] of the base, and each row is there once. None where it is not so."""
         if source.base.dims[-1] != value.dims[-1]:
             return None
         return self.once(_row_order, source.at, value.dims[-1], source.base.type.size)
@@ -150,7 +151,8 @@ def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
 
 @dataclass(frozen=True)
 class Dense:
-    """x @ w + bias, with constants: `last` is the result, read from `first`, the product."""
+    """A dense layer, x @ w + bias with constants. `first` is the product, which reads x; `last` is
+    the node whose output is the result."""
 
     x: Value
     w: Value

@@ -79,7 +79,8 @@ class Matches:
         return cls(names, report)
 
     def within(self, graph: Graph) -> dict[RuleSet, list[Node]]:
-        """The nodes of those names in a copy."""
+        """The nodes of a copy of the graph that have the names of those at which patterns
+        matched."""
         known = {n.name: n for n in graph.nodes}
         return {
             rules: [known[n] for n in names if n in known] for rules, names in self.names.items()

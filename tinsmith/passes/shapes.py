@@ -65,7 +65,8 @@ class PropagateShapes:
         return changes
 
     def _small(self, node: Node) -> bool:
-        """Whether everything that goes in is constant and all that comes out is small."""
+        """Whether all inputs of a node are constants and everything it reads and gives is small, so
+        that it is computed now."""
         if not is_constant(node) or not is_pure(node):
             return False
         return all(
@@ -78,7 +79,8 @@ class PropagateShapes:
 
 
 def sized(content: Content, dtype: np.dtype[Any]) -> Content:
-    """Known numbers as a constant: of an element type, or as they are if the call tells some."""
+    """A constant of known numbers: of the element type `dtype`, or, where a number is a Size, of
+    objects."""
     if any(isinstance(d, Size) for d in content.reshape(-1)):
         return content
     return content.astype(dtype)
@@ -155,7 +157,7 @@ def _size(node: Node) -> Content | None:
 
 
 def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
-    """What a node holds that only moves what its inputs hold."""
+    """The numbers that a node gives which only moves the numbers of its inputs."""
     (move,) = moves_of(node)
     if move is None or move.fill is not None or not _is_known(node.output.type):
         return None
@@ -209,7 +211,8 @@ def _div(x: Any, y: Any) -> Any:
 
 
 def _picked(pick: Any) -> Any:
-    """The rule of the larger or the smaller one of two numbers."""
+    """The rule of Min or Max on sizes that are followed: `pick` of two known numbers; a size that
+    is not known stays only if both are the same."""
 
     def of(x: Any, y: Any) -> Any:
         if isinstance(x, NUMBER) and isinstance(y, NUMBER):
@@ -254,7 +257,7 @@ _CONTENT: dict[str, Any] = {
 
 
 def computes_sizes(node: Node) -> bool:
-    """Whether numbers are followed through a node, from those that it reads to those it gives."""
+    """Whether the numbers of a node's result can be followed from those of its inputs."""
     name = node.op.name
     return (name in _CONTENT and name not in ("Shape", "Size")) or bool(
         node.op.traits & {"view", "move"}
@@ -293,8 +296,9 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
 
 
 def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int:
-    """Let the target of a Reshape or an Expand be a constant where it holds numbers and dims that
-    the operator keeps: then nothing of it needs to be computed. How often it did so."""
+    """Replace the target of a Reshape or an Expand by a constant, where every entry is a number or
+    a dim that the operator keeps, so that the target need not be computed. Returns how many changes
+    were made."""
     if node.op.name not in ("Reshape", "Expand"):
         return 0
     x, target = node.inputs[:2]

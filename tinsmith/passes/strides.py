@@ -25,7 +25,8 @@ Axis = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class Strided:
-    """The elements of a value, in flat order, are those of a box in the flat `base`."""
+    """Where the elements of a value lie, in flat order: in `base`, taken as flat, those of a box of
+    `axes` (extent, stride) from element `first` on."""
 
     base: Value
     first: Number
@@ -90,8 +91,8 @@ def _numbers(value: Value) -> list[int]:
 
 
 def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:
-    """The axes of which each dimension consists, where the same elements are an array of these
-    dimensions; None where that takes more than formulas tell."""
+    """For each dimension the axes of the box that it consists of, where the elements are an array
+    of these dimensions; None where formulas cannot tell."""
     left = [a for a in axes if not same(a[0], 1)]
     groups: list[list[Axis]] = []
     for dim in dims:
@@ -120,7 +121,7 @@ def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | 
 
 
 def merged(group: Sequence[Axis]) -> list[Axis]:
-    """Fewer axes, where one follows evenly on the next."""
+    """The same axes, with those joined of which one follows evenly on the next."""
     axes: list[Axis] = []
     for extent, stride in group:
         if axes and same(axes[-1][1], stride * extent):
@@ -148,8 +149,8 @@ def rows_formula(
 def items_over(
     dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
 ) -> list[Axis]:
-    """The axes of all items of `lead`, to which dimensions that consist of these axes are
-    broadcast."""
+    """The axes of all items of `lead`: `groups` gives the axes that each of `dims` consists of;
+    these dimensions are broadcast to `lead`."""
     items: list[Axis] = []
     missing = len(lead) - len(dims)
     for k, extent in enumerate(lead):
@@ -168,9 +169,9 @@ def formula(
 
 
 def following(value: Value, outputs: set[Value]) -> list[Strided]:
-    """`value`, and the values after it that hold exactly its elements in another order, the nearest
-    first, as far as nothing else reads what lies between: each as the base in which the elements
-    of `value` lie."""
+    """`value` and the values after it that hold exactly its elements in another order, the nearest
+    first, until one is read otherwise. For each: the value, and where the elements of `value` lie
+    in it."""
     found, last = [own(value)], value
     while last not in outputs and len(set(last.uses)) == 1:
         node: Node = last.uses[0]
@@ -186,7 +187,8 @@ def following(value: Value, outputs: set[Value]) -> list[Strided]:
 
 
 def _inverse(source: Strided, value: Value, held: Value) -> Strided | None:
-    """Where the elements of `value` lie in `held`, whose own are `source`: each must be there."""
+    """Where the elements of `value` lie in `held`, a value that consists of all of them in another
+    order: `source` tells where the elements of `held` lie in `value`."""
     if source.base is not value or not same(source.first, 0):
         return None
     extents = [extent for extent, _ in source.axes]

@@ -127,7 +127,8 @@ class _Taps:
         return self.at([mine - theirs for mine, theirs in both], other.weights)
 
     def at(self, places: Sequence[int], weights: Array) -> Array:
-        """Weights whose first tap lies so many places behind this one's first, on its taps."""
+        """Weights on the taps of this convolution, where their first tap lies `places` behind this
+        one's first."""
         wide = np.zeros((*weights.shape[:2], *self.kernel))
         index: list[slice] = [slice(None), slice(None)]
         sizes = zip(places, self.dilation, self.kernel, weights.shape[2:], strict=True)
@@ -156,7 +157,7 @@ def _sum(w: Array, v: Array) -> Array:
 
 
 def _bias(conv: Node, *terms: Array | None) -> Array | None:
-    """The sum of the biases that there are, rounded once."""
+    """The sum of the biases of several convolutions (those that have one), rounded once."""
     given = [t.astype(np.float64) for t in terms if t is not None]
     if not given:
         return None

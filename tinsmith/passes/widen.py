@@ -53,7 +53,8 @@ def _reads_or_makes_halves(node: Node) -> bool:
 
 @dataclass
 class _Widening:
-    """`wide` has for halves that are computed the float32 values that they are rounded from."""
+    """The edit of one graph. `wide` has, for each half that is computed, the float32 value from
+    which it was rounded."""
 
     graph: Graph
     context: Context

@@ -63,9 +63,9 @@ def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
 def arena_of(
     placed: list[Placed], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, int], tuple[tuple[Number, int, int], ...], int, int, int]:
-    """Offsets of the arena's roots and of steps' scratch, what each call assigns anew
-    (`Plan.buffers`), the arena's size, the sum of all sizes without sharing, and the lower bound
-    (`memory.lower_bound`), all in bytes."""
+    """Where everything lies in the arena, all in bytes: the offsets of tensors that own memory
+    there (roots) and of steps' scratch; what each call assigns anew (`Plan.buffers`); the arena's
+    size; the sum of all sizes without sharing; and the lower bound (`memory.lower_bound`)."""
     buffers: dict[Tensor, Buffer] = {}
     naive = 0
     spans = _spans(placed)
@@ -113,8 +113,9 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 
 
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
-    """Bytes of each thread's workspace: the most that any step's kernel asks for; in regions, the
-    tensors that only one micro-batch sees lie behind that. `offsets` gets their places."""
+    """Bytes of each thread's workspace: the most that any step's kernel asks for, and, in regions,
+    behind that the tensors that only one micro-batch sees. Adds the places of these tensors to
+    `offsets`."""
     most: Number = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}

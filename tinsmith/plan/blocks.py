@@ -81,9 +81,9 @@ def one_by_one(placement: Placement, node: Node) -> float:
 
 
 def _between(placement: Placement, nbytes: int) -> float:
-    """Seconds between two kernels, which the costs of neither include: for a result of `nbytes`
-    that leaves L2 before it is read; and, with several threads, for waiting until all are done, and
-    for reading what another thread wrote."""
+    """Seconds that are lost between two kernels and are part of neither's cost: reading a result of
+    `nbytes` bytes that has left L2, and, with several threads, waiting for all of them and reading
+    what another has written."""
     target, threads = placement.target, placement.threads
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
     if threads == 1:

@@ -37,10 +37,10 @@ class _Known:
 
     @cached_property
     def limits(self) -> list[tuple[Callable[[Array], bool], Array]] | None:
-        """Conditions on a node's arrays under which these answers hold for it: pairs of
-        `Packed.fits` and the array of this site in whose place it is asked about the node's. None
-        if some choice packs an array that is not exactly one constant of the site: then the answers
-        are never reused."""
+        """Conditions under which these answers hold for an equivalent node: pairs of a test
+        (`Packed.fits`) and an array of this site; the test is applied to the node's array in its
+        place. None if a choice packs an array that is not exactly one constant of the site: the
+        answers are then never reused."""
         own = _exchange(self.site, self.site)
         limits: dict[tuple[Callable[[Array], bool], int], Array] = {}
         for p in [p for c in self.found if c.choice is not None for p in c.choice.packed]:
@@ -52,8 +52,8 @@ class _Known:
 
 
 class EquivalenceClass:
-    """An equivalence class of nodes: what they compute, and how their operands lie. A dictionary
-    key whose hash is computed once."""
+    """The key of an equivalence class: what its nodes compute, and how their operands lie. Its hash
+    is computed once."""
 
     __slots__ = ("_hash", "_key")
 
@@ -88,9 +88,9 @@ class Answers:
     def again(
         self, key: EquivalenceClass, node: Node
     ) -> tuple[Site, list[Candidate], Arrays] | None:
-        """For a node of a class that is known: its site, the candidates, and the pairs by which to
-        exchange the arrays that these pack. None if kernels have to be asked again (see
-        `_Known.limits`)."""
+        """For a node of a class that is known: its site, the candidates, and the pairs (array of
+        the first node, array of this one) by which what they pack is exchanged. None if kernels
+        have to be asked again (see `_Known.limits`)."""
         known = self._known.get(key)
         if known is None or known.limits is None:
             return None
@@ -156,6 +156,6 @@ def _is_same(array: Array, old: Array) -> bool:
 
 
 def _exchanged(array: Array, arrays: Arrays) -> Array:
-    """The array that takes the place of `array` at the other node."""
+    """The array of the other node that takes the place of `array`, by the pairs `arrays`."""
     old, new = next(pair for pair in arrays if _is_same(array, pair[0]))
     return new if array is old else np.ascontiguousarray(new).reshape(array.shape)

@@ -28,9 +28,9 @@ def is_native(value: Value) -> bool:
 
 
 def absorbed(graph: Graph) -> Graph:
-    """The graph with declared sizes taken into the node they are declared of, if nothing else reads
-    that node's result. Its kernel then checks the sizes, or they are compared with what its
-    reference gives. The same graph if there is nothing of the kind."""
+    """The graph without the checks of declared sizes (`Declared`) that alone read a node's result:
+    the node gets the declared type, and its kernel, or a comparison after its reference, checks the
+    sizes. The same graph if there is no such check."""
     if not any(checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
@@ -42,7 +42,8 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def checked_alone(node: Node, graph: Graph) -> Value | None:
-    """The value that a check of sizes reads, if a node makes it and nothing else reads it."""
+    """The value that a check of sizes reads, if a node of the graph makes it and nothing else reads
+    it; else None."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]

@@ -203,7 +203,8 @@ def _enter(module: Module, plan: Plan) -> None:
 
 @dataclass
 class _Segment:
-    """Emits the steps of one segment. `waiting`: calls that may not be finished."""
+    """Emits the steps of one segment. `waiting` holds the calls before that may not be finished
+    yet."""
 
     b: Builder
     module: Module
@@ -348,8 +349,8 @@ def _in_micro_batches(
     tid: Val,
     run: Callable[..., None],
 ) -> None:
-    """Repeated calls: each thread runs the same tiles every time, and waits for the others
-    between."""
+    """Emit a repeated call: each thread runs the same tiles in every repetition, and waits for the
+    others before the next."""
     begin = tid * call.tiles // threads
     end = (tid + 1) * call.tiles // threads
     with b.loop(0, call.repeat) as step:

@@ -19,9 +19,13 @@ from tinsmith.records import dataclass
 
 @dataclass
 class MicroBatch:
-    """What one of `micro_batches` computes: `body`, whose inputs are parts of the outer values in
-    `cut` or whole outer values (`whole`), and whose outputs are parts of the outer values in
-    `results`."""
+    """A run of nodes as it is computed for one of `micro_batches` equal parts of the batch.
+
+    body     the graph of one part
+    cut      inputs of the body that are parts of outer values, by these values
+    whole    inputs of the body that are whole outer values, likewise
+    results  outer values, of which outputs of the body are parts
+    """
 
     micro_batches: int
     nodes: list[Node]
@@ -83,8 +87,8 @@ def _part_type(v: Value, micro_batches: int) -> Type:
 
 
 def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int) -> Node | None:
-    """The node of one micro-batch in `body`, whose inputs `env` gives (made up where it does not);
-    None where the node cannot run in micro-batches."""
+    """The node as it computes one micro-batch, in `body`; `env` gives its inputs there (an input is
+    made where it does not). None where the node cannot run in micro-batches."""
     cut = [v is not None and _is_cut(v, micro_batches) for v in node.inputs]
     return _narrowed(body, node, cut, env, micro_batches)
 

@@ -147,10 +147,10 @@ def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """The time to read and write tensors by where they lie, which costs of kernels do not include.
+    """The time to read and write tensors, by where they lie. Costs of kernels do not include it.
 
-    A step finds what the one before it has left: in L2, in this core's share of the last-level
-    cache, or in memory, which all threads share.
+    A step finds what the step before has left: in L2, in this core's share of the last-level cache,
+    or in memory, which all threads share.
     """
 
     def __init__(self, target: Target, threads: int) -> None:

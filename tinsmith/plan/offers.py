@@ -59,8 +59,8 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
 def rivals_of(
     placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
-    """The candidates of the best tier with their seconds, conversions included; least first. Those
-    that take free sizes for numbers only count where all do."""
+    """The candidates of the best tier, each with its seconds including conversions of layouts, the
+    least first. Candidates that fix free sizes to numbers are left out while there are others."""
     found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
     fewest = min((c.fixes for c in found), default=0)
     found = [c for c in found if c.fixes == fewest]

@@ -19,8 +19,8 @@ from tinsmith.records import dataclass
 
 @dataclass
 class Parts:
-    """`aliases`: values that now lie inside `whole`; `pending`: (value, start) still to be copied
-    into it."""
+    """How a Concat or a cut is placed: `aliases` are the values that lie inside `whole`; `pending`
+    are (value, start) that must still be copied into it."""
 
     whole: Tensor
     aliases: list[tuple[Value, Tensor]] = field(default_factory=list)
@@ -28,7 +28,8 @@ class Parts:
 
 
 def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
-    """Let the inputs of a Concat be written straight into its output; None where none can."""
+    """The inputs of a Concat that can be written straight into its output, and those still to be
+    copied; None where none can."""
     move = moves_of(node)[0]
     values = [v for v in node.inputs if v is not None]
     if move is None or len(values) < 2 or [p.source for p in move.parts] != [*range(len(values))]:
@@ -85,7 +86,7 @@ def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
 
 
 def _common_block(values: list[Value], homes: Mapping[Value, Tensor]) -> int:
-    """The block in which most of the bytes lie."""
+    """The block (0: plain) of the layout in which most of the bytes of these values lie."""
     weight: dict[int, int] = {}
     for v in values:
         if v.const is None:
@@ -121,7 +122,8 @@ def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
 
 
 def _cut_of(node: Node) -> tuple[Value, int, list[range | Span]] | None:
-    """The input, axis and places of each output, where these are neighbours on that axis."""
+    """The input of a node that cuts, the axis, and for each output its places, where these are
+    neighbours on that axis; else None."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.const is not None or not all(v.type.is_static for v in (x, *node.outputs)):
         return None

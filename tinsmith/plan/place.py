@@ -216,8 +216,9 @@ def place_native(
 
 
 def _take(placement: Placement, value: Value, room: Tensor) -> None:
-    """Where the results of a node that counts lie: at the beginning of `room`, which has space for
-    the most. If the model states the count, they are copied from there."""
+    """Add what delivers the results of a node that counts: they lie at the beginning of `room`,
+    which has space for the most there may be. If the model states the count, they are copied to a
+    tensor of that size."""
     if not value.type.is_static:
         placement.set(value, Tensor(value.name, value.dtype, (), space="python"))
         return

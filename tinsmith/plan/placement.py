@@ -60,7 +60,7 @@ class Placement:
         )  # fmt: skip
 
     def share(self, threads: int) -> None:
-        """Let `threads` threads share the nodes that are placed from now on."""
+        """From now on, plan nodes for so many threads."""
         self.threads = threads
         self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
 
@@ -117,7 +117,7 @@ class Placement:
         return self._layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def rename(self, names: Mapping[Value, Value | None]) -> None:
-        """Let each key lie where its value lies (None: nowhere)."""
+        """Let each value that is a key lie where its value of `names` lies; None: nowhere yet."""
         for new, old in names.items():
             if old in self.homes:
                 self.homes[new] = self.homes[old]

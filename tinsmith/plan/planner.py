@@ -98,14 +98,15 @@ class _State:
                 self.sink.code(symbol, text)
 
     def made_at(self, tensor: Tensor) -> Number:
-        """The byte at which a tensor lies that is computed once for each set of sizes."""
+        """The offset of a tensor among those that are computed once for each set of sizes (space
+        "made")."""
         if tensor not in self._made:
             self._made[tensor] = self.made
             self.made = self.made + align(tensor.settled.nbytes)
         return self._made[tensor]
 
     def table(self, code: Code) -> tuple[Ref, ...]:
-        """Where the sizes lie that a function reads."""
+        """The address at which the sizes lie that a function of code reads."""
         if not code.sizes:
             return ()
         first = self._tables.setdefault(code.sizes, len(self.sizes))
@@ -114,7 +115,8 @@ class _State:
         return (Ref("sizes", 8 * first),)
 
     def packed(self, packed: Packed) -> Kept:
-        """Where the array of `packed` lies. It is made, unless it has been before."""
+        """The address of the array that `packed` describes. The array is made, unless an equal one
+        is there."""
         key = key_of(packed.pack, *packed.args)
         return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
 
@@ -124,7 +126,7 @@ class _State:
         return self._known(key) or self._put(array, key)
 
     def ref(self, kept: Kept, before: int = 0) -> Ref:
-        """The address of byte `before` of an array."""
+        """The address of the byte number `before` of a packed array."""
         if kept.blob is None:
             return Ref("weights", kept.offset + before)
         if kept.blob not in self.shared:

@@ -24,7 +24,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A node's constants (by input) and attributes that differ for one of the micro-batches."""
+    """What differs in a node that computes one micro-batch: constant inputs (by their index) and
+    attributes."""
 
     consts: dict[int, Array] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -34,8 +35,9 @@ Rule = Callable[[Node, Sequence[bool], int, Part | None], Part | None]
 
 
 def part_of(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
-    """What changes the node into one that computes the i-th of `micro_batches` parts of all its
-    outputs from the i-th parts of the inputs that are `cut`; None where there is no such node."""
+    """What changes the node into one that computes part i of all its outputs from parts i of the
+    inputs that are `cut`, for any i of `micro_batches` equal parts along axis 0. None where there
+    is no such node."""
     values = [v for v, c in zip(node.inputs, cut, strict=True) if c and v is not None]
     if not values or not all(v.type.is_static for v in (*values, *node.outputs)):
         return None
@@ -63,7 +65,8 @@ def one_part(array: Array, micro_batches: int) -> Array | None:
 
 
 def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
-    """Where axis 0 is computed apart: inputs that go with it are cut, or repeat along it."""
+    """`part_of` for operators that compute axis 0 apart: inputs that go with it are cut, or repeat
+    along it."""
     axes = axes_apart(node).get(0)
     if axes is None:
         return None
@@ -79,7 +82,7 @@ def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
 
 
 def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None) -> Part | None:
-    """Operators whose second input is the shape of the output."""
+    """`part_of` for operators whose second input is the shape of the output, such as Reshape."""
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims
@@ -90,7 +93,8 @@ def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | No
 def _row_attention(
     node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None
 ) -> Part | None:
-    """Items that come image by image, each reading and writing the image's own rows."""
+    """`part_of` for RowAttention: its items come image by image, and each reads and writes rows of
+    its own image."""
     if not all(cut[:3]) or any(cut[3:]) or node.even:
         return None
     consts: dict[int, Array] = {}

@@ -41,8 +41,8 @@ class Blob:
 
 
 class Key(NamedTuple):
-    """What an array was made of. Equal names mean equal arrays, as long as all `owners` live: a
-    name contains addresses of memory that they own."""
+    """What identifies a packed array: what it was made of. Equal names mean equal arrays as long as
+    all `owners` live, because a name contains addresses of memory that they own."""
 
     name: Hashable
     owners: tuple[Callable[[], Any], ...]

@@ -75,7 +75,8 @@ class Tensor:
         return self.space != "python"
 
     def covers(self, wanted: Layout) -> bool:
-        """Whether a reader that wants this layout can read the tensor, as it is or once widened."""
+        """Whether a reader that asks for this layout can read the tensor as it is, or after its
+        halo is widened."""
         if self.block != wanted.block:
             return False
         if not any(map(any, wanted.halo)):
@@ -136,7 +137,8 @@ class Tensor:
 
     @property
     def lies_inside(self) -> bool:
-        """Whether neither it nor a tensor above it is a micro-batch's part of a whole batch."""
+        """Whether it lies in another tensor's memory, and neither it nor a tensor above it is the
+        part of a batch that one micro-batch sees."""
         return not any(t.is_batch_part for t in self.line)
 
     def stride(self) -> int:

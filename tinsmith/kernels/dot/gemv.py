@@ -37,7 +37,8 @@ def gemv_narrow(site: Site) -> Choice:
 
 
 def _cut(site: Site, w: np.ndarray[Any, Any], widest: int = WIDE) -> tuple[int, Tiling]:
-    """The rows, and how they and the columns are cut."""
+    """The number of rows, and how rows and columns are cut into register tiles of at most `widest`
+    vectors. Raises Skip where there are more rows than these kernels take."""
     k, n = w.shape
     m = flat_rows(site, n)
     if isinstance(m, Size):

@@ -142,7 +142,8 @@ def matmul_integer(site: Site) -> Choice:
 
 
 def _constant(site: Site) -> Array | None:
-    """B where it is one constant matrix whose zero points are constants as well."""
+    """The matrix B, where it is one constant matrix whose zero points are constant as well; else
+    None."""
     w = site.input(1).const
     if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
         return None
@@ -181,7 +182,7 @@ def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> N
 
 
 def _pack_panels(em: Emit, plan: Plan) -> None:
-    """Panels of B, of which each is a tile, and their tables."""
+    """The phase that packs panels of B and fills in their tables; a tile is one panel."""
     b, columns, p = em.b, plan.tiling.columns, plan.problem
     source, scratch = em.input(1).pointer, em.scratch.cast(I32)
 
@@ -234,7 +235,8 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
 def _fill_table(
     em: Emit, plan: Plan, panel: Ptr, table: Ptr, widths: tuple[int, ...], zeros: list[Val | None]
 ) -> None:
-    """Zero points of a packed panel, and sums of its columns less these."""
+    """Write the part of a table that belongs to a packed panel: the zero points of its columns, and
+    the sums of the columns, each element less its zero point."""
     b, size = em.b, sum(widths)
     ones = Operands(panel, 0, panel, size, plan.depth, row=plan.row)
     sums = _summed(ones, widths)
@@ -247,7 +249,7 @@ def _fill_table(
 
 
 def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
-    """Sums of the columns of a packed panel."""
+    """The sums of the columns of the packed panel that `at` reads, as vectors of `widths`."""
     b, row = at.a.b, at.row
     start = [b.zero(row.sums.x(w)) for w in widths]
     with b.loop(0, at.depth, carry=start) as loop:
@@ -311,8 +313,8 @@ def _row_panel(
 
 
 def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emit]:
-    """The first row of A and the number of B of one product of the batch, and the emission shifted
-    to it."""
+    """Of one product of the batch: the number of A's first row, the number of its B, and the
+    emission shifted to its place in the result."""
     p = plan.problem
     if not p.batch:
         return 0, 0, em

@@ -165,14 +165,16 @@ class Stream:
     rows: int  # of a panel
 
     def later(self, weights: Ptr, row: Position, panel: int) -> Ptr:
-        """Where a tile at `row` prefetches from, which uses `panel` elements at `weights`."""
+        """The address from which the tile at row `row` prefetches: its share of the `panel`
+        elements that lie `ahead` elements behind its own weights."""
         turn = (row + (self.rows - 1)) // self.rows % self.share
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
 
 def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) -> Stream | None:
-    """What the tiles of a grid prefetch, of panels `high` rows high. With `near`, threads share the
-    rows."""
+    """What the tiles of a grid prefetch while they compute; None where tiles are so small that it
+    would not pay. `high` is the number of rows of a packed panel; with `near`, threads share the
+    rows rather than the columns."""
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None
@@ -201,7 +203,8 @@ def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, wo
 def packed_choice(
     site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, words: bool = False
 ) -> Choice:
-    """The choice for m flat rows times a packed w, which is kept as `words`, or as it is."""
+    """The choice for `m` flat rows times the constant matrix `w`, packed as 24-bit `words` or as
+    float32."""
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
     unit = narrow.unit(k) if words else None

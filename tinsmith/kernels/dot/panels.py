@@ -16,7 +16,8 @@ from tinsmith.sizes import Size, typical
 
 @dataclass(frozen=True)
 class Grid:
-    """Groups of row panels x groups of column panels; rows vary fastest."""
+    """How the panels of a product are grouped into tiles for threads: groups of row panels times
+    groups of column panels, of which the groups of rows vary fastest."""
 
     rows: int
     columns: int
@@ -27,10 +28,9 @@ class Grid:
 
 
 def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int = 1) -> Grid:
-    """Column groups whose part of B stays in half of L2, and enough groups for the threads.
-
-    `items` products share the work, each of which gets this grid.
-    """
+    """The grid of a product: so many groups of columns that each group's part of B stays in half of
+    L2, and enough groups in all for the threads. `items` products, each with this grid, share the
+    threads."""
     panel = 4 * depth * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-typical(tiling.columns.count) // per_group)
@@ -74,7 +74,8 @@ def _each_free(
     hi: Position,
     body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:
-    """Full panels, and what is left in vectors, of which the last is masked."""
+    """`each_column_panel` where the number of columns is free: the full panels, then the rest in
+    single vectors, of which the last is masked."""
     lanes, full = columns.tail[0], columns.full
     with b.loop(lo, b.minimum(hi, full)) as c:
         body(c, c * columns.size, columns.widths, columns.widths[-1])

@@ -32,8 +32,8 @@ DISTANCE = 4096 // F32.nbytes
 
 @dataclass(frozen=True)
 class Ahead:
-    """What is wanted later, and prefetched: `step / share` elements with every k, into the first
-    cache (`locality` 3) or the second (2)."""
+    """Memory that is prefetched while a tile is computed: `step / share` elements with every k,
+    from `at` on, into the first cache (`locality` 3) or the second (2)."""
 
     at: Ptr
     step: int
@@ -41,7 +41,7 @@ class Ahead:
     locality: int = 3
 
     def lines(self, k: int) -> range:
-        """The cache lines to ask for with k."""
+        """The numbers of the cache lines that are prefetched with k."""
         reach = LINE * self.share
         return range(-(-k * self.step // reach), -(-(k + 1) * self.step // reach))
 
@@ -62,7 +62,7 @@ class Operands:
     ones: bool = False  # every element of B is 1: sums of A's rows
 
     def moved(self, k: int) -> Operands:
-        """From k on, a multiple of 4 where B is narrow."""
+        """The same operands from k on; k is a multiple of 4 where B is 24-bit words."""
         ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
         rows = narrow.rows_of(k, self.unit is not None)
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
@@ -151,7 +151,7 @@ def product(
 def _rest(
     b: Builder, at: Operands, count: Number, rows: int, widths: Sequence[int], sums: list[Val]
 ) -> list[Val]:
-    """The sums with `count` more products each, one by one."""
+    """The sums after `count` more steps along k, in a loop of one step an iteration."""
     first, places = rows * len(widths), len(at.places)
     with b.loop(0, count, 1, [*at.places, *sums[:first]]) as loop:
         here = at.at(loop.vars[:places])
@@ -161,7 +161,8 @@ def _rest(
 
 
 def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
-    """Sums of narrow weights, times the powers of their columns."""
+    """The sums of products with 24-bit weights, times the powers of two of their columns, plus
+    `add`."""
     widths = [v.ty.lanes for v in tile[0]]
     powers = narrow.powers(at.b, at.depth, at.b_row, widths, unit)
     if add is None:

@@ -21,8 +21,9 @@ SINGLE = 1.02
 
 @dataclass(frozen=True)
 class Rows:
-    """`total` rows as `many` panels of `size`, then `fewer` panels of `size - 1`; of a total that
-    only the call tells, panels of `size` and of every size below."""
+    """The `total` rows of a product, cut into panels: `many` of `size` rows, then `fewer` of `size`
+    - 1. Where `total` is known only in a call: panels of `size` rows and one smaller, for which
+    there is code of every height."""
 
     total: int
     size: int
@@ -36,7 +37,8 @@ class Rows:
         return self.many + self.fewer
 
     def variants(self) -> list[tuple[int, int, int, int]]:
-        """(first panel, last panel + 1, height, row of panel 0 if all panels had this height)."""
+        """For each height of panels: (first panel, last panel + 1, height, the row at which panel 0
+        would begin if all panels had this height)."""
         if isinstance(self.total, Size):
             found, first, row = [], 0, 0
             for count, size in pieces(self.total, self.size):
@@ -142,7 +144,8 @@ def accumulators(target: Target) -> int:
 
 
 def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
-    """Cycles of one step along k of a tile: arithmetic, loads, or the latency of the chain."""
+    """Cycles that a register tile takes for one step along k: the most of those that its
+    arithmetic, its loads, and the latency of its additions take."""
     lanes = block_of(target)
     pipes = float(target.pipes)
     each = sum(0.5 if pipes == 1 and w <= lanes // 2 else 1.0 for w in widths)

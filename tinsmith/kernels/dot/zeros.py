@@ -58,7 +58,8 @@ class Side:
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is known that nothing is to be taken off sums for it."""
+        """Whether sums need no correction for this operand's zero point: it is known to be 0 after
+        the shift, or is taken off when elements are packed."""
         return self.centred or (self.zero is None and not self.shift)
 
     def zeros(self, em: Emit, at: Position, lanes: int, count: int | None = None) -> Val | None:
@@ -109,7 +110,8 @@ class Known:
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """`w` (k, n) and its zero points, as a row of the table has them; sums are modulo 2^32."""
+    """Constant weights (k, n) and their zero points, converted to the element type in which the row
+    of the table of products takes them."""
     n = w.shape[1]
     zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
     wide, zeros = w.astype(np.int64), zeros.astype(np.int64)
@@ -138,9 +140,13 @@ def taken_off(
     em: Emit, tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val | None] | None,
     table: Ptr, padded: int,
 ) -> Tile:  # fmt: skip
-    """Sums less what zero points contribute: `rows` are the sums of A's rows (None: zero points of
-    columns are 0), `lefts` A's zero points (None: they are 0), one int32 for each row of the tile;
-    `table` has zero points of its columns, and `padded` further on the sums of columns."""
+    """Sums of a tile of products, corrected for zero points.
+
+    rows    sums of the rows of A (None: zero points of columns are 0)
+    lefts   zero points of A (None: they are 0), one int32 for each row of the tile
+    table   zero points of the tile's columns, and, `padded` elements further on, the sums of its
+            columns
+    """
     if rows is None and lefts is None:
         return tile
     places = [(at, v.ty.lanes) for at, v in offsets(tile[0])]

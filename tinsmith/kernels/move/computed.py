@@ -33,7 +33,8 @@ def _need_plain(site: Site) -> None:
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
-    """The distance that belongs to a flat number of a place in `dims`; axes of step 0 stay."""
+    """The offset of the place with flat number `row` in `dims`, along the axes whose entry of
+    `steps` is not 0; the index on other axes is left out."""
     total = row - row
     for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):

@@ -48,8 +48,9 @@ def _bits(site: Site) -> int:
 def _choice(
     site: Site, parts: Sequence[Copied], reads: Container[int], extra: tuple[Phase, ...]
 ) -> Choice:
-    """One phase over the tiles of all parts: part k copies operand `which` (Concat) to output 0,
-    or operand 0 to output `which` (Split)."""
+    """A choice of one phase that makes several copies, each `(copy, which, source offset, target
+    offset)`: from operand `which` to output 0 (Concat), or, with several outputs, from operand 0 to
+    output `which` (Split). `reads`: the operands that are read at run time."""
     into_one = len(site.outputs) == 1
     bases = [0, *accumulate(c.tiles for c, *_ in parts)]
 
@@ -86,8 +87,8 @@ def moved(site: Site) -> tuple[Move, ...]:
 
 
 def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
-    """The copy of what lies inside the input, and both sides' first elements; `at` is the place of
-    the part in the result."""
+    """The copy of the part of a result that lies inside the input, and the offsets of its first
+    element in input and result. `at` is the place of the part in the result."""
     inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, _strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
@@ -162,7 +163,8 @@ def pad_indexed(site: Site) -> list[Choice]:
 def _gather(
     site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
 ) -> Choice:
-    """Rows of what lies behind an axis: row k of each outer one begins `offset(em, k)` after it."""
+    """The choice for a gather along an axis, whose places are `count` rows: `offset(em, k)` gives
+    how far the row for place k lies behind the beginning of the axis."""
     x, y = site.input(0), site.out
     outer, extent, inner = around(x.dims, axis)
     row = plan_copy((inner,), (1,), (1,), _bits(site))

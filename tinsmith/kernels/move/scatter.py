@@ -87,9 +87,9 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
 
 
 def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows that lie one behind the other, here and there, are copied as one: the target and the
-    source of each line, and how many rows, not above `most`, all of them have. Of equal targets
-    the last stays."""
+    """Rows that follow one another in both arrays are copied together. Gives the target row and the
+    source row of each such line, and the length of all lines in rows, at most `most`. Where several
+    sources have one target, only the last is kept."""
     kept = np.arange(len(rows))
     if (np.diff(rows) <= 0).any():
         kept = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1])

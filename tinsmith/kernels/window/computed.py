@@ -54,7 +54,9 @@ def conv_transposed_computed(site: Site) -> list[Choice]:
 
 
 def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
-    """What these kernels of constant weights offer, for weights that are packed at each run."""
+    """The choices of kernels for constant weights, each with phases before it that pack the weights
+    which a run computes. They are offered a constant of the numbers 1, 2, ... in place of the
+    weights: what they pack tells where each weight goes."""
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
@@ -76,7 +78,8 @@ def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
 
 
 def _packing(choice: Choice, name: str, width: int) -> Choice:
-    """A choice for constant weights with phases before it that pack those of a run in scratch."""
+    """A choice for constant weights, with phases before it that pack the weights of the run into
+    scratch."""
     weights, *others = choice.packed
     numbers = weights.make().astype(np.int32)
     squares, vectors = _moves(numbers, width)
@@ -103,11 +106,13 @@ def _packing(choice: Choice, name: str, width: int) -> Choice:
 
 
 def _moves(packed: Array, width: int) -> tuple[Array, Array]:
-    """Where packed weights come from, given what packing their numbers, from 1, made (0: zero).
+    """Two tables of copies that pack weights, from `packed`: the packed array of the weights'
+    numbers, which count from 1; 0 stands for a zero.
 
-    The rows of the first table are squares of up to `width` neighbours in each of `width` lines:
-    the first weight, the distance of the lines, and where each column goes (of missing ones: behind
-    all others). Those of the second are all other vectors: where they go, and the weights' numbers.
+    A row of the first is a square of up to `width` neighbours in each of `width` lines: the first
+    weight, the distance of the lines, and for each column where it goes (missing columns go behind
+    all others). A row of the second is any other vector: where it goes, and the numbers of its
+    weights.
     """
     lines = np.zeros(-(-packed.size // width) * width, np.int32)
     lines[: packed.size] = packed

@@ -25,8 +25,8 @@ MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estima
 
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
-    """A narrow panel that ends in half a vector as halves only: one width for all multiply-adds
-    keeps two pipes busy that a wide one takes together."""
+    """The lanes of a narrow panel that ends in half a vector, as half vectors only: multiply-adds
+    of one width keep two pipes busy that a whole vector takes together."""
     half = lanes[-1]
     count = sum(lanes) // half
     if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:
@@ -35,7 +35,8 @@ def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
-    """The accumulators of all pixels with neighbouring halves as whole vectors."""
+    """The accumulators of all pixels, where neighbouring half vectors are put together as whole
+    vectors."""
     if len(lanes) == 1 or lanes[0] == width:
         return values
     found: list[Val] = []
@@ -88,9 +89,14 @@ def convolve(
     em: Emit, geo: Geometry, band: tuple[Val | int, int], sums: Sums, x: Ptr, sink: Place,
     ahead: Following | None = None, plan: Tiling | None = None,
 ) -> None:  # fmt: skip
-    """A band, (which, of how many), of one image's outputs for one panel, in the tiles of a `plan`
-    or the best ones; x is where the first window begins. `sink` takes whole blocks also of what the
-    panel computes in halves."""
+    """Compute one band of the outputs of one image for one panel of output channels.
+
+    band    (which, of how many)
+    x       where the image's first window begins
+    sink    takes the results; it gets whole blocks even where the panel computes in half vectors
+    ahead   what tiles prefetch, or None
+    plan    how rows and columns are cut into tiles; by default the best way
+    """
     b, lanes, image = em.b, sums.lanes, image_of(em.input(0), geo)
     _, down, across = image.stride
     plan = plan or tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, sums.depth))

@@ -77,7 +77,7 @@ def unrolled(geo: Geometry) -> bool:
 
 @cached(1024)
 def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
-    """How many different inputs a run of outputs reads along one axis."""
+    """How many different places of one axis a run of `outputs` results reads."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
 
 
@@ -124,7 +124,8 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
 
 @dataclass(frozen=True)
 class Filters:
-    """The weights and the bias of one channel block; where registers hold all weights, `held`."""
+    """The weights of one channel block, and its bias. `held`: the weights as values, where
+    registers hold them all."""
 
     weights: Ptr
     bias: Ptr | None
@@ -136,7 +137,7 @@ class Filters:
 
 
 def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
-    """Those of a block, whose weights are the first packed array."""
+    """The weights and the bias of one channel block; weights are the first packed array."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
     bias = bias_at(em, block, width)

@@ -90,8 +90,8 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
 @dataclass(frozen=True)
 class Summing:
-    """Puts the sums of the vectors of a pixel, of which there is one for each output, when the last
-    of them is known."""
+    """A `Place` for kernels whose accumulators are vectors along the input channels: it collects
+    the vectors of one pixel, one for each output, and stores their sums when the last has come."""
 
     sink: Place
     em: Emit

@@ -115,7 +115,8 @@ def emit_first_layer(
 def _rows_of(
     em: Emit, geo: Geometry, band: Band, n: Val | int, d: Val | int, first: Val | int
 ) -> Rows:
-    """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
+    """The input rows of a band of outputs, from (d, first) of image n on; copied to the workspace
+    where the kernel copies them."""
     b, source = em.b, image_of(em.input(0), geo)
     image, channel, step = source.pointer + n * source.batch, source.plane, source.step
     if not band.copied:
@@ -135,7 +136,7 @@ def _rows_of(
 def _emit_panel(
     em: Emit, source: Rows, blocks: ChannelBlocks, panel: Panel, rows: Val | int, sink: Sink
 ) -> None:
-    """So many rows of outputs for one panel of channels."""
+    """Compute `rows` rows of outputs for one panel of output channels."""
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = em.outs[0].spec.nbytes > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()

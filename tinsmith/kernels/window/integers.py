@@ -195,8 +195,8 @@ def _contract(
     em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
     ones: bool = False, start: list[Val] | None = None,
 ) -> Tile:  # fmt: skip
-    """The sums of a tile of (height, widths) whose first window begins at `a`; those of each row
-    begin with `start`."""
+    """The sums of a tile (height, widths) whose first window begins at `a`. `start`: the numbers
+    with which the sums of each row begin."""
     b, (height, widths), source = em.b, cut, _source(em, plan)
     size, d = sum(widths), plan.geo.dilation
     levels = [(plan.blocks, source.block)]
@@ -229,7 +229,8 @@ def _contract(
 
 
 def _sum_windows(em: Emit, plan: Plan) -> None:
-    """Sums of the elements of each window, a run of pixels at a time."""
+    """The phase that computes, for each window, the sum of its elements; a tile is one run of
+    pixels."""
     b, source = em.b, _source(em, plan)
     with b.loop(em.begin, em.end) as t:
         to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()

@@ -96,7 +96,7 @@ def pack_taps(w: Array, width: int) -> Array:
 
 
 def pack_start(w: Array, zero: int, width: int) -> Array:
-    """What the zero point of the input takes off the sums of each channel."""
+    """For each channel: what its sums begin with, so that the input's zero point is taken off."""
     channels = len(w)
     start = np.zeros(-(-channels // width) * width, np.int32)
     start[:channels] = -zero * w.reshape(channels, -1).astype(np.int64).sum(axis=1)
@@ -104,7 +104,8 @@ def pack_start(w: Array, zero: int, width: int) -> Array:
 
 
 def _tiling(target: Target, geo: Geometry) -> Tiling:
-    """Tiles as high as registers allow: rows that several outputs see are ordered once."""
+    """The best tiling; tiles are as high as registers allow, because a row that several outputs
+    read is put in order only once."""
     rich = target.registers >= 32
     high, wide = (4, 4) if rich else (3, 2)
     return Tiling(cut(geo.out[1], high), cut(geo.out[2], wide), 1.0)

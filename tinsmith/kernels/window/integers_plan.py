@@ -90,7 +90,8 @@ class Plan:
 
     @property
     def runs(self) -> int:
-        """Of neighbouring pixels of the output, in one image."""
+        """How many runs of neighbouring output pixels an image has: one where it is `flat`, else
+        one for each row."""
         return 1 if self.flat else self.geo.out[0] * self.geo.out[1]
 
     @property
@@ -105,18 +106,21 @@ class Plan:
 
     @property
     def taps(self) -> Triple:
-        """Stretches of k in a window, along each axis."""
+        """How many stretches of k a window has along each axis; the taps of a row are one where
+        they are `joined`."""
         depth, height, width = self.geo.kernel
         return depth, height, 1 if self.joined else width
 
     @property
     def pixel(self) -> int:
-        """Lanes of neighbouring channels of a pixel: all of a group's, or those of a block."""
+        """How many lanes of one pixel lie side by side: those of all channels of a group, or of a
+        block."""
         return self.block // self.row.group if self.direct else self.cut.lanes
 
     @property
     def blocks(self) -> int:
-        """How many times a window is gone through, for other channels of a group."""
+        """How many times a tile goes through its windows, each time for other channels of the
+        group."""
         return self.cut.lanes // self.pixel
 
     @property
@@ -126,7 +130,7 @@ class Plan:
 
     @property
     def image(self) -> int:
-        """Lanes of the packed input of one group of an image."""
+        """How many lanes the packed input of one group of one image takes."""
         return prod(self.size) * self.cut.lanes
 
     @property
@@ -165,8 +169,9 @@ class Plan:
 
 
 def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list[Array]]:
-    """For each group (taps * inputs, outputs) and its zero points: weights between groups that were
-    merged are their zero points."""
+    """For each group after merging: its weights as a matrix (taps * inputs, outputs), and its zero
+    points. A weight between two channels that belonged to different groups is its zero point, so
+    that it contributes nothing."""
     outputs, own, *kernel = w.shape
     zeros = np.zeros(1, w.dtype) if zero is None else zero.reshape(-1)
     zeros = np.broadcast_to(zeros, outputs)
@@ -198,7 +203,8 @@ def pack_weights(
 
 
 def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
-    """[group] of the zero points, then the sums, of columns; padding is 0."""
+    """For each group: the zero points of its columns, then the sums of its columns, as int32;
+    padding columns are 0."""
     table = np.zeros((cut.groups, 2, cut.columns), np.int64)
     for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
         found = known(matrix, zeros, PRODUCTS[name])
@@ -207,7 +213,8 @@ def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
 
 
 def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
-    """[group] of what the zero point `left` of the input takes off the sums of columns."""
+    """For each group: what the sums of its columns begin with, so that the input's zero point
+    `left` is taken off."""
     start = np.zeros((cut.groups, cut.columns), np.int64)
     for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
         start[at, : cut.outputs] = -left * known(matrix, zeros, PRODUCTS[name]).columns

@@ -48,8 +48,9 @@ Lanes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Sets of `sides` groups whose inputs and outputs fill whole blocks of `width` channels; with
-    more than two sides, one panel holds all outputs of a set."""
+    """How groups are computed in sets: `sides` groups side by side, whose inputs and outputs then
+    fill whole blocks of `width` channels. `cut` are the panels of a set; with more than two sides
+    one panel holds all its outputs."""
 
     widths: Widths
     width: int
@@ -88,7 +89,7 @@ class Interleaved:
         return side * outputs + (k + side * turn) % outputs
 
     def taken(self) -> list[Mix]:
-        """Of which blocks of a set's input each interleaved vector is made."""
+        """For each interleaved vector of a set's input: the blocks and lanes that it is made of."""
         inputs, width = self.widths.inputs, self.width
         places = [k % self.sides * inputs + k // self.sides for k in range(inputs * self.sides)]
         return [
@@ -97,7 +98,8 @@ class Interleaved:
         ]
 
     def given(self, first: int, count: int) -> dict[int, Mix]:
-        """Of which of the `count` vectors from `first` each block that they hold is made."""
+        """For each block that `count` vectors of results from number `first` on hold: the vectors
+        and lanes that it is made of."""
         width = self.width
         place = {self.output(first * width + k): k for k in range(count * width)}
         found = {}
@@ -172,7 +174,8 @@ def _pack_bias(bias: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 
 def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
-    """Values of output channels in the order of the panels, with zeros for those that are none."""
+    """The rows of `values`, one for each output channel, in the order of the panels' lanes; zeros
+    for lanes that are no channel."""
     rows = plan.rows()
     wide = np.zeros((len(rows), *values.shape[1:]), values.dtype)
     wide[rows < len(values)] = values[rows[rows < len(values)]]
@@ -180,7 +183,8 @@ def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 
 def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
-    """The first row of each band and the row after its last, whichever way rows are cut; int64."""
+    """For each of `count` bands: its first row, and the row after its last one, taken over all ways
+    in which rows are cut (`downs`); int64."""
     starts = [np.cumsum([0, *(s for n, s in down for _ in range(n))]) for down in downs]
     units = [(len(start) - 1) * np.arange(count + 1) // count for start in starts]
     found = np.array([start[unit] for start, unit in zip(starts, units, strict=True)])
@@ -247,8 +251,8 @@ def _copy(
     space: View,
     rows: Val,
 ) -> None:
-    """Interleave what `rows` rows of outputs read of the blocks from `first`; those that do not
-    exist are zeros. `corner` is the first element, of block 0."""
+    """Copy what `rows` rows of outputs read to the workspace, the groups interleaved: of the blocks
+    from number `first` on (missing ones are zeros). `corner` is the first element, in block 0."""
     b, width = corner.b, plan.width
     _, plane, (deep, row, _) = steps(spec, geo.rank)
     _, gap, (layer, line, _) = steps(space.spec, geo.rank)

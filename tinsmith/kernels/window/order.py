@@ -22,13 +22,15 @@ KEPT = 0.6  # share of the second-level cache for what is used again (estimated)
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a direct convolution's tiles (see `each_panel`), and who takes which.
+    """The order in which a direct convolution's tiles are taken (see `each_panel`), and what
+    threads share.
 
     count   bands of an image
-    parts   portions of the batch, or bands, for each of which all panels are done
+    parts   portions of the batch (or bands), for each of which all panels are computed before the
+            next
     near    whether threads share the bands of each panel, rather than the panels
-    passes  how often a panel's weights are gone through
-    again   bytes that are fetched again from beyond the second-level cache
+    passes  how often the weights of a panel are read
+    again   bytes that are read again from beyond the second-level cache
     """
 
     tiles: int
@@ -76,9 +78,10 @@ def _order_of(
 
 
 def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
-    """Into how many portions a batch is cut (groups of images, or bands of each), all panels for
-    one after the other, and the bytes that are fetched again from beyond the second-level cache:
-    weights that a portion pushes out, or all of a portion that is too large."""
+    """Into how many portions a batch is cut (groups of images, or bands of each), for each of which
+    all panels are computed before the next; and how many bytes are then read again from beyond the
+    second-level cache: the weights, which a portion evicts, or a portion that is too large to
+    stay."""
     if geo.batch == 1:
         return cached_bands(target, geo, weights, panels)
     inputs, kept = geo.batch * input_bytes(geo), KEPT * target.l2
@@ -96,9 +99,9 @@ def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[
 
 
 def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
-    """Into how many bands an image is cut whose input every panel would fetch again from beyond
-    the second-level cache, and what is fetched again then: weights for every band, or, where that
-    is more, the input for every panel of one band."""
+    """Into how many bands an image is cut that is too large to stay in the second-level cache while
+    all panels read it, and how many bytes are then read again from beyond it: the weights for every
+    band, or, where that is more, the input of every panel within a band."""
     nbytes = input_bytes(geo)
     if geo.taps > MOST_TAPS or nbytes < KEPT * target.l2:
         return 1, 0

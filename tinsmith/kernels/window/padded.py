@@ -36,8 +36,9 @@ class Reach:
 
 
 def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
-    """Copy rows, with `fill` where they leave the image. They are filled by whole vectors, each
-    before the next one, so that the last reaches beyond the copy (see `room`)."""
+    """Copy the rows of a `Reach` to its space, with `fill` where they lie outside the image. Whole
+    vectors are written, in ascending order, so that the last one reaches beyond the copy (see
+    `room`)."""
     geo, step, (front, top, first) = reach.geo, reach.step, reach.corner
     lines, pitch = reach.extent
     flat = lines * pitch
@@ -67,7 +68,8 @@ def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
 
 
 def copy_inside(b: Builder, reach: Reach) -> None:
-    """The same of neighbouring planes, but for what lies around the image: `space` holds that."""
+    """`copy_rows` without the fill: the space already holds what lies outside the image. For kernel
+    planes that are neighbours."""
     geo, step, corner = reach.geo, reach.step, reach.corner
     depth, (lines, pitch) = geo.kernel[0], reach.extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
@@ -90,9 +92,9 @@ def copy_inside(b: Builder, reach: Reach) -> None:
 
 
 def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
-    """The elements of a row from column `first` on, which may lie outside: how many there are
-    before the image's, how many of the image are left out, how many are the image's, and how many
-    come after these."""
+    """How a row's elements from column `first` on, `pitch` of them, lie about an image of `size`
+    columns: how many come before the image, how many of the image are skipped, how many are inside,
+    and how many come after it."""
     left = b.minimum(b.maximum(0 - first, 0), pitch)
     skipped = b.maximum(first, 0)
     inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
@@ -100,7 +102,7 @@ def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val |
 
 
 def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
-    """Whole vectors, which may reach beyond so many elements."""
+    """Write `fill` to `count` elements, by whole vectors that may reach beyond them."""
     lanes = b.target.lanes
     around = b.splat(fill, F32, lanes)
     run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))

@@ -37,8 +37,8 @@ class PanelPlace:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How often each panel's turn comes: for `count` bands of each image of a `batch`, all panels
-    for each of `parts` portions of it before the next."""
+    """How the tiles of a convolution are numbered: `count` bands of each of `batch` images, in
+    `parts` portions. All panels are computed for one portion before the next."""
 
     batch: int
     count: int

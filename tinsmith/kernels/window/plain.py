@@ -108,11 +108,12 @@ def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: f
 
 @dataclass(frozen=True)
 class Sum:
-    """What is computed of one input plane, or of those of a group: start, taps and end of a tile.
+    """What is computed of one input plane, or of all planes of a group. Three functions emit a
+    tile:
 
-    body    one more tap: (weights at it, its vectors of the input, accumulators) -> accumulators
-    start   the accumulators of a panel: (its first output channel, outputs) -> one each
-    finish  the result of an accumulator: (value, (d, r, c)) -> value
+    body    one more tap: (its weights, its vectors of the input, accumulators) -> accumulators
+    start   the first accumulators of a panel: (its first output channel, outputs) -> one each
+    finish  a result: (accumulator, (d, r, c)) -> value
     """
 
     body: Callable[[Ptr | None, list[Val], list[Val], int], list[Val]]
@@ -122,8 +123,8 @@ class Sum:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over groups of `inputs` channels, whose outputs come in `panels`; `fill` is what lies
-    around the image."""
+    """An operator whose windows see `inputs` channels at a time (those of a group), with outputs in
+    `panels`; how it is cut; and the number `fill` that lies around the image."""
 
     geo: Geometry
     inputs: int
@@ -135,8 +136,8 @@ class Windows:
 
 @dataclass(frozen=True)
 class Work:
-    """What is computed of windows whose outputs come in `panels`: `of` gives it in vectors of so
-    many lanes. A product takes `slots` as for `tile_of`, and `fill` lies around the image."""
+    """What is computed of windows: `of(em, lanes)` gives it for vectors of so many lanes. Outputs
+    come in `panels`; a product takes `slots` issue slots; `fill` lies around the image."""
 
     of: Callable[[Emit, int], Sum]
     panels: Pieces = ((1, 1),)
@@ -198,8 +199,9 @@ def _emit(em: Emit, windows: Windows, work: Sum) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """The input rows of a segment: the first window begins at `x`; rows are `pitch` elements apart,
-    channels and the taps along each axis as far as `reach` says."""
+    """The input rows of a segment, as tiles read them: the first window begins at `x`, rows are
+    `pitch` elements apart, and a channel and the taps of (depth, height, width) as many as `reach`
+    says."""
 
     x: Ptr
     reach: tuple[Val | int, int, int, int]
@@ -221,8 +223,8 @@ class Segment:
     image: Ptr
 
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
-        """The input rows of so many channels, copied to the beginning of the workspace if they are
-        to be, with `fill` around the image."""
+        """The input rows of `count` channels from number `first` on. Where the plan copies, they
+        are copied to the beginning of the workspace, with `fill` around the image."""
         geo, cut = self.geo, self.cut
         if cut.copied:
             copy_rows(em.b, self._reach(em, first, count), fill)
@@ -235,7 +237,7 @@ class Segment:
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
 
     def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
-        """The same, where the workspace holds already what lies around the image."""
+        """`rows`, where the workspace already holds what lies around the image."""
         copy_inside(em.b, self._reach(em, first, count))
         return self.copied(em)
 
@@ -252,7 +254,7 @@ class Segment:
         return [o * s - p for o, s, p in axes]
 
     def _reach(self, em: Emit, first: Val | int, count: Val | int) -> Reach:
-        """What is to be copied of so many channels."""
+        """The rows to be copied, of `count` channels from number `first` on."""
         geo, cut = self.geo, self.cut
         _, channel, step = steps(em.input(0).spec, geo.rank)
         image, space = self.image + first * channel, em.workspace.cast(F32)
@@ -286,7 +288,8 @@ def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | 
 def _panel(
     em: Emit, windows: Windows, work: Sum, at: Segment, source: Rows, done: int, size: int
 ) -> None:
-    """All tiles of `size` output channels, the group's from number `done` on."""
+    """Compute all tiles of a panel of `size` output channels, which are those of the group from
+    number `done` on."""
     geo, tile, (d, first, left) = windows.geo, windows.tile, at.place
     channel = at.g * sum(n * each for n, each in windows.panels)
     weights = None

@@ -81,7 +81,8 @@ def shares_of(site: Site) -> tuple[np.ndarray, ...]:
 
 
 def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
-    """1 / the taps of one axis that count, for each output; with `end`, those in padding do too."""
+    """For each output along one axis: 1 / the number of its taps that count. Taps in the padding
+    count up to `end` behind the input, where `end` is given; else none of them."""
     low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
     taps = (_taps_within(geo, axis, o, low, high) for o in range(geo.out[axis]))
     counts = np.array([last - first for first, last in taps])
@@ -202,8 +203,8 @@ def emit_pool(
     blocks: int,
     count: int,
 ) -> None:
-    """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
-    that of its input which was written last is still in the cache."""
+    """Emit a pooling. A tile is one (batch, band of rows, channel block), the block innermost.
+    Tiles are taken from last to first: the input that was written last is still in the cache."""
     b, image = em.b, image_of(em.input(0), geo)
     step, stride = image.step, image.stride
     runs = _runs(geo, None if shares is None else shares[2])
@@ -254,8 +255,8 @@ def emit_pool(
 def _lines(
     b: Builder, geo: Geometry, fold: Fold, step: Triple, ranges: tuple[Range, Range]
 ) -> list[Val | int] | None:
-    """Where the rows of a window begin, or None where they are not to be unrolled. For rows outside
-    the input a maximum takes the first or last row inside once more."""
+    """The addresses at which the rows of a window begin, where their loop is unrolled; None where
+    it is not. In a maximum, rows outside the input are replaced by the first or last row inside."""
     found: list[Val | int] = [0]
     for axis, (low, high) in enumerate(ranges):
         if isinstance(low, int) and isinstance(high, int):
@@ -281,7 +282,8 @@ def _sees(geo: Geometry, axis: int) -> bool:
 
 
 def _shares_here(b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted) -> Val:
-    """1 / the taps that count at these indices of the output, which may lack the last."""
+    """The factor of an average at these indices of the output (the last may be missing): 1 / the
+    number of taps that lie in the ranges `counted`."""
     taps: Number | Val = 1
     for axis, o in enumerate(index):
         low, high = counted[axis]
@@ -327,8 +329,9 @@ def _edges(
 
 @dataclass(frozen=True)
 class Neighbours:
-    """So many neighbouring windows of a run, in vectors of `width`: the first tap that is kept of
-    the first of them is at `corner`, and axes are `step` elements apart."""
+    """So many neighbouring windows of a run of columns, in vectors of `width`. `corner` is the
+    first tap that is kept of the first window; places of the input are `step` elements apart on
+    each axis."""
 
     geo: Geometry
     fold: Fold

@@ -41,7 +41,8 @@ def pool_places(site: Site) -> Choice:
 
 
 def _distances(geo: Geometry, order: int) -> Triple:
-    """What one element along each axis adds to a place of the plane."""
+    """By how much the place of an element in its plane grows with its index on each axis, in
+    row-major order or (`order`) in column-major order."""
     depth, height, width = geo.size
     if order:
         return (1, depth, depth * height)
@@ -99,7 +100,8 @@ def _window(
 
 
 def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
-    """The larger of what is held and a later element; NaN is the largest, ties stay."""
+    """The larger of what is held (value and place) and a later element. NaN is larger than all; of
+    equal ones the first stays."""
     best, where = held
     better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
     return [better.select(value, best), better.select(place, where)]

@@ -80,7 +80,7 @@ class Tiling:
 
 
 def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
-    """How many pieces lie before the one of `size` at `start`."""
+    """How many pieces precede the piece of `size` that begins at `start`."""
     first = before = 0
     for count, each in cuts:
         if each == size:

@@ -94,8 +94,8 @@ def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -
 
 
 def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase]:
-    """The runs of a phase's outputs that read the same taps of an input of `size`, without those
-    that would read beyond it; neighbouring taps are `gap` inputs apart."""
+    """The runs of one phase's outputs that read the same taps, of an input of `size`; taps that
+    would be read beyond the input are left out. Neighbouring taps are `gap` inputs apart."""
     found: list[AxisPhase] = []
     for t in range(phase.count):
         places = range(phase.first + t, phase.first + t + gap * len(phase.taps), gap)
@@ -140,8 +140,8 @@ def axes_of(site: Site) -> Axes:
 
 
 def phases(found: Axes, exact: bool = False) -> Phases:
-    """The phases of a transposed convolution. Where it is `exact`, no weight is multiplied by what
-    lies around the input."""
+    """The phases (tiles and code) of a transposed convolution. Where it must be `exact`, weights
+    are not multiplied by the padding around the input, where infinity times zero would give NaN."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)

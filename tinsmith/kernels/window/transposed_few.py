@@ -134,7 +134,7 @@ def _emit(em: Emit, few: Few) -> None:
 
 
 def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
-    """The outputs of a segment, in one of the ways."""
+    """Compute the outputs of one segment by way number `number` of the plan."""
     b, (copied, sequences, sums, _) = em.b, few.sizes(em.target.lanes)
     way, kinds, tile = few.ways[number], few.tile.kinds[number], few.tile
     space = em.workspace.cast(F32) + copied
@@ -166,8 +166,9 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
 
 def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
-    """The input rows of so many channels of a segment. Of a row that is cut in parts, those that
-    tiles do not leave are read where they are."""
+    """The input rows of `count` channels of a segment from number `first` on. Where the input is
+    one row that is cut in parts, parts inside it are read where they lie; others are copied with
+    padding."""
     b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
     rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:
@@ -187,15 +188,16 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
 
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
-    """The starts of tiles of that size; the last one overlaps another, or goes beyond the end."""
+    """A context for each tile along an axis: its start. The last of the tiles of `size` overlaps
+    the one before, or reaches beyond the end, where the buffer has room."""
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 
 @dataclass(frozen=True)
 class Part:
-    """`count` input channels of a segment: their rows, where their weights, of all kinds of
-    panels, begin, and where a kind's columns are in the buffer. Rows of channels `ahead` are asked
-    for early, if that is not 0."""
+    """Some input channels of a segment, `count` of them: their rows; their weights, for all kinds
+    of panels; and the table that tells where a kind's columns are in the buffer. The rows of the
+    channel `ahead` channels later are prefetched, unless that is 0."""
 
     at: Segment
     source: Rows
@@ -206,8 +208,8 @@ class Part:
 
 
 def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Ptr) -> None:
-    """The products of a part and all panels of a kind, into the buffer, for a tile's rows from `r`
-    on."""
+    """Compute the products of a part by all panels of a kind, for the tile rows from `r` on, and
+    add them to the buffer."""
     b, tile = em.b, few.tile
     weights, depth = part.weights + part.count * kind.weights, part.count * kind.products
     grid = list(product(range(tile.rows), range(tile.vectors), range(kind.columns)))
@@ -263,7 +265,8 @@ def _sums(
 def _finish(
     em: Emit, few: Few, way: Way, at: Segment, r: Val | int, buffer: Ptr, line: Ptr
 ) -> None:
-    """The outputs of all columns at row `r` of a segment, which are in the buffer."""
+    """Write the outputs of row `r` of a segment: the columns of the buffer are added up, put in
+    order, and finished."""
     b, geo, (planes, rows, across), pitch = em.b, few.axes.geometry, few.phases, few.pitch
     (d, first, left), (_, high, wide) = at.place, few.step
     whole = across * wide

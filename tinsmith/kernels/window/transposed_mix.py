@@ -30,8 +30,8 @@ DROPPED = 17  # bits of logarithms, so that their sums stay below 2^31
 
 
 def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
-    """Whether the inputs of a segment, or some more, are finite and of one size; `space` is for
-    `judged` elements."""
+    """Whether the inputs of a segment are finite and of similar size, so that sums of them lose no
+    accuracy. (Some neighbours may be looked at as well.) `space` has room for `judged` elements."""
     b, source, geo, cut = em.b, em.input(0), at.geo, at.cut
     lanes, space = b.target.lanes, space.cast(I32)
     _, channel, step = steps(source.spec, geo.rank)
@@ -66,7 +66,8 @@ def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
 
 
 def _are_alike(b: Builder, space: Ptr, total: int) -> Val:
-    """The same of the bits of the largest inputs of all channels at so many places."""
+    """`are_alike`, from the bits of the largest magnitude among all channels at each of `total`
+    places."""
     lanes = b.target.lanes
     zero = b.zero(I32.x(lanes))
     with b.loop(0, total, lanes, carry=[zero] * 3) as i:
@@ -88,8 +89,8 @@ def _bits(value: float) -> int:
 def mix(
     em: Emit, few: Few, way: Way, at: Segment, first: Val | int, count: Val | int, space: Ptr
 ) -> Rows:
-    """The sequences of a way, of so many channels of a segment; `space` is behind what the
-    segment's copy, or a row of zeros, takes."""
+    """Compute the sequences of a way for `count` channels from number `first` on: sums of inputs,
+    to `space`."""
     b, (lines, pitch) = em.b, few.mixed(em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None
@@ -108,8 +109,8 @@ def mix(
 def _mix_rows(
     em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr, filled: Val
 ) -> None:
-    """The sequences of one plane, each of sums of neighbouring rows of the image; rows of zeros lie
-    around it, and zeros around the inputs of a row, which may be `filled` in already."""
+    """Compute the sequences of one plane that are sums of neighbouring rows of the image. Around
+    the image there are zeros; those at the ends of rows may be there already (`filled`)."""
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes
@@ -145,7 +146,7 @@ def _mix_rows(
 
 
 def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
-    """The sequences of one plane, each of sums of neighbouring columns."""
+    """Compute the sequences of one plane that are sums of neighbouring columns."""
     b, lanes, step = em.b, em.target.lanes, way.step
     lines, pitch = few.mixed(lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]
@@ -160,8 +161,8 @@ def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to:
 
 
 def unmix(b: Builder, few: Few, way: Way, source: Ptr) -> None:
-    """The outputs of each place that is computed as one, [places][last phases][columns], in place
-    of its products, which are more."""
+    """Turn the products of places that are computed as one into their outputs, in place:
+    [places][phases of the last axis][columns]. There are more products than outputs."""
     across, pitch = few.phases[2], few.pitch
     results = [[(i, float(v)) for i, v in enumerate(row) if v] for row in floats(way.algorithm.at)]
 

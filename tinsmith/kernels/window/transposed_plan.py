@@ -49,8 +49,9 @@ EFFICIENCY = 0.9  # share of the peak that the products reach; estimated
 
 @dataclass(frozen=True)
 class Tile:
-    """`rows` of `vectors` neighbouring vectors of `width` places, for each kind of panels of each
-    way; `cost` in products of whole vectors, over a plane of places, the first way's."""
+    """A tile of the plan: `rows` rows of `vectors` neighbouring vectors of `width` places, for each
+    kind of panels of each way. `cost` is that of the first way, over a plane, in products of whole
+    vectors."""
 
     rows: int
     vectors: int
@@ -98,8 +99,9 @@ class Few:
 
     @property
     def adds(self) -> bool:
-        """Whether the buffer holds sums to which others are added, so that tiles may not overlap.
-        They then go beyond the rows and columns of a segment."""
+        """Whether tiles add to sums that the buffer already holds (if input channels come in
+        several parts). Tiles then must not overlap: the last ones reach beyond the rows and columns
+        of a segment."""
         return self.saves or self.depth < self.inputs
 
     @property
@@ -123,7 +125,8 @@ class Few:
         return max(len(way.columns) for way in self.ways) * self.pitch
 
     def mixed(self, lanes: int) -> tuple[int, int]:
-        """The rows of a sequence of a segment's inputs, and their distance, in whole vectors."""
+        """The number of rows of one sequence of a segment's inputs, and the distance of these rows,
+        in whole vectors."""
         return mixed(self.places, self.cut, self.ways, lanes)
 
     def sizes(self, lanes: int) -> tuple[int, int, int, int]:
@@ -245,15 +248,17 @@ def _plan(target: Target, threads: int, axes: Axes, groups: int, ways: tuple[Way
 
 
 def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
-    """Input channels at a time that may do, each of so many bytes; all of them take at most so
-    many times what the input of a segment should."""
+    """Numbers of input channels that are worth taking at a time, of `nbytes` bytes each: as many as
+    the first-level or the second-level cache holds. All channels are one of them, if they take at
+    most `most` times what the second-level cache holds."""
     near, far = int(NEAR * target.l1 / nbytes), target.l2 // ROOM // nbytes
     found = {n for n in (near, far) if LEAST <= n < inputs}
     return found | {inputs} if inputs <= most * far else found
 
 
 def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
-    """The convolution whose outputs are places, those that are computed as one of them."""
+    """The convolution whose outputs are places: those that are computed as one count as one
+    output."""
     first, one = ways[0], (1, 1, 1)
     least = [min([p.first for p in axis if p.taps], default=0) for axis in axes.phases]
     out, reach, stride = [], [], []
@@ -351,7 +356,8 @@ def _most_columns(target: Target, sums: int) -> int:
 
 
 def _widths(target: Target, pieces: Segments) -> list[int]:
-    """Lanes of vectors: as many as there are, or half, where they are computed as halves."""
+    """The numbers of lanes that vectors may have: as many as the target and the columns of a
+    segment allow, or half of it where the target computes halves as fast."""
     width = 1
     while width * 2 <= min(target.lanes, pieces.columns):
         width *= 2
@@ -359,7 +365,7 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
 
 
 def _elements(kind: Kind, rows: int, across: int) -> int:
-    """What a tile reads of an input channel for one panel."""
+    """How many elements of one input channel a tile reads for one panel; `across` is its width."""
     lines: dict[tuple[int, int], list[int]] = {}
     for (z, y, x), _ in kind.steps:
         for r in range(rows):
@@ -370,8 +376,9 @@ def _elements(kind: Kind, rows: int, across: int) -> int:
 def _slots(
     target: Target, kind: Kind, sums: int, share: float, depth: int, nbytes: float, adds: bool
 ) -> float:
-    """Issue slots of a tile for one panel; a vector takes `share` of a multiply-add's. It reads so
-    many bytes of a channel from the second-level cache, and all sums where it adds to them."""
+    """Issue slots of a tile for one panel. A vector takes `share` of a whole vector's multiply-add;
+    `nbytes` bytes of each channel are read from the second-level cache; with `adds` all sums are
+    read, too."""
     stream = target.pipes * nbytes / L2_BYTES
     loads = 0.5 * target.pipes * (len(kind.steps) * sums + kind.products)
     chain = 5.0 * target.pipes * kind.products / kind.columns

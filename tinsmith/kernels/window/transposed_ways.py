@@ -33,8 +33,9 @@ Step = tuple[Triple, tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What columns see that differ in their taps alone: the offsets of the input, and for each the
-    weight, as a sum of taps, told by their places among those of a column's phases."""
+    """What columns see that differ only in which weights they use: the `offsets` of the inputs, and
+    for each offset the weight, as a sum of taps that are given by their places in the column's
+    `taps`."""
 
     offsets: tuple[Triple, ...]
     sums: tuple[Sum, ...]
@@ -42,7 +43,8 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One of the sums of products of a place, of an output channel and taps of each axis."""
+    """One number at each place: the sum of products of one output channel and of some taps of each
+    axis."""
 
     number: int  # of (channel, phase on the outer axes, product, phase on the last axis), flat
     seen: Seen
@@ -54,7 +56,8 @@ class Column:
         return self.seen.offsets
 
     def weights(self, kernel: Triple) -> dict[Triple, Terms]:
-        """For each offset the weight, as a sum of the taps of all channels' kernels."""
+        """For each offset of the input its weight: the taps of all channels' kernels whose sum it
+        is, with factors."""
         (_, high, wide), (planes, rows, columns) = kernel, self.taps
         first = self.channel * kernel[0]
         return {
@@ -68,11 +71,14 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """The columns of `algorithm.m` places of `axis` together.
+    """One way to compute all outputs: columns, of which those of `algorithm.m` neighbouring places
+    along `axis` are computed as one.
 
-    They see `sequences`, sums of a place's inputs, instead of the input: number s of plane z is
-    plane z * len(sequences) + s. `reach` are the offsets of each axis that columns see, `span` the
-    inputs of the axis."""
+    sequences  sums of inputs, which are read in place of the input: number s of plane z is plane z
+               * len(sequences) + s
+    reach      how many offsets columns see along each axis
+    span       how many inputs a place reads along `axis`
+    """
 
     algorithm: Bilinear
     axis: int
@@ -92,8 +98,8 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Panels of columns that see the same offsets, and so share their code; `first` columns are
-    those of the kinds before, which have `weights` for each input channel."""
+    """Panels of columns that see the same offsets, so that one piece of code serves all. `first`
+    columns and `weights` weights (for each input channel) belong to the kinds before this one."""
 
     steps: tuple[Step, ...]
     panels: tuple[tuple[Column, ...], ...]
@@ -195,7 +201,8 @@ def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Tr
 
 @cached(64)
 def kinds(way: Way, most: int) -> tuple[Kind, ...]:
-    """The columns in panels of at most so many, which see the same planes."""
+    """The columns of a way in panels of at most `most` columns; those of a panel see the same
+    planes."""
     every = dict.fromkeys(c.seen for c in way.columns)
     planes = {seen: frozenset(o[0] for o in seen.offsets) for seen in every}
     alike: dict[frozenset[int], list[Column]] = {}

@@ -39,8 +39,9 @@ offsets of its pixels from the first one, and what to prefetch meanwhile."""
 
 @dataclass(frozen=True)
 class Sums:
-    """What the outputs of one panel are: its vectors, where its weights are, the accumulators that
-    a pixel starts with, how products are added, and how many (`depth`) an output has."""
+    """What is computed for one panel: the `lanes` of its vectors, where its weights begin, the
+    accumulators with which a pixel starts, the loops over products, and how many products (`depth`)
+    an output has."""
 
     lanes: tuple[int, ...]
     weights: Ptr
@@ -51,9 +52,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class Way:
-    """How the channels of a convolution are reduced: `groups` lie side by side, each in `panels` of
-    its own; an output has `depth` products for each tap, and its lane as many as `stored` packed
-    weights. The packed arrays begin with the weights and end with the bias, if there is one."""
+    """How a convolution's channels are cut and summed: `groups` groups, each with its own `panels`
+    of output channels. An output adds up `depth` products for each tap; its lane has `stored`
+    packed weights for each. The packed arrays begin with the weights and end with the bias, if
+    there is one."""
 
     panels: Panels
     groups: int
@@ -108,8 +110,8 @@ def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0)
 
 
 def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
-    """The reduction `it`, which has no levels yet, over channel blocks, taps, and the channels of a
-    block, outermost first."""
+    """The reduction `it`, with loops over channel blocks, taps, and the channels of a block,
+    outermost first."""
     image, blocks = image_of(em.input(0), geo), it.channels
     stored = blocks.stored * sum(it.lanes)
     levels = [Level(blocks.count, image.plane, geo.taps * stored)]

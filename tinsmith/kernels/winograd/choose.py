@@ -93,8 +93,8 @@ BEYOND_L2, BEYOND_L3 = 1.15, 1.5
 
 @cached(1024)
 def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
-    """The pairs (rows, columns) worth considering: square tiles, and others that need fewer
-    products in all. No tile is larger than the output."""
+    """The pairs of algorithms (for rows, for columns) that are worth comparing: square tiles, and
+    others that need fewer products in all. No tile is larger than the output."""
     found: dict[tuple[Bilinear, Bilinear], int] = {}
     apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
     axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))

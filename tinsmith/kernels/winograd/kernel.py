@@ -150,8 +150,8 @@ def planes(w: Array, plan: WinogradPlan) -> Array:
 
 
 def plane_site(site: Site) -> ConvSite:
-    """A convolution that may have an algorithm: no groups, and no stride together with dilation.
-    Raises Skip for others."""
+    """Raises Skip for a convolution that Winograd's method cannot compute: one with groups, or with
+    a stride and dilation together. Gives the site decoded."""
     conv = dense_site(site)
     geo = conv.geo
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:

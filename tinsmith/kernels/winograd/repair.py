@@ -44,8 +44,8 @@ def pack_present(w: Array, plan: WinogradPlan) -> Array:
 
 
 def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """A function that loads the transformed weights of output block k and one input channel at a
-    position."""
+    """A function of a position that loads the transformed weights of output block `k` and one input
+    channel there."""
     if plan.split:
         return split_precision.taken_back(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors

@@ -121,8 +121,8 @@ def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
 
 
 def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """A function that loads the transformed weights of output block k and one input channel, at a
-    position, as the sum of their parts."""
+    """A function of a position that loads the transformed weights of output block `k` and one input
+    channel there: the sum of their parts."""
     b, product = em.b, plan.product
     panel, block, lane = k // 2, channel // DEPTH, channel % DEPTH
     wide = (panel < plan.outputs // 2).select(b.index(2), b.index(1))

@@ -27,7 +27,8 @@ MAX_TERMS = 8
 
 @dataclass(frozen=True)
 class Piece:
-    """source @ (weights[lo:hi][:, columns] * scale); weights None: the identity."""
+    """One product of an affine function: source @ (weights[lo:hi][:, columns] * scale). Without
+    weights: some columns of the source itself."""
 
     weights: int | None
     lo: int
@@ -88,7 +89,7 @@ class Form:
         return replace(self, bias=_sum(self.bias, wide), nodes=self.nodes | {node})
 
     def key(self, source: Source) -> tuple[Any, ...]:
-        """Equal for equal matrices that multiply the source."""
+        """A key that is equal for matrices of equal content that multiply the source."""
         keys = [p.key for p in self.terms.get(source, ())]
         return tuple(keys if len(keys) < 2 else sorted(keys, key=repr))
 
@@ -102,7 +103,8 @@ def _sum(a: Array | None, b: Array | None) -> Array | None:
 
 
 def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """What is left of leading dims once they are joined: values with equal rows broadcast not."""
+    """Leading dims without ones: two values whose `rows` are equal have the same rows, so that
+    neither is broadcast to the other."""
     return tuple(d for d in lead if d != 1)
 
 
@@ -187,7 +189,8 @@ class Affine:
         return Form(value.shape[:-1], (source.width,), {source: (piece,)}, None, frozenset())
 
     def part_of(self, value: Value) -> tuple[Value, Array, frozenset[Node]] | None:
-        """(v, columns, nodes) where the value is some features of v, unchanged."""
+        """(v, columns, nodes) where the value is some features of v, unchanged: these columns,
+        taken by these nodes. None where it is not."""
         form = self.form(value)
         if form is None or len(form.terms) != 1 or form.bias is not None:
             return None
@@ -256,7 +259,8 @@ class Affine:
         return Form(lead, (count,), terms, None, frozenset(nodes))
 
     def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
-        """Opaque, with the features of the argument: parts are cut after it, too."""
+        """The form of an activation: it is a source itself, opaque, but with the features of its
+        argument, so that it can be cut like that."""
         form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
         if form is None:
             return None
@@ -265,7 +269,8 @@ class Affine:
         return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
 
     def _moved(self, node: Node, value: Value, depth: int) -> Form | None:
-        """Features that are moved among themselves, or one place of a leading axis (the time)."""
+        """The form of a node that moves features among themselves, or picks one place of a leading
+        axis (the time)."""
         move, shape = moves_of(node)[value.index], value.shape
         if move is None or move.fill is not None or len(move.parts) != 1 or shape is None:
             return None
@@ -288,7 +293,7 @@ class Affine:
         return form.cut(lambda a: inner.read(a).reshape(features), shape[:after], node)
 
     def _at_time(self, node: Node, value: Value, form: Form) -> Form | None:
-        """A form at one place of one of its leading axes."""
+        """The form of a node that picks one place of a leading axis of `form`."""
         found = taken(node, value)
         if found is None or found[0] >= len(form.lead):
             return None
@@ -355,7 +360,7 @@ def _size(dims: Sequence[Dim]) -> int | None:
 
 
 def _in_order(axes: Sequence[Along]) -> bool:
-    """Whether these axes of a box are the first ones of what it reads, whole and in order."""
+    """Whether the axes of a box are the first axes of its input, each read whole and in order."""
     return all(a.axis == k and a.places is None for k, a in enumerate(axes))
 
 

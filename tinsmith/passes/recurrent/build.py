@@ -20,7 +20,8 @@ from tinsmith.sizes import NUMBER
 
 
 class Builder:
-    """Replaces runs of one analysis; values that were replaced are looked up where they went."""
+    """Replaces runs of one graph's steps by operators. Values that earlier replacements have
+    changed are looked up in the `Editor`."""
 
     def __init__(self, graph: Graph, affine: Affine) -> None:
         self.graph, self.affine, self.edit = graph, affine, Editor(graph)
@@ -89,7 +90,7 @@ class Builder:
         return self.edit.op("Gather", base, place, axis=source.axis)
 
     def _places(self, sources: Sequence[Source]) -> Value:
-        """Places of one value, with their axis first."""
+        """Places of one value on its axis of time, as one value with that axis first."""
         base, axis = self.edit.live(sources[0].value), sources[0].axis
         assert base.shape is not None and axis is not None
         places, size = [s.index for s in sources], base.shape[axis]

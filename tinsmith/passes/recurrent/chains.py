@@ -121,7 +121,8 @@ class Chains:
     # ---- what may be one operator
 
     def _parts(self, chain: list[Cell]) -> Iterator[list[Cell]]:
-        """Cut where a cell state is read elsewhere, or an input needs an earlier step's result."""
+        """The pieces of a chain of steps that can each become one operator. It is cut where a cell
+        state is read elsewhere, or where an input needs an earlier step's result."""
         part, roots, seen = chain[:1], set(_roots(chain[0])), set[Node]()
         for last, cell in pairwise(chain):
             reason = self._cut(last, cell, roots, seen)
@@ -145,7 +146,8 @@ class Chains:
         return ""
 
     def _closed(self, part: list[Cell]) -> Iterator[list[Cell]]:
-        """The pieces of a run that are left without cells whose inner values other nodes read."""
+        """The pieces of a run without those cells whose inner values are read by nodes outside the
+        run."""
         union = frozenset[Node]().union(*(c.nodes for c in part))
         piece: list[Cell] = []
         bad = [self._escape(cell, union) for cell in part]
@@ -193,7 +195,8 @@ class Chains:
         return Run(tuple(cells), tuple(inputs), state, states[0], first.c)
 
     def _guess(self, cell: Cell) -> Source | None:
-        """Which source of a single step is its state: any will do, if it has the right width."""
+        """The source that is taken for the state of a step which hands its state to no other: any
+        source of the right width will do."""
         if cell.h is not None:
             return cell.h
         fits = [s for s in cell.sources if s.width == cell.hidden]

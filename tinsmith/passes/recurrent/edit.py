@@ -49,7 +49,8 @@ class Editor:
         self._moved[old] = new
 
     def retire(self, old: Value, make: Callable[[], Value]) -> None:
-        """Drop what gives `old`; what `make` gives, under its shape, stands in where it is read."""
+        """Drop what computes `old`. Where `old` is still read, the value that `make` gives takes
+        its place, under its shape."""
         producer = old.producer
         if old.uses or old in self.graph.outputs:
             assert old.shape is not None

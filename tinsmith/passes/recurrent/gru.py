@@ -20,7 +20,8 @@ MAX_PRODUCTS = 4
 
 
 class _Expansion:
-    """A value as a sum of products of values, through nodes that are used once."""
+    """A value as a sum of products of other values, multiplied out through nodes that nothing else
+    reads."""
 
     def __init__(self, outputs: set[Value]) -> None:
         self.outputs = outputs
@@ -192,5 +193,6 @@ def _inner(
 
 
 def _is_state(source: Source, h: Source | None) -> bool:
-    """Whether it is the state, or, where that has been folded, zeros."""
+    """Whether a source is the state h; where h was zeros and has been folded, whether the source is
+    zeros."""
     return source == h or (h is None and is_zero(source.value))

@@ -25,7 +25,8 @@ class State:
 
 @dataclass(frozen=True)
 class Item:
-    """A value of every iteration, stacked along `axis` of the result; backward: from the end."""
+    """A value that each iteration gives, stacked along `axis` of a result; `backward`: from the
+    end."""
 
     value: Value
     result: Value
@@ -47,8 +48,8 @@ class Read:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A body with constants in place of the constants that it captured. `outer` tells what its
-    other inputs are; count is the number of iterations of a Loop, None for a Scan."""
+    """A loop's body, with the constants that it captured put inside. `outer` gives the outer value
+    of each other input; `count` is the number of iterations of a Loop, None for a Scan."""
 
     node: Node
     body: Graph

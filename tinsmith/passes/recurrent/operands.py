@@ -63,7 +63,7 @@ def attributes(cell: Cell, direction: str) -> dict[str, Any]:
 
 
 def count_rows(rows: tuple[Dim, ...]) -> Dim:
-    """The number of rows; a symbol where one dimension is not known."""
+    """How many rows leading dims make; a symbol where one of them is not known."""
     symbols = [d for d in rows if isinstance(d, str)]
     if len(symbols) > 1 or 0 in rows:
         raise Skip(f"the number of rows {list(rows)} is not known")

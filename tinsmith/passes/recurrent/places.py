@@ -48,7 +48,8 @@ def source_of(value: Value) -> Source | None:
 
 
 def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
-    """The value under the views that make `value`, as far as `allowed` holds for what they read."""
+    """An earlier value that shows the same elements: follows views upwards as long as `allowed`
+    holds for the value that a view reads."""
     while (node := value.producer) is not None and is_view(node):
         inner = node.inputs[0]
         if inner is None or inner.shape is None or not allowed(inner):
@@ -69,7 +70,7 @@ def under_views(value: Value) -> Value:
 
 
 def place_of(index: Any) -> int | None:
-    """The place, where there is only one; None where there are several."""
+    """The one place that an index names; None where it names several."""
     if isinstance(index, NUMBER):
         return index
     return int(index[0]) if index.size == 1 else None

@@ -35,7 +35,8 @@ def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
 
 
 def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: int) -> None:
-    """Results that are still read one by one; from the last step, so that the earlier die."""
+    """Put single steps of the operator's result in place of results that are still read one by one;
+    from the last step on, so that nodes before it lose their readers."""
     y, y_h, *y_c = outs
     cells = course.run.cells
     last = cells[-1]
@@ -57,7 +58,8 @@ def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: in
 
 
 def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
-    """(in the order of time, the shape of one) where it joins all results of a run."""
+    """How a node joins all results of a run: (whether in the order of time, the shape of one
+    result); None where it does not."""
     cells = course.run.cells
     step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
     steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]
@@ -71,7 +73,8 @@ def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
 
 
 def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
-    """concat of all steps' results, in the order of time or against it -> y, turned."""
+    """Put the operator's whole result in place of nodes that join all results of a run, in the
+    order of time or reversed."""
     for node in _joins(course.run.cells[0].h_out):
         found = _stack(course, node)
         if found is None:
@@ -85,7 +88,7 @@ def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
 
 
 def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
-    """`steps` [T, ...], joined along the axis of the node, in place of `out`."""
+    """Put `steps` [T, ...], joined along the node's axis, in place of `out`."""
     shape = steps.shape
     assert out.shape is not None and shape is not None and out.producer is not None
     axis = join_axis(node)
@@ -147,7 +150,7 @@ def _shape_of_first(node: Node) -> Shape | None:
 
 
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
-    """For a concatenation of concatenations of results along the last axis: its columns."""
+    """The columns of a concatenation of concatenations of results along the last axis."""
     rank = outer.outputs[0].rank
     if not rank or join_axis(outer) == rank - 1:
         return None
@@ -171,7 +174,8 @@ def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None
 
 
 def _numbers(shape: Shape | None) -> Shape | None:
-    """A shape in which symbols are not told apart: results of one run have equal dimensions."""
+    """A shape with "" for every symbol: two results of one run have equal dimensions, whatever
+    their symbols are called."""
     return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 

@@ -77,7 +77,8 @@ class TimeStep:
 
 
 def _agree(result: tuple[Dim, ...], gates: tuple[Dim, ...]) -> bool:
-    """A result that is an output may have symbols of its own."""
+    """Whether the shape of a result agrees with that of its gates: equal, except that a symbol may
+    stand where the other has another symbol (graph outputs have symbols of their own)."""
     return len(result) == len(gates) and all(
         a == b or (isinstance(a, str) and isinstance(b, str))
         for a, b in zip(result, gates, strict=True)
