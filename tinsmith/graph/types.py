@@ -58,7 +58,8 @@ class Type:
     """Element type and shape. `shape` is None if even the rank is unknown.
 
     Strings have the dtype `object`. Equal symbols in one graph mean equal sizes. Values that are
-    not tensors have a `Holder`. Raises TypeRuleError for more dims than an array can have.
+    not tensors have a `Holder`. Raises TypeRuleError for negative sizes, and for more dims
+    than an array can have.
     """
 
     dtype: np.dtype[Any]
@@ -71,6 +72,8 @@ class Type:
             dims = tuple(d if isinstance(d, str | Size) else int(d) for d in self.shape)
             if len(dims) > MOST_DIMS:
                 raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
+            if any(type(d) is int and d < 0 for d in dims):
+                raise TypeRuleError(f"the shape {list(dims)} has a negative size")
             object.__setattr__(self, "shape", dims)
 
     def like(self, **changes: Any) -> Type:

@@ -308,6 +308,7 @@ def _(
             shape[axis] = fresh()
         return x.type.like(shape=tuple(shape))
     need((given.const > 0).all() or sizes is not None, f"scales must be positive: {given.const}")
+    need((given.const >= 0).all(), f"sizes must not be negative: {given.const}")
     outs, _factors = resized(
         [x.shape[a] for a in chosen],
         None if scales is None else [float(s) for s in scales.const],
