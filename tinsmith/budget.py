@@ -78,7 +78,8 @@ def check(name: str, asked: int, what: str) -> None:
 
 @contextmanager
 def told(what: str) -> Generator[None]:
-    """Where `what` ("loading net.onnx") finds no memory, raise OutOfMemory."""
+    """A context in which running out of memory becomes OutOfMemory, which names `what` was being
+    done ("loading net.onnx")."""
     try:
         yield
     except MemoryError as error:

@@ -58,7 +58,8 @@ def installed() -> tuple[Extension, ...]:
 
 
 def chosen() -> tuple[Extension, ...]:
-    """Those that `TINSMITH_EXTENSIONS` leaves. Raises UnknownName, ExtensionError."""
+    """The installed extensions without those that `TINSMITH_EXTENSIONS` leaves out. Raises
+    UnknownName, ExtensionError."""
     return _chosen(os.environ.get(VARIABLE, ""))
 
 
@@ -106,7 +107,8 @@ def bring(root: str) -> str:
 
 
 def fingerprint() -> str:
-    """Tells the chosen extensions, and this state of their sources, from others; "" for none."""
+    """A text that is different for every set of chosen extensions and every state of their sources;
+    "" for none."""
     rows = chosen()
     if not rows:
         return ""

@@ -119,7 +119,7 @@ def compile_placed(
 
 
 class Room(Protocol):
-    """Where packed weights go as they are made."""
+    """The memory in which packed weights are collected as they are made."""
 
     def put(self, offset: int, array: Array) -> None: ...
 

@@ -16,9 +16,10 @@ from tinsmith.records import dataclass
 
 @dataclass
 class Facts:
-    """Of one graph and those nested in it; `graph` is that graph for the sizes. `flops` counts
-    operations of nodes whose shapes are known, by operator; `unsized` is how many nodes had unknown
-    ones, `assumed` the sizes of free dimensions that nobody has given."""
+    """What is known of a graph and those nested in it. `graph` is the graph with the sizes; `flops`
+    counts operations by operator, of nodes whose shapes are known; `unsized` is the number of nodes
+    with unknown shapes; `assumed` are the free dimensions that nobody has given a size, and the
+    sizes that they count as."""
 
     graph: Graph
     nodes: int = 0

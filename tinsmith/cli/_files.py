@@ -118,7 +118,7 @@ def print_differences(found: Sequence[Difference]) -> None:
 
 
 def rows_of(found: Sequence[Difference]) -> list[dict[str, Any]]:
-    """The same for --json."""
+    """The differences as --json has them."""
     return [
         {"name": d.name, "ok": d.ok, "maximum": d.maximum, "relative": d.relative} for d in found
     ]

@@ -57,7 +57,8 @@ class Failed(click.ClickException):
 
 
 class Misused(Failed):
-    """The same of an error that is wrong usage."""
+    """Prints the message of a TinsmithError that wrong usage has caused, and its notes; exit code
+    2."""
 
     exit_code = 2
 

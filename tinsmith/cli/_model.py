@@ -298,7 +298,8 @@ class Fed:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Where values or sizes do not fit, the error says which of them nobody has chosen."""
+        """A context for running the model: an error about values or sizes that do not fit gets a
+        note which of them nobody has chosen."""
         from tinsmith.cli._inputs import MADE_UP
 
         made_up = {n: t for n, t in self.types.items() if self.notes[n] in MADE_UP}

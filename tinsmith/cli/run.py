@@ -189,7 +189,7 @@ def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
 
 
 def describe_held(value: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """The same of a sequence, a map, or an optional that holds nothing."""
+    """`describe` for a sequence, a map, or an optional that holds nothing."""
     held = parts("", value)
     kind = "map" if isinstance(value, dict) else "optional" if value is None else "sequence"
     row = {"dtype": kind, "shape": [] if value is None else [len(value)], "type": value_text(value)}

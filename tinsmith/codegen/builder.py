@@ -202,8 +202,8 @@ class Builder:
         return Val(self, I64, ref)
 
     def share_sizes(self, outer: Builder) -> None:
-        """This function, which only `outer` and others that share its sizes call, reads sizes from
-        the same table."""
+        """Read sizes from the same table as `outer`: for a function that is called only by `outer`,
+        and by others that share its sizes."""
         self.sizes = outer.sizes
 
     def sizes_from(self, *lines: str) -> None:

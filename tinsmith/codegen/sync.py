@@ -197,7 +197,8 @@ class _Block:
         self.at(JOB, PTR).load_pointer(U8).call(_JOB, [argument, tid])
 
     def give_way(self, vain: Val) -> None:
-        """Let others have the core: after YIELDS looks in vain, for MICROSECONDS."""
+        """Give the core away after a look in vain: yield it; after more than YIELDS looks, nap for
+        MICROSECONDS."""
         self.b.choose(vain > YIELDS, self.nap, self.let_others)
 
     def nap(self) -> None:

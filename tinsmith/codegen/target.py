@@ -128,7 +128,8 @@ class Target:
         return 1 / (kept / self.l3_bandwidth + (1 - kept) / far)
 
     def crowding(self, threads: int) -> float:
-        """By which factor reading from memory is slower for each of `threads` threads that read."""
+        """The factor by which reading from memory is slower for each of `threads` threads while all
+        of them read."""
         return max(1.0, self.dram_bandwidth / (self.dram_together / threads))
 
     @property

@@ -79,7 +79,8 @@ class Call(Generic[T]):
             pass
 
     def result(self) -> T:
-        """What the function returned, once it has. Raises what it raised, or Cancelled."""
+        """Wait for the call; what the function returned. Raises what the function raised, or
+        Cancelled."""
         self.wait()
         if self._error is not None:
             raise self._error

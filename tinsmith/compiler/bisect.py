@@ -167,7 +167,8 @@ class Bisection:
         return Culprit(PASS, "(all passes together)", difference=found)
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
-        """How the outputs differ when the references compute them."""
+        """How the outputs of a graph, computed by its references, differ from those wanted; ""
+        where they agree."""
         return self._difference(graph, run_graph(graph, self.inputs), want)
 
     def _difference(

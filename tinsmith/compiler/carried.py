@@ -35,7 +35,8 @@ from tinsmith.runtime.program import Program
 
 
 class Maker(TypedDict):
-    """Of the section "made" what every release has written."""
+    """The part of the section "made" that every release has written: which release compiled the
+    programs."""
 
     by: str
 

@@ -168,7 +168,7 @@ class _Owners:
         return self._of_sizes(node, given)
 
     def _of_sizes(self, node: Node, given: Sequence[Value]) -> list[Hashable]:
-        """Those of the parts whose small results a node computes further."""
+        """Those of the parts `given` whose small results a node computes further."""
         before = [v.producer for v in given if v.const is None]
         if not before or not all(p is not None and p in self._keys for p in before):
             return []

@@ -52,6 +52,7 @@ def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[st
 
 
 def given_key(fixed: Mapping[str, Array], reading: Mapping[str, Any]) -> str:
-    """Tells these values, and how the model is read, from others in the key of stored programs."""
+    """A text that is part of the key of stored programs: equal for equal values of fixed inputs and
+    equal options of reading the model, and different for others."""
     rows = sorted((name, a.dtype.str, a.shape, a.tolist()) for name, a in fixed.items())
     return (repr(rows) if rows else "") + (repr(sorted(reading.items())) if reading else "")

@@ -40,7 +40,7 @@ LARGEST = 1 << 40
 
 
 class FreePrograms:
-    """Those of one model. Not thread-safe."""
+    """The programs for free sizes of one model. Not thread-safe."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most

@@ -198,7 +198,8 @@ class Model:
             return found[0]
 
     def _has_own(self, signature: Signature) -> bool:
-        """Whether a program for these shapes alone is stored, which is to run."""
+        """Whether there is a stored program for exactly these shapes, which then runs instead of
+        one for free sizes."""
         if self._options.shapes == "free":
             return False
         if self._carried is not None and signature in self._carried.signatures:

@@ -52,7 +52,7 @@ class Interface(NamedTuple):
     files: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """As plain data for `interface_from`."""
+        """The interface as plain data, for `interface_from`."""
         return self._asdict() | {"inputs": {n: type_row(t) for n, t in self.inputs.items()}}
 
 

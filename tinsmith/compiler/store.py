@@ -55,7 +55,7 @@ TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
 
 @cache
 def source_fingerprint() -> str:
-    """Tells this state of the package's sources, and of extensions, from another."""
+    """A text that is different for every state of the package's sources and of extensions."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):

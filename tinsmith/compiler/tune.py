@@ -113,7 +113,8 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
 
 
 def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
-    """By signature: the sites of several candidates of near cost that nobody has measured."""
+    """The contests of a program by the signature of their sites: those with several candidates of
+    near cost which nobody has measured."""
     found: dict[str, Contest] = {}
     for step in placed:
         if step.choice is None or step.site is None or len(step.rivals) < 2:

@@ -35,7 +35,8 @@ def check_types(nodes: Iterable[Node]) -> None:
 
 
 def mismatches(node: Node, inferred: Sequence[Type]) -> Iterator[str]:
-    """How the inferred types differ from the types of the node's outputs, one message each."""
+    """The differences between inferred types and the types of a node's outputs, one message
+    each."""
     if len(inferred) != len(node.outputs):
         yield f"it has {len(node.outputs)} outputs, but its operator gives {len(inferred)}"
         return

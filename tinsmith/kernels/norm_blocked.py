@@ -107,7 +107,7 @@ class _Norm:
         self._units(em, one)
 
     def _within(self, sums: Val) -> Val:
-        """In every lane the sum of the lanes of its group."""
+        """A vector with, in each lane, the sum of the lanes of its group of channels."""
         step = 1
         while step < self.size:
             sums = sums + sums.shuffle(None, [k ^ step for k in range(sums.ty.lanes)])

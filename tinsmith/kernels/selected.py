@@ -104,7 +104,7 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """Where indices are noted in the scratch, behind `counts` counters."""
+    """The place in scratch for indices, behind `counts` counters."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 

@@ -41,7 +41,7 @@ def _lanes(a: Val, b: Val, pattern: Sequence[int], size: int) -> Val:
 
 
 def _across(parts: Sequence[Val], size: int) -> list[Val]:
-    """For every q, lane q of each part side by side."""
+    """For every index q, a vector of lane q of each part, side by side."""
     if len(parts) == 1:
         return list(parts)
     if len(parts) == 2:

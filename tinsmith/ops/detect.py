@@ -64,7 +64,8 @@ def _corners(boxes: Array, centred: int) -> Array:
 
 
 def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
-    """Some boxes of `order` at a time: without those that overlap former ones, then one by one."""
+    """The boxes of `order` that are kept. They are looked at in groups: first those are dropped
+    that overlap boxes kept before, then the rest is taken one by one."""
     kept: list[int] = []
     while order.size and len(kept) < most:
         count = min(AT_ONCE, max(32, (most - len(kept)) * 5 // 4))

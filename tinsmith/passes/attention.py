@@ -218,7 +218,8 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
 
 
 def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
-    """At most as many terms as the operator takes; constants are added up where there are more."""
+    """The terms, at most as many as the operator takes; constants are added up where there are
+    more."""
     constants = [t for t in terms if t[0].const is not None and t[1].dtype != object]
     while len(terms) > MOST_TERMS and len(constants) >= 2:
         (a, a_at), (b, b_at) = constants[:2]

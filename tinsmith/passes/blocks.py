@@ -134,7 +134,8 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
 
 
 def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
-    """Who reads x, the result of a producer, besides the convolution of this node; "" for none."""
+    """The reader of x, the result of `producer`, besides the convolution of `node`, in words; "" if
+    there is none."""
     if x in outputs:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:

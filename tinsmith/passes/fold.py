@@ -113,7 +113,7 @@ class FoldConstants:
 
 
 def _bytes_of(values: Iterable[Value]) -> int:
-    """Of constants, each once."""
+    """The bytes of constants, each counted once."""
     return sum(v.const.nbytes for v in set(values) if v.const is not None)
 
 

@@ -72,8 +72,8 @@ class _Widening:
             self._widen(node)
 
     def _cast(self, node: Node) -> None:
-        """From a half: from the number that the half was rounded from. To a half: the number that
-        it is rounded from is known."""
+        """A cast from or to a half. From a half that was computed: a cast from the float32 number
+        that it was rounded from. To a half: that number is remembered."""
         x, y = node.inputs[0], node.output
         assert x is not None
         if is_half(x.dtype):

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
-    """By how much the mean of each channel of a node's results shifts if its weights are off by
+    """The shift of the mean of each channel of a node's results, if its weights are off by
     `errors`; None for operators that have no channels."""
     if node.op.name == "Conv":
         group, inputs = node.group, errors.shape[1]

@@ -199,7 +199,7 @@ class _Quantising:
                 self.shifts[node.name] = shift
 
     def _correlations(self) -> dict[str, Correlations]:
-        """Of the inputs of all layers whose rounding makes up for errors."""
+        """The correlations of the inputs of all layers for which rounding is compensated."""
         found = {}
         for node in self.nodes:
             w = node.inputs[1]

@@ -68,7 +68,7 @@ def kl(s: Statistics) -> Range:
 
 
 def tensorrt(s: Statistics) -> Range:
-    """The same over the bins that are not empty, as TensorRT's calibration defines it."""
+    """The range by TensorRT's calibration: that of `kl`, over the bins that are not empty."""
     return _cut(s, _threshold(s.sizes, smooth=False) + 0.5)
 
 
@@ -94,7 +94,8 @@ def _threshold(sizes: Array, smooth: bool) -> int:
 
 
 def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: bool) -> float:
-    """Of the first bins, of which the last has what lies beyond, against these in 128 levels."""
+    """The Kullback-Leibler divergence between the first bins (the last of them with all that lies
+    beyond) and the same in 128 levels."""
     bins = len(own)
     edges = np.arange(LEVELS + 1) * (bins / LEVELS)
     places = np.arange(bins + 1.0)

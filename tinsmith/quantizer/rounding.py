@@ -98,7 +98,9 @@ def compensated(found: Correlations, scale: Scale) -> Array:
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
-    """Rows of weights [outputs, depth] in whole numbers, the inputs of the largest size first."""
+    """Weights [outputs, depth] as whole numbers, rounded column by column: what rounding a column
+    changes in the results is made up for in the columns not rounded yet, by the correlations `sums`
+    [depth, depth] of the inputs. The columns of the largest inputs come first."""
     low, high = scale.ends
     diagonal = np.diagonal(sums)
     order = np.argsort(-diagonal, kind="stable")

@@ -23,7 +23,8 @@ MOMENTUM = 0.9
 
 @dataclass
 class Statistics:
-    """Of one value. Two passes: `look` at every batch, then `count` every batch."""
+    """The range and histogram of one value. They take two passes over the data: `look` at every
+    batch, then `count` every batch."""
 
     name: str
     axis: int

@@ -218,7 +218,7 @@ class Lease:
 
 
 def _forget() -> None:
-    """In a forked child: the parent's workers do not exist here."""
+    """Forget all teams, in a forked child: the parent's workers do not exist here."""
     global _process
     _process = os.getpid()
     _free.clear()

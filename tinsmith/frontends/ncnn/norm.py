@@ -103,7 +103,7 @@ def group_norm(node: Node) -> Result:
 
 @layer("LayerNorm", "RMSNorm")
 def layer_norm(node: Node) -> Result:
-    """Over the last axes whose elements are as many as weights."""
+    """Normalises over the last axes: as many of them as together have `affine_size` elements."""
     x, size, eps = node[0], node.attr("affine_size"), node.attr("eps")
     dims, count = known(x, "it") if rank(x) > 1 else [size], 1
     inner: list[int] = []

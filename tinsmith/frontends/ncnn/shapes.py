@@ -202,8 +202,8 @@ def _cut(
 def _numbered(
     node: Node, x: Value, starts: Sequence[Size], ends: Sequence[Size], axes: Sequence[Size]
 ) -> Value:
-    """From starts to ends along axes; AUTO begins at the beginning, and ends at the end, as an end
-    of 0 does."""
+    """A part of x, from starts to ends along some axes. AUTO as a start is the beginning; AUTO or 0
+    as an end is the end."""
     at = [node.axis(a, rank(x)) if isinstance(a, int) else 0 for a in axes or range(len(starts))]
     first = [0 if isinstance(s, int) and s == AUTO else s for s in starts]
     last = [FAR if isinstance(e, int) and e in (AUTO, 0) else e for e in ends]
@@ -213,7 +213,7 @@ def _numbered(
 
 
 def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
-    """As large as the second input."""
+    """A part of the first input that is as large as the second."""
     like = node[1]
     if offsets["w"] == AUTO:
         raise Unsupported("its offsets and sizes are numbers of another value")

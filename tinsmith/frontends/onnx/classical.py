@@ -233,8 +233,8 @@ def linear_regressor(call: Call) -> Result:
 
 
 def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
-    """The product with `rows` rows of coefficients, and with no more `columns` than that, added
-    to the intercepts."""
+    """x @ coefficients^T + intercepts. The attribute holds `rows` rows of coefficients; where
+    `columns` is given, only so many of each row are used."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
     if columns is not None and weights.size > rows * columns:

@@ -65,7 +65,8 @@ def batch_norm(call: Call) -> Result:
 
 
 def _batch_norm_of_batch(call: Call, eps: float) -> Result:
-    """With the statistics of the batch itself: how exporters spell standardised weights."""
+    """A batch normalisation by the statistics of its own input (training mode); exporters write
+    standardised weights so."""
     x, scale, shift, mean, var = (call[i] for i in range(5))
     if x.rank is None:
         raise Unsupported("it is in training mode, and the rank of its input is not known")
@@ -163,7 +164,7 @@ def resize(call: Call) -> Result:
 
 
 def _unless_empty(value: Value | None) -> Value | None:
-    """None for the empty tensor that stands for an absent input in opset 11."""
+    """The value, or None for the empty tensor by which opset 11 spells an absent input."""
     return None if value is None or value.shape == (0,) else value
 
 

@@ -168,7 +168,8 @@ def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int
 
 
 def _probabilities(call: Call, scores: Value, slopes: Array, shifts: Array, classes: int) -> Any:
-    """Of the classes, from those of the pairs: 1 / (1 + e^(a s + b))."""
+    """The probabilities of the classes, from those of all pairs of classes, which are 1 / (1 + e^(a
+    s + b)) for the score s of a pair."""
     if slopes.size != shifts.size or slopes.size != classes * (classes - 1) // 2:
         raise Unsupported(f"{slopes.size} prob_a and {shifts.size} prob_b for {classes} classes")
     odds = call.emit("Add", call.emit("Mul", scores, call.const(slopes)), call.const(shifts))

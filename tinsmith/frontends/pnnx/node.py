@@ -161,7 +161,8 @@ class PnnxNode(SourceNode):
     # ---- what is made of it
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """As `SourceNode.emit`; numbers and lists of expressions become constants."""
+        """`SourceNode.emit`, for operands that may also be numbers or lists of expressions; these
+        become constants."""
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:

@@ -107,7 +107,7 @@ class AmxPlan:
 
     @functools.cached_property
     def remainders(self) -> list[tuple[int, int]]:
-        """Those, along both axes, that taps read."""
+        """The pairs of remainders (rows, columns) by the strides that taps read."""
         return list(itertools.product(self.down.reach, self.across.reach))
 
     @property

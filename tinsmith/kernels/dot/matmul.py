@@ -55,7 +55,8 @@ def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, A
 
 
 def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
-    """The same as [panel][words][columns of the panel] of `kernels/narrow.py`."""
+    """A (k, n) matrix as 24-bit words (`kernels/narrow.py`): [panel][words][columns of the
+    panel]."""
     return np.concatenate([narrow.pack(panels).reshape(-1) for panels in _panels(w, columns)])
 
 

@@ -39,11 +39,12 @@ class Room:
         return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
-        """In a slot: the zeros (0), or place 1 or 2 of the lowest level."""
+        """The offset within a slot of: the zeros (`number` 0), or place 1 or 2 of the lowest
+        level."""
         return number * self.shape.tile
 
     def outer(self, number: int, quarter: int) -> int:
-        """In a slot: a quarter of place 1 or 2 of the higher of two levels."""
+        """The offset within a slot of a quarter of place 1 or 2 of the higher of two levels."""
         return (3 + (number - 1) * 4 + quarter) * self.shape.tile
 
     @property

@@ -132,7 +132,7 @@ class Image:
         return self.pointer + n * self.batch + which * (planes * self.plane) + self.back
 
     def window(self, x: Ptr, d: Val | int, r: Val | int, c: Val | int) -> Ptr:
-        """Where window (d, r, c) of a plane begins whose first one begins at x."""
+        """The address of window (d, r, c) of a plane whose first window begins at x."""
         return (x + d * self.stride[0] + r * self.stride[1] + c * self.stride[2]).fixed()
 
 

@@ -79,10 +79,16 @@ def each_panel(
     em: Emit, cut: Panels, groups: int, tiles: Tiles, body: Callable[[PanelPlace], None],
     among: Which = "all",
 ) -> None:  # fmt: skip
-    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost. With
-    one group, all panels for each of the parts of a batch: (part, panel, image, band), or, where
-    there are more parts than images, (batch, band, panel). In one part of one group, tiles may be
-    those of all panels but the `tail`, or of that alone."""
+    """Emit a loop over the kernel's tiles that calls `body` with the `PanelPlace` of each. Tiles
+    are numbered, from the outermost to the innermost index:
+
+    one part              (group, panel, image, band)
+    several, of one group (part, panel, image, band): all panels for each part of the batch
+    more parts than images  (image, band, panel)
+
+    `among`: in one part of one group, the tiles may be those of "all" panels, of all but the
+    "tail", or of that alone.
+    """
     batch, count, parts = tiles.batch, tiles.count, tiles.parts
     assert among == "all" or groups == parts == 1, (among, groups, parts)
     with em.b.loop(em.begin, em.end) as t:

@@ -233,8 +233,9 @@ def unroll(channels: int) -> int:
 
 
 def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
-    """Into how many bands the outputs of one panel are cut, so that there are enough tiles, and
-    one for each of the threads that share every panel; at most `most`, and one for few `flops`."""
+    """The number of bands into which the outputs of one panel are cut: enough that there are enough
+    tiles, and one for each of the threads that share a panel; at most `most`, and one for few
+    `flops`."""
     with estimating():
         found = max(1, min(most, max(threads, -(-PARTS // units))))
         return typical(found) if flops > PARALLEL_FLOPS else 1

@@ -250,7 +250,8 @@ def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
 def _emit_group(
     em: Emit, plan: Phases, way: Way, group: Group, at: PanelPlace, x: Ptr, sink: Sink
 ) -> None:
-    """A band of each phase of a group, whose weights and rows of the table begin here."""
+    """Emit a band of each phase of a group of phases. `em.packed` begins with the group's weights
+    and its rows of the table."""
     geo, tap = plan.geometry, way.rows * way.stored
     step = image_of(em.input(0), geo).step
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)

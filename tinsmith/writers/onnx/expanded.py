@@ -31,7 +31,8 @@ def hard_swish(r: Row) -> None:
 
 @row("Mod")
 def mod(r: Row) -> None:
-    """Of floats ONNX Runtime has the remainder with the sign of x alone: that of y is y more."""
+    """The remainder with the sign of y. For floats ONNX Runtime has only the one with the sign of
+    x, to which y is added where the signs differ."""
     x, y = r[0], r[1]
     assert x is not None
     if r.fmod or x.dtype.kind in "iu":

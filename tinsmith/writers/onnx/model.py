@@ -116,8 +116,8 @@ class Scope:
         self._follow_checks()
 
     def _follow_checks(self) -> None:
-        """What a check of sizes reads has the name of what it gives, where nothing else reads it:
-        the check becomes the declared type of that name."""
+        """Give the value that a check of sizes reads the name of what the check gives, where
+        nothing else reads it: the check then is the declared type of that name."""
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue

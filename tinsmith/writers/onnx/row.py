@@ -99,7 +99,7 @@ class Row:
 
 
 def type_name(v: Value | np.ndarray[Any, Any]) -> str:
-    """As schemas spell it: "tensor(float)"; "" for what holds tensors."""
+    """The name of a type as ONNX's schemas spell it: "tensor(float)"; "" for what holds tensors."""
     from onnx import TensorProto
 
     if isinstance(v, Value) and isinstance(v.type, Holder):
