@@ -82,9 +82,9 @@ def each_panel(
     """Emit a loop over the kernel's tiles that calls `body` with the `PanelPlace` of each. Tiles
     are numbered, from the outermost to the innermost index:
 
-    one part              (group, panel, image, band)
-    several, of one group (part, panel, image, band): all panels for each part of the batch
-    more parts than images  (image, band, panel)
+    one part                 (group, panel, image, band)
+    several, of one group    (part, panel, image, band): all panels for each part of the batch
+    more parts than images   (image, band, panel)
 
     `among`: in one part of one group, the tiles may be those of "all" panels, of all but the
     "tail", or of that alone.

@@ -140,8 +140,9 @@ def axes_of(site: Site) -> Axes:
 
 
 def phases(found: Axes, exact: bool = False) -> Phases:
-    """The phases (tiles and code) of a transposed convolution. Where it must be `exact`, weights
-    are not multiplied by the padding around the input, where infinity times zero would give NaN."""
+    """The phases of the stride that a transposed convolution consists of, in groups that share
+    code. Where it must be `exact`, taps that would read the padding around the input are left out:
+    there infinity times zero would give NaN."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)

@@ -184,7 +184,8 @@ def reduce(w: Writer, node: Node) -> None:
 
 @writes("GlobalPool")
 def global_pool(w: Writer, node: Node) -> None:
-    """ncnn's gives a vector, as the reshape that mostly follows."""
+    """A pooling of whole planes. ncnn's gives a vector, without axes of 1: so a Reshape to a vector
+    that alone reads the result is left out, or else a Reshape is added."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
     need(kind in ("mean", "max") and n in SPATIAL, f"it is of the kind {kind}")
     given = {"global_pooling": 1, "pooling_type": int(kind == "mean")}

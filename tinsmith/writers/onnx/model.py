@@ -181,7 +181,8 @@ class Scope:
     # ---- the whole
 
     def proto(self, own: int | None = None) -> Any:
-        """The GraphProto, of the first `own` inputs; weights of the outermost are left out."""
+        """The graph as a GraphProto. Only the first `own` inputs are listed as such; the weights of
+        the outermost graph are written elsewhere."""
         from onnx import GraphProto, NodeProto
 
         from tinsmith.formats.onnx_messages import tensor_proto
