@@ -19,7 +19,7 @@ from tinsmith.cli._facts import facts_of
 from tinsmith.codegen import cache as code_cache
 from tinsmith.errors import InputNameError, InputShapeError, TypeRuleError
 from tinsmith.plan.shared_weights import OPEN
-from tinsmith.runtime.net import PLANS
+from tinsmith.runtime.evict import PLANS
 
 RANDOM = np.random.default_rng(5)
 

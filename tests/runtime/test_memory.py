@@ -111,7 +111,7 @@ def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.Monke
         given = feeds(graph, N=1, T=t)
         net(**given)
     assert len(net._programs) == len(net._local.sessions) == 16
-    monkeypatch.setattr("tinsmith.runtime.net.PLAN_BYTES", 1)
+    monkeypatch.setattr("tinsmith.runtime.evict.PLAN_BYTES", 1)
     given = feeds(graph, N=2, T=2)
     for got, want in zip(net(**given).values(), run_graph(graph, given), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

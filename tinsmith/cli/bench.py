@@ -103,7 +103,7 @@ def measure(
 def summary(
     built: Built, build: Build, times: list[float], arrays: dict[str, Any]
 ) -> dict[str, Any]:
-    from tinsmith.compiler.model import machine_of
+    from tinsmith.compiler.options import machine_of
     from tinsmith.runtime.limits import peak
 
     marks = {name: float(np.percentile(times, p)) for p, name in MARKS.items()}

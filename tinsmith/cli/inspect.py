@@ -88,8 +88,7 @@ def stage_text(
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
     """The canonical graph; for the chosen sizes, unless an input may have any rank."""
     from tinsmith.compiler.build import Compilation
-    from tinsmith.compiler.model import machine_of
-    from tinsmith.compiler.options import Options
+    from tinsmith.compiler.options import Options, machine_of
 
     options = Options(kernels=build.kernels, passes=build.passes or "")
     made = Compilation(graph, machine_of(build.target), options, build.cache)

@@ -112,7 +112,8 @@ def compile(
                what rounds less)
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
     shapes     of a model of free shapes: "fixed" (each is compiled on its own), "free" (one program
-               takes all that it can), or "both": the first on its own, then one for all others
+               takes all that it can), or "both": the first on its own, then one for all others, and
+               on another thread one for each that comes often, which takes over when it is ready
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
@@ -129,7 +130,7 @@ def compile(
     Options left out are those that trusted code was made with. Given ones that differ are refused
     by OptionError, and code of another release or for another machine by UntrustedCode.
 
-    A model of free shapes is compiled at the first call of each shape. A path whose compiled
+    A model of free shapes is compiled when it is called. A path whose compiled
     program is in the cache is not parsed at all.
 
     Raises OptionError for a value of another type, UnknownName for a name that there is not,

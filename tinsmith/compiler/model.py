@@ -10,21 +10,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tinsmith import budget
-from tinsmith.backends import DEFAULT, backends_of
-from tinsmith.backends.cpu import HOST
-from tinsmith.codegen.target import Target, level
+from tinsmith.backends import DEFAULT
+from tinsmith.codegen.target import Target
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
 from tinsmith.compiler.free import MOST, FreePrograms
 from tinsmith.compiler.kept import Kept, Place, kept_of
-from tinsmith.compiler.options import Options
+from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.sections import Interface, Told, noted
 from tinsmith.compiler.source import Source
+from tinsmith.compiler.takeover import Takeover
 from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
@@ -37,21 +38,11 @@ from tinsmith.runtime.forks import working
 from tinsmith.runtime.free import FreeProgram, SizedProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
+from tinsmith.runtime.often import Again, Often
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
-
-
-def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
-    """The machine that `compile`'s `target` means. Raises TargetError where one of the backends can
-    make nothing for it."""
-    if target is not None and not isinstance(target, str | Target):
-        raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
-    machine = target if isinstance(target, Target) else level(target or "host")
-    for each in {HOST, *backends_of(backend).values()}:
-        each.need_target(machine)
-    return machine
 
 
 class Model:
@@ -87,6 +78,7 @@ class Model:
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shared_weights = SharedWeights()
         self._free = FreePrograms()
+        self._takeover = Takeover(self._apart, self.notes.append)
         self._built = 0  # how many shapes have a program
         self._offer()
         self._lock = threading.RLock()
@@ -156,6 +148,7 @@ class Model:
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
             source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
+            often=Often(self._again, self._takeover.settle) if self._has_both else None,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.last)
@@ -204,7 +197,40 @@ class Model:
             return False
         if self._carried is not None and signature in self._carried.signatures:
             return True
-        return self._kept is not None and self._kept.has(signature)
+        kept = self._kept is not None and self._kept.has(signature)
+        return kept and self._takeover.may_have(signature)
+
+    @property
+    def _has_both(self) -> bool:
+        """Whether shapes that come often get programs of their own besides the free one."""
+        return self._options.shapes == "both" and not self._tune
+
+    def _again(self, signature: Signature, seconds: float) -> Program | Again:
+        """The own program of a shape that comes often, or when to ask again; see `Often`."""
+        found = self._takeover.again(signature, seconds)
+        if isinstance(found, int):
+            return found
+        program, told = found
+        self._told[program] = told
+        self._note(told)
+        return program
+
+    @still
+    def _apart(self, signature: Signature) -> tuple[Program, Told]:
+        """A program for these shapes alone, made with nothing that other threads use."""
+        from tinsmith.compiler.build import Compilation
+
+        with working(), budget.told("compiling this model"):
+            made = self._made
+            graph = with_fixed(self._loaded(), self._fixed)[0] if made is None else made.imported
+            weights = SharedWeights()
+            for ref in self._told.keyrefs():
+                if (program := ref()) is not None:
+                    weights.add(program.blobs[0])
+            apart = Compilation(graph, self._machine, self._options, self._cache)
+            found, draft = self._compiled(signature, signature, apart, weights)
+            self._put(signature, *found, draft)
+            return found
 
     @still
     def build(self, signature: Signature) -> Program:
@@ -285,32 +311,35 @@ class Model:
         found = self._leaving_free(signature)
         if found is not None:
             return found
+        begun = perf_counter()
         made, draft = self._compiled(signature, signature)
+        self._takeover.price = perf_counter() - begun
         self._put(signature, *made, draft)
         return made
 
     def _compiled(
-        self, shapes: tuple[Any, ...], place: Place | None
+        self,
+        shapes: tuple[Any, ...],
+        place: Place | None,
+        compilation: Compilation | None = None,
+        weights: SharedWeights | None = None,
     ) -> tuple[tuple[Program, Told], Draft | None]:
         """A program, its weights in the file where it will be kept: mapped, they need not stay in
         memory. Where that cannot be written, they do."""
+        compilation, weights = compilation or self.compilation, weights or self._shared_weights
         draft = None
         if self._kept is not None and place is not None and not self._tune:
             draft = self._kept.draft(place)
         made = None
         if draft is not None:
             try:
-                made = self.compilation.build(
-                    shapes, room=draft, shared_weights=self._shared_weights
-                )
+                made = compilation.build(shapes, room=draft, shared_weights=weights)
             except BaseException as error:
                 draft.discard()
                 if not isinstance(error, OSError):
                     raise
                 draft = None
-        made = made or self.compilation.build(
-            shapes, self._tune, shared_weights=self._shared_weights
-        )
+        made = made or compilation.build(shapes, self._tune, shared_weights=weights)
         return made, draft
 
     def _put(

@@ -7,7 +7,9 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
-from tinsmith.backends import DEFAULT
+from tinsmith.backends import DEFAULT, backends_of
+from tinsmith.backends.cpu import HOST
+from tinsmith.codegen.target import Target, level
 from tinsmith.errors import OptionError, UnknownName, suggest
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
@@ -30,6 +32,17 @@ class Options:
     precision: str = "default"
     memory: str = "default"
     shapes: str = "both"
+
+
+def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
+    """The machine that `compile`'s `target` means. Raises TargetError where one of the backends can
+    make nothing for it."""
+    if target is not None and not isinstance(target, str | Target):
+        raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
+    machine = target if isinstance(target, Target) else level(target or "host")
+    for each in {HOST, *backends_of(backend).values()}:
+        each.need_target(machine)
+    return machine
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:

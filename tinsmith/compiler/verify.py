@@ -26,8 +26,7 @@ from tinsmith.compiler.expected import (
     wanted_of,
 )
 from tinsmith.compiler.fixed import fixed_values, with_fixed
-from tinsmith.compiler.model import machine_of
-from tinsmith.compiler.options import Options, check_keywords, keywords_of
+from tinsmith.compiler.options import Options, check_keywords, keywords_of, machine_of
 from tinsmith.errors import (
     FEW,
     InputNameError,

@@ -19,10 +19,12 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Holder, Type, dtype_of
 from tinsmith.plan.plan import Memory
+from tinsmith.runtime.evict import evict
 from tinsmith.runtime.explanation import Explanation, by_name
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature
 from tinsmith.runtime.memory import OfThisProcess
+from tinsmith.runtime.often import Often
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from tinsmith.runtime.profile import Profile
 
 Array = np.ndarray[Any, Any]
-PLANS, PLAN_BYTES = 16, 1 << 30
-"""How many programs for different input shapes a Net keeps, and how many bytes of them.
-Estimated."""
 OTHERS = 4
 """For how many other sets of outputs a Net keeps programs. Estimated."""
 
@@ -66,6 +65,7 @@ class Net(OfThisProcess):
         source: Callable[[], Graph] | None = None,
         others: Callable[[Sequence[str]], Net] | None = None,
         sized: Callable[[Signature], Program | None] | None = None,
+        often: Often | None = None,
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
@@ -73,7 +73,7 @@ class Net(OfThisProcess):
         self.notes = notes if isinstance(notes, list) else list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
-        self._source, self._others, self._sized = source, others, sized
+        self._source, self._others, self._sized, self._often = source, others, sized, often
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
@@ -155,6 +155,9 @@ class Net(OfThisProcess):
         session = sessions.get(signature)
         if self._free and session is not None:
             sessions.move_to_end(signature)
+            if session.left == 1:  # `_run` looks
+                return None
+            session.left -= 1
         return session
 
     def _general(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -188,7 +191,15 @@ class Net(OfThisProcess):
     ) -> list[Array]:
         """All outputs for checked arrays. If `into` has an array for one, it is written there."""
         if self._runner is None:
-            return self.session(self._takes.signature(arrays)).run_checked(arrays, into=into)
+            signature = self._takes.signature(arrays)
+            session = self.session(signature)
+            session.left -= 1
+            if session.left or self._often is None:
+                return session.run_checked(arrays, into=into)
+            results, own = self._often.run(session, signature, arrays, into)
+            if own is not None:
+                self._replace(signature, own)
+            return results
         results = self._runner(arrays)
         if into is None:
             return results
@@ -229,7 +240,9 @@ class Net(OfThisProcess):
         program = self._program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.thread_session()
-        _evict(sessions, lambda s: s.program, lambda s: 0 if s.is_shared else s.nbytes)
+        if self._often is not None and program.is_sized:
+            self._often.begin(session, signature)
+        evict(sessions, lambda s: s.program, lambda s: 0 if s.is_shared else s.nbytes)
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
@@ -255,9 +268,22 @@ class Net(OfThisProcess):
                 program = self._build(signature)
             if signature not in self._programs:
                 self._alive[signature] = self._programs[signature] = program
-                _evict(self._programs, lambda p: p, lambda _: 0)
+                evict(self._programs, lambda p: p, lambda _: 0)
             self._programs.move_to_end(signature)
             return program
+
+    def _replace(self, signature: Signature, program: Program) -> None:
+        """Another program computes this shape from now on."""
+        with self._lock:
+            self._alive[signature] = self._programs[signature] = program
+            evict(self._programs, lambda p: p, lambda _: 0)
+        self._local.sessions.pop(signature, None)
+
+    def settle(self) -> None:
+        """Wait until no programs are being made in the background; those that were made take over
+        within the next calls of their shapes. See `shapes` of `compile`."""
+        if self._often is not None:
+            self._often.settle()
 
     def program_for(self, /, *args: Any, **kwargs: Any) -> Program:
         """The program for the shapes of these inputs, which are given and checked as in a call."""
@@ -370,24 +396,3 @@ class Net(OfThisProcess):
 
     def __repr__(self) -> str:
         return f"<Net {self.name}({self._takes}) -> {', '.join(self.output_names)}>"
-
-
-def _evict(
-    kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
-) -> None:
-    """Drop the oldest things until the bounds hold, and those of sized programs first, which are
-    made again by arithmetic, and share their memory; the last one always stays. What counts are the
-    bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
-    last = next(reversed(kept))
-    if program(kept[last]).is_sized:  # it has nothing of its own
-        if len(kept) > PLANS:
-            cheap = next(k for k in kept if program(kept[k]).is_sized)
-            del kept[cheap if cheap != last else next(iter(kept))]
-        return
-
-    def nbytes() -> int:
-        blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
-        return sum(blobs.values()) + sum(map(own, kept.values()))
-
-    while len(kept) > 1 and (len(kept) > PLANS or nbytes() > PLAN_BYTES):
-        kept.popitem(last=False)

@@ -59,6 +59,9 @@ class _Run(NamedTuple):
 class Session(OfThisProcess):
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
+    left = 0
+    """The next but so many calls tells that its shape comes often; not above 0: none does."""
+
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
         entry, frame = program.entry, program.frame

@@ -1,0 +1,189 @@
+"""Programs of their own for shapes that come often, made on another thread meanwhile.
+
+The program for free sizes answers a new shape at once. A shape whose calls have taken as long as
+making a program for it would (`Takeover.again`) gets one of its own, which takes over when it is
+ready: the work at most doubles, whatever comes. One program is made at a time in the process. That
+stops where the process ends or forks, and begins anew in the parent after a fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable
+
+from tinsmith.codegen.workers import Call, begin
+from tinsmith.compiler.sections import Told
+from tinsmith.errors import Cancelled, TargetError, TinsmithError
+from tinsmith.progress import reported
+from tinsmith.runtime.forks import working
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.often import NEVER, OFTEN, Again
+from tinsmith.runtime.program import Program
+
+MOST_OWN = 8
+"""How many shapes of a model get programs of their own besides the one for all sizes. A net keeps
+16 programs. Estimated."""
+PRICE = 1.0
+"""Seconds that a program is taken to cost where none was made in this process. Estimated."""
+POLL = 8
+"""After so many calls it is asked again whether a program is ready. Estimated."""
+
+Made = tuple[Program, Told]
+
+
+class Takeover:
+    """The shapes of one model that come often, and their programs. Thread-safe.
+
+    make  a program for a shape; called on another thread
+    note  told why there is none
+    """
+
+    def __init__(self, make: Callable[[Signature], Made], note: Callable[[str], object]) -> None:
+        self.price = PRICE
+        self._make, self._note = make, note
+        self._lock = allocate_lock()
+        self._weighed: set[Signature] = set()
+        self._jobs: dict[Signature, _Job] = {}
+
+    def again(self, signature: Signature, seconds: float) -> Made | Again:
+        """A shape has been called `OFTEN` times, or as often as this told, and takes `seconds`: its
+        own program, if it is ready, or after how many more calls to ask again."""
+        with working(), self._lock:
+            job = self._jobs.get(signature)
+            if job is None:
+                calls = int(self.price / max(seconds, 1e-9)) - OFTEN
+                if signature not in self._weighed and calls > 0:
+                    self._weighed.add(signature)
+                    return calls
+                if len(self._jobs) >= MOST_OWN:
+                    return NEVER
+                self._jobs[signature] = job = _Job(self._make, signature)
+                _line.add(job)
+            if not job.ended:
+                return POLL
+            if job.why:
+                self._note(job.why)
+                job.why = ""
+            return job.take() or NEVER
+
+    def settle(self) -> None:
+        """Wait until no program of this model is being made, or will be."""
+        while True:
+            with working(), self._lock:
+                waiting = [job for job in self._jobs.values() if not job.ended]
+            if not waiting or not _line.wait():
+                return
+
+    def may_have(self, signature: Signature) -> bool:
+        """Whether a stored program for this shape alone is to run: as many may as would be made."""
+        with working(), self._lock:
+            if signature not in self._jobs and len(self._jobs) < MOST_OWN:
+                self._jobs[signature] = job = _Job(self._make, signature)
+                job.ended = True  # it need not be made
+            return signature in self._jobs
+
+
+class _Job:
+    """A program that is wanted, and what has become of it."""
+
+    def __init__(self, make: Callable[[Signature], Made], signature: Signature) -> None:
+        self._make, self._signature = make, signature
+        self._made: Made | None = None
+        self._taken: weakref.ref[Program] | None = None
+        self.why, self.ended = "", False
+
+    def run(self, listener: Callable[[int, int, str], object]) -> None:
+        """Make it. Raises Cancelled if the listener does: then it is as if it had not begun."""
+        try:
+            with reported(listener, ""):
+                self._made = self._make(self._signature)
+        except Cancelled:
+            raise
+        except (TinsmithError, MemoryError, OSError) as error:
+            self.why = f"shapes: {self._signature} got no program of its own: {error}"
+        self.ended = True
+
+    def take(self) -> Made | None:
+        """What was made, as long as somebody keeps it."""
+        made, self._made = self._made, None
+        if made is not None:
+            self._taken, self.told = weakref.ref(made[0]), made[1]
+        program = self._taken() if self._taken is not None else None
+        return None if program is None else (program, self.told)
+
+
+class _Line:
+    """The jobs of this process, which one thread does in turn. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._jobs: deque[_Job] = deque()
+        self._call: Call[None] | None = None
+        self._halt = False
+
+    def add(self, job: _Job) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._jobs and self._call is None and not self._halt:
+            try:
+                self._call = begin(self._serve)
+            except TargetError as error:  # no thread
+                for job in self._jobs:
+                    job.why, job.ended = str(error), True
+                self._jobs.clear()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if self._halt or not self._jobs:
+                    self._call = None
+                    return
+                job = self._jobs[0]
+            try:
+                job.run(self._listen)
+            except Cancelled:
+                continue
+            with self._lock:
+                self._jobs.remove(job)
+
+    def _listen(self, done: int, total: int, what: str) -> None:
+        if self._halt:
+            raise Cancelled("a program that was made on another thread was given up")
+
+    def wait(self) -> bool:
+        """Wait until the jobs are done; whether there were any."""
+        with self._lock:
+            call = self._call
+        if call is not None:
+            call.wait()
+        return call is not None
+
+    def halt(self) -> None:
+        """Stop, and begin no more."""
+        with self._lock:
+            self._halt = True
+        self.wait()
+
+    def go_on(self) -> None:
+        with self._lock:
+            self._halt = False
+            self._begin()
+
+    def forget(self) -> None:
+        """In a forked child: nobody does the jobs any more."""
+        for job in self._jobs:
+            job.ended = True
+        self.__init__()
+
+
+_line = _Line()
+atexit.register(_line.halt)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_line.halt, after_in_parent=_line.go_on, after_in_child=_line.forget)
