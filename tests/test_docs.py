@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import inspect
 import re
 import shlex
 import shutil
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import tinsmith as ts
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -96,6 +99,17 @@ def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {p.name for p in ROOT.glob("docs/*.*") if p.suffix in (".md", ".py")} - {"README.md"}
     assert not [p for p in pages if f"]({p})" not in index]
+
+
+@pytest.mark.parametrize("name", ts.__all__)
+def test_what_is_public_is_documented_with_its_options(name: str) -> None:
+    pages = ("python.md", "quantize.md") if name == "quantize" else ("python.md",)
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
+    assert re.search(rf"\bts\.{name}\(|\b{name}\(|`{name}`", text)
+    what = getattr(ts, name)
+    options = [] if isinstance(what, type) else inspect.signature(what).parameters.values()
+    keywords = [o.name for o in options if o.kind is o.KEYWORD_ONLY]
+    assert not [k for k in keywords if not re.search(rf"\b{k}(=|`)", text)]
 
 
 @pytest.mark.parametrize("name", names([p for p in PAGES if commands(p)]))
