@@ -11,9 +11,14 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
+def beside(base: Path, suffix: str) -> Path:
+    """BASE with a suffix; the name of a model may have points, as in `resnet18.u8s8`."""
+    return base.with_name(base.name + suffix)
+
+
 def read(base: Path) -> tuple[dict[str, Array], list[Array]]:
     """BASE.npz: inputs by name (x, or x0, x1, ...), and outputs in order (y, or y0, y1, ...)."""
-    with np.load(base.with_suffix(".npz")) as data:
+    with np.load(beside(base, ".npz")) as data:
         inputs = {n: np.ascontiguousarray(data[n]) for n in data.files if n.startswith("x")}
         return inputs, [data[n] for n in data.files if n.startswith("y")]
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks._arrays import beside
 from benchmarks._engines import Unsupported
 
 MINUTES = 10
@@ -73,10 +74,10 @@ def to_ncnn(base: Path) -> list[Path]:
     def make(folder: Path) -> None:
         import numpy as np
 
-        shape = np.load(base.with_suffix(".npz"))["x"].shape
+        shape = np.load(beside(base, ".npz"))["x"].shape
         # pnnx writes all its files beside its input.
         link = folder / f"{base.name}.pt"
-        link.symlink_to(base.with_suffix(".pt").resolve())
+        link.symlink_to(beside(base, ".pt").resolve())
         size = f"inputshape=[{','.join(map(str, shape))}]"
         pnnx = Path(sys.executable).parent / "pnnx"
         _run([str(pnnx), str(link), size, "fp16=0"], folder / "log")
@@ -91,7 +92,7 @@ def to_mnn(base: Path) -> Path:
         # The `mnnconvert` command pip-installs a logging package into whichever Python comes
         # first on PATH and reports usage to its vendor; the binding below it only converts.
         code = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
-        arguments = ["-f", "ONNX", "--modelFile", str(base.with_suffix(".onnx"))]
+        arguments = ["-f", "ONNX", "--modelFile", str(beside(base, ".onnx"))]
         arguments += ["--MNNModel", str(folder / f"{base.name}.mnn"), "--bizCode", "b"]
         _run([sys.executable, "-c", code, *arguments], folder / "log")
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks._arrays import beside
+
 Call = Callable[[dict[str, Any]], list[Any]]
 
 
@@ -23,8 +25,8 @@ class Unsupported(Exception):
 def _tinsmith(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
     import tinsmith
 
-    own = base.with_suffix(".param")
-    path = own if own.exists() else base.with_suffix(".onnx")
+    own = beside(base, ".param")
+    path = own if own.exists() else beside(base, ".onnx")
     net = tinsmith.compile(str(path), threads=threads, **options)
 
     def call(inputs: dict[str, Any]) -> list[Any]:
@@ -36,6 +38,11 @@ def _tinsmith(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
     return call, str(getattr(tinsmith, "__version__", "?"))
 
 
+def _tinsmith_float(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
+    """The float model that a quantised one, BASE.KIND, was made of."""
+    return _tinsmith(base.with_name(base.name.split(".")[0]), threads, **options)
+
+
 def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     import onnxruntime as ort
 
@@ -44,7 +51,7 @@ def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = ort.InferenceSession(
-        str(base.with_suffix(".onnx")), options, providers=["CPUExecutionProvider"]
+        str(beside(base, ".onnx")), options, providers=["CPUExecutionProvider"]
     )
     return lambda inputs: session.run(None, inputs), ort.__version__
 
@@ -57,7 +64,7 @@ def _openvino(base: Path, threads: int) -> tuple[Call, str]:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
     }
-    model = ov.Core().compile_model(str(base.with_suffix(".onnx")), "CPU", settings)
+    model = ov.Core().compile_model(str(beside(base, ".onnx")), "CPU", settings)
     request = model.create_infer_request()
 
     def call(inputs: dict[str, Any]) -> list[Any]:
@@ -73,8 +80,8 @@ def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
 
     from benchmarks._convert import to_ncnn
 
-    own = base.with_suffix(".param")
-    param, weights = (own, base.with_suffix(".bin")) if own.exists() else to_ncnn(base)
+    own = beside(base, ".param")
+    param, weights = (own, beside(base, ".bin")) if own.exists() else to_ncnn(base)
     net = ncnn.Net()
     net.opt.num_threads = threads
     for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
@@ -122,6 +129,7 @@ def _mnn(base: Path, threads: int) -> tuple[Call, str]:
 
 ENGINES: dict[str, tuple[str, Callable[..., tuple[Call, str]]]] = {
     "tinsmith": ("tinsmith", _tinsmith),
+    "tinsmith float32": ("tinsmith", _tinsmith_float),
     "ncnn": ("ncnn", _ncnn),
     "mnn": ("MNN", _mnn),
     "onnxruntime": ("onnxruntime", _onnxruntime),

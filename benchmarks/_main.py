@@ -18,6 +18,7 @@ from rich.status import Status
 from rich.table import Table
 
 from benchmarks import machine, report
+from benchmarks._arrays import beside
 from benchmarks.measure import OURS
 from benchmarks.models import PANEL, complete
 from benchmarks.places import ROOT, Places
@@ -89,6 +90,21 @@ def bases_of(names: list[str], places: Places) -> list[Path]:
         command = [str(places.export), "-m", "benchmarks.models", str(places.models.resolve())]
         subprocess.run([*command, *missing], cwd=ROOT, check=True, stdout=sys.stderr)
     return [places.models.resolve() / n for n in names]
+
+
+def quantised_bases(names: list[str], places: Places) -> list[Path]:
+    """The files of quantised models, NAME.u8s8 or NAME.dyn: what of these there is."""
+    found: list[Path] = []
+    for name in names:
+        bases = [places.models.resolve() / f"{name}.{kind}" for kind in ("u8s8", "dyn")]
+        there = [b for b in bases if all(beside(b, s).exists() for s in (".onnx", ".npz"))]
+        if not there:
+            raise click.ClickException(
+                f"there is neither {name}.u8s8.onnx nor {name}.dyn.onnx with its .npz in "
+                f"{places.models}; quantise {name}.onnx to it"
+            )
+        found += there
+    return found
 
 
 def engines_of(names: list[str], places: Places) -> dict[str, str | Path]:

@@ -13,6 +13,8 @@ from benchmarks.client import Client, EngineFailed
 from benchmarks.machine import cores_for
 
 OURS = "tinsmith"
+FLOAT = f"{OURS} float32"
+"""Not an engine of its own: ours on the float model that a quantised one was made of."""
 
 
 @dataclass
@@ -38,6 +40,10 @@ class Result:
     @property
     def median(self) -> float | None:
         return statistics.median(self.runs) if self.runs else None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.engine.split()[0] == OURS
 
     @property
     def wrong(self) -> bool:

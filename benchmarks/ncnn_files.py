@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from benchmarks import machine, report
+from benchmarks._arrays import beside
 from benchmarks._main import Names, engines_of, places_options, progress
 from benchmarks.measure import OURS, Effort, Result, measure
 from benchmarks.places import Places
@@ -33,14 +34,14 @@ def prepare(param: Path, folder: Path) -> Path:
     from tinsmith.formats.ncnn.pair import read_pair
     from tinsmith.formats.ncnn.weights import write_weights
 
-    base = folder / param.stem.replace(".", "_")  # what is behind a point would be a suffix
-    if base.with_suffix(".npz").exists():
+    base = folder / param.stem
+    if beside(base, ".npz").exists():
         return base
-    base.with_suffix(".param").write_bytes(param.read_bytes())
+    beside(base, ".param").write_bytes(param.read_bytes())
     _, layers, _ = read_pair(param, 0)
-    with base.with_suffix(".bin").open("wb") as file:
+    with beside(base, ".bin").open("wb") as file:
         file.writelines(write_weights(layers))
-    net = ts.compile(str(base.with_suffix(".param")))
+    net = ts.compile(str(beside(base, ".param")))
     rng = np.random.default_rng(0)
     x = [
         rng.standard_normal([n if isinstance(n, int) else 1 for n in t.shape or ()]) / 2
@@ -49,7 +50,7 @@ def prepare(param: Path, folder: Path) -> Path:
     x = [one.astype(np.float32) for one in x]
     y = net.run(x)
     arrays = {f"x{i}": a for i, a in enumerate(x)} | {f"y{i}": a for i, a in enumerate(y)}
-    np.savez(base.with_suffix(".npz"), **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(beside(base, ".npz"), **arrays)  # pyright: ignore[reportArgumentType]
     return base
 
 

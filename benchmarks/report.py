@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import OURS, Result
+from benchmarks.measure import FLOAT, OURS, Result
 
 
 def screen() -> Console:
@@ -20,16 +20,28 @@ def screen() -> Console:
 
 
 def best_peer(row: Sequence[Result]) -> Result | None:
-    peers = [r for r in row if r.engine != OURS and r.counts]
+    peers = [r for r in row if not r.is_ours and r.counts]
     return min(peers, key=lambda r: r.median or math.inf, default=None)
 
 
 def ratio(row: Sequence[Result]) -> float | None:
     """Our time over the best peer's: below 1 we are faster. None where either is missing."""
-    best, ours = best_peer(row), next((r for r in row if r.engine == OURS and r.counts), None)
-    if best is None or ours is None or best.median is None or ours.median is None:
+    return _over(_of(row, OURS), best_peer(row))
+
+
+def float_ratio(row: Sequence[Result]) -> float | None:
+    """Our time for a quantised model over that for its float model."""
+    return _over(_of(row, OURS), _of(row, FLOAT))
+
+
+def _of(row: Sequence[Result], engine: str) -> Result | None:
+    return next((r for r in row if r.engine == engine and r.counts), None)
+
+
+def _over(one: Result | None, other: Result | None) -> float | None:
+    if one is None or other is None or one.median is None or other.median is None:
         return None
-    return ours.median / best.median
+    return one.median / other.median
 
 
 def geometric_mean(ratios: Sequence[float]) -> float | None:
@@ -50,10 +62,12 @@ def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
         rows = [row for row in rows_of(results) if row[0].threads == threads]
         ratios = [r for r in map(ratio, rows) if r is not None]
         wins = sum(r < 1 for r in ratios)
+        floats = [r for r in map(float_ratio, rows) if r is not None]
         mean = geometric_mean(ratios)
         out.append(
             {"threads": threads, "models": len(rows), "compared": len(ratios), "faster": wins}
             | {"geometric_mean_ratio": mean}
+            | ({"int8_over_float32": geometric_mean(floats)} if floats else {})
         )
     return out
 
@@ -76,19 +90,27 @@ def table(results: Sequence[Result], threads: int) -> Table:
     for engine in engines:
         out.add_column(engine, justify="right")
     out.add_column("ratio", justify="right")
+    own = FLOAT in engines
+    if own:
+        out.add_column("int8/float32", justify="right")
     for row in rows:
         by_engine = {r.engine: r for r in row}
         fastest = min((r.median for r in row if r.counts and r.median), default=None)
         cells = [_cell(by_engine.get(e), by_engine[e].median == fastest) for e in engines]
-        value = ratio(row)
-        colour = "green" if value is not None and value < 1 else "yellow"
-        shown = "" if value is None else f"[{colour}]{value:.2f}[/{colour}]"
-        out.add_row(row[0].model, *cells, shown)
-    mean = next(s["geometric_mean_ratio"] for s in summary(results) if s["threads"] == threads)
-    if mean is not None:
+        shown = [_shown(ratio(row)), *([_shown(float_ratio(row))] if own else [])]
+        out.add_row(row[0].model, *cells, *shown)
+    means = next(s for s in summary(results) if s["threads"] == threads)
+    found = [means["geometric_mean_ratio"], *([means.get("int8_over_float32")] if own else [])]
+    if any(found):
         out.add_section()
-        out.add_row("geometric mean", *[""] * len(engines), f"{mean:.3f}")
+        cells = ["" if mean is None else f"{mean:.3f}" for mean in found]
+        out.add_row("geometric mean", *[""] * len(engines), *cells)
     return out
+
+
+def _shown(value: float | None) -> str:
+    colour = "green" if value is not None and value < 1 else "yellow"
+    return "" if value is None else f"[{colour}]{value:.2f}[/{colour}]"
 
 
 def tell_failures(rows: Sequence[dict[str, Any]]) -> None:
