@@ -112,7 +112,8 @@ class FuseElementwise:
                 if user not in queued:
                     queued.add(user)
                     heapq.heappush(heap, (order[user], user))
-            if sum(_leaves(n, region, outputs) for n in region) == 1:
+            ends = [n for n in region if _leaves(n, region, outputs)]
+            if len(ends) == 1 and _may_end(ends[0], anchor):
                 best = len(region)
         return list(region)[:best]
 
@@ -175,11 +176,18 @@ def _follows(node: Node, anchor: Node) -> bool:
     are whole numbers, and become floats or bytes there."""
     out = anchor.output
     if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
-        return _fits(node, out) and node.output.dtype == out.dtype
+        return _fits(node, out)
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}
     return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
+
+
+def _may_end(node: Node, anchor: Node) -> bool:
+    """Whether what a node computes may be stored as the result of an anchor: floats are stored as
+    floats, though they may have been bytes in between."""
+    kind = anchor.output.dtype
+    return kind == np.int32 or node.output.dtype == kind
 
 
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:

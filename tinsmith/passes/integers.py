@@ -336,7 +336,11 @@ def requantised_sum(
     return _narrow(OPS["Add"](terms[0], right), zero, q.output.dtype)
 
 
-@requantise.rule(
+factors = RuleSet("quantise-by-factor", "What is computed is quantised by a product.")
+register("machine")(factors)
+
+
+@factors.rule(
     p.QuantizeLinear("x", const("scale"), opt("zero")).named("q"),
     tolerance=1e-5,
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 3, 4)))),
@@ -346,7 +350,8 @@ def requantised_sum(
 def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> Value:
     """quantise(f(x), s, z) -> saturate(round(f(x) * (1 / s)) + z): dividing takes much longer."""
     _need_bytes(q.output, scale)
-    if x.producer is None or "elementwise" not in x.producer.op.traits:
+    traits = () if x.producer is None else x.producer.op.traits
+    if "elementwise" not in traits and "anchor" not in traits:
         raise Skip("nothing is computed with it")
     if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is not float32")

@@ -31,6 +31,7 @@ MACHINE = (
     "split-dequantised",
     "integer-products",
     "requantise",
+    "quantise-by-factor",
     "fold-remaining",
     "split-attention",
     "lower-attention",
