@@ -239,6 +239,11 @@ class OutputError(TinsmithError, ValueError):
     they do not fit."""
 
 
+class StateError(TinsmithError, ValueError):
+    """States of a session that cannot be: an output and an input that do not fit each other, or an
+    array that is none for a state."""
+
+
 class ForkError(TinsmithError):
     """A forked child cannot compile: another thread of its parent was at it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -31,6 +31,7 @@ from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
     from tinsmith.runtime.profile import Profile
+    from tinsmith.runtime.state_session import StateSession
 
 Array = np.ndarray[Any, Any]
 OTHERS = 4
@@ -192,7 +193,7 @@ class Net(OfThisProcess):
         """All outputs for checked arrays. If `into` has an array for one, it is written there."""
         if self._runner is None:
             signature = self._takes.signature(arrays)
-            session = self.session(signature)
+            session = self._session(signature)
             session.left -= 1
             if session.left or self._often is None:
                 return session.run_checked(arrays, into=into)
@@ -226,8 +227,26 @@ class Net(OfThisProcess):
             self._nets.move_to_end(key)
             return net
 
-    def session(self, signature: Signature | None = None) -> Session:
-        """The calling thread's session for an input signature (None: the model's own shapes)."""
+    @overload
+    def session(self, signature: Signature | None = None) -> Session: ...
+    @overload
+    def session(self, *, states: Mapping[str, str] | Literal[True, "auto"]) -> StateSession: ...
+
+    def session(self, signature: Signature | None = None, *, states: Any = None) -> Any:
+        """The calling thread's session for an input signature (None: the model's own shapes).
+
+        With `states`, a new session that keeps outputs and gives them as inputs to its next run:
+        {"present.0.key": "past.0.key", ...}, or True for those whose names are as exporters choose
+        them. Raises StateError, and UnknownName for a name that there is not."""
+        if states is not None:
+            from tinsmith.runtime.state_session import StateSession
+
+            if signature is not None:
+                raise OptionError("a session with states takes all shapes: leave out the signature")
+            return StateSession(self, states)
+        return self._session(signature)
+
+    def _session(self, signature: Signature | None) -> Session:
         signature = self._own_shapes() if signature is None else signature
         try:
             sessions = self._local.sessions

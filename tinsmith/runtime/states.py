@@ -1,0 +1,179 @@
+"""States: outputs of a run that are inputs of the next one, such as caches of keys and values.
+
+Which they are is given by name, or recognised by the names that exporters use. A state fits where
+the output's type is the input's; it may grow along axes that the input leaves free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinsmith.errors import OptionError, StateError, UnknownName
+from tinsmith.graph import Holder, Type
+
+Array = np.ndarray[Any, Any]
+
+SPELLINGS: list[tuple[str, list[str]]] = [
+    (r"present(?:_key_values)?\.(.+)", [r"past_key_values.\1", r"past.\1"]),
+    (r"present_key_values_(.+)", [r"past_key_values_\1"]),
+    (r"present(.*)", [r"past\1"]),
+    (r"(.*)present(.*)", [r"\1past\2"]),
+    (r"(.+)_out", [r"\1_in", r"\1"]),
+    (r"(.*)_out_(.+)", [r"\1_in_\2"]),
+    (r"out_(.+)", [r"in_\1"]),
+    (r"output_(.+)", [r"input_\1"]),
+    (r"(?:new|next)_(.+)", [r"\1", r"old_\1", r"prev_\1"]),
+    (r"(.+)_(?:new|next)", [r"\1", r"\1_old", r"\1_prev"]),
+    (r"(.+?)_?[nN]", [r"\1", r"\g<1>0", r"\g<1>_0"]),
+]
+"""How exporters name states: the name of an output, and names that its input then has. The first
+row that finds an input which fits counts. In turn: optimum, transformers and onnxruntime-genai;
+whole caches; onnxruntime's own tools; streaming models; recurrent ones."""
+
+
+class State(NamedTuple):
+    """An output that is an input of the next run; `grows` are the axes along which it may then be
+    of another size."""
+
+    output: str
+    input: str
+    grows: tuple[int, ...]
+
+
+Types = Mapping[str, Type]
+
+
+def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[State]:
+    """The states that `wanted` says: a dict of inputs by outputs, or True or "auto" for those that
+    are recognised by their names. In the order of the inputs. Raises OptionError for anything else,
+    UnknownName, and StateError where an output does not fit the input, or none is recognised."""
+    if wanted is True or wanted == "auto":
+        found = list(_recognised(inputs, outputs))
+        if not found:
+            raise StateError(
+                f"no states are recognised by their names: {model} takes {', '.join(inputs)}, and "
+                f"gives {', '.join(outputs)}; states={{output: input}} names them"
+            )
+    elif isinstance(wanted, Mapping) and wanted and all(map(_is_named, wanted.items())):
+        found = [_state(model, inputs, outputs, *pair) for pair in wanted.items()]
+    else:
+        raise OptionError(
+            "states must be a dict of the inputs by the outputs that they are taken from, such as "
+            f"{{'present.0.key': 'past.0.key'}}, or True, not {wanted!r}"
+        )
+    taken = [state.input for state in found]
+    if twice := [name for name in taken if taken.count(name) > 1]:
+        raise StateError(f"states give the input {twice[0]!r} of {model} twice")
+    order = {name: k for k, name in enumerate(inputs)}
+    return sorted(found, key=lambda state: order[state.input])
+
+
+def _is_named(pair: tuple[Any, Any]) -> bool:
+    return all(isinstance(name, str) for name in pair)
+
+
+def _state(model: str, inputs: Types, outputs: Types, output: str, input: str) -> State:
+    if output not in outputs:
+        if output in inputs and input in outputs:
+            raise StateError(f"states are inputs by outputs: {{{input!r}: {output!r}}}")
+        raise UnknownName("output", output, outputs)
+    if input not in inputs:
+        raise UnknownName("input", input, inputs)
+    if why := _misfit(inputs[input], outputs[output]):
+        raise StateError(
+            f"the output {output!r} of {model} cannot be the next input {input!r}: {why}"
+        )
+    return State(output, input, _grows(inputs[input], outputs[output]))
+
+
+def _recognised(inputs: Types, outputs: Types) -> Iterator[State]:
+    taken: set[str] = set()
+    for output, given in outputs.items():
+        for name in _spelled(output):
+            if name in inputs and name not in taken and not _misfit(inputs[name], given):
+                taken.add(name)
+                yield State(output, name, _grows(inputs[name], given))
+                break
+
+
+def _spelled(output: str) -> Iterator[str]:
+    for pattern, names in SPELLINGS:
+        if match := re.fullmatch(pattern, output):
+            yield from (match.expand(name) for name in names)
+
+
+def _misfit(wanted: Type, given: Type) -> str:
+    """Why a result of one type can be no input of another; empty where it may."""
+    if isinstance(wanted, Holder) or isinstance(given, Holder):
+        return "states are tensors"
+    if wanted.dtype != given.dtype:
+        return f"it is {given}, the input {wanted}"
+    if wanted.shape is None or given.shape is None:
+        return ""
+    fits = len(wanted.shape) == len(given.shape) and all(
+        isinstance(a, str) or isinstance(b, str) or a == b
+        for a, b in zip(wanted.shape, given.shape, strict=True)
+    )
+    return "" if fits else f"it is {given}, the input {wanted}"
+
+
+def _grows(wanted: Type, given: Type) -> tuple[int, ...]:
+    dims = wanted.shape or ()
+    others: Sequence[Any] = [None] * len(dims) if given.shape is None else given.shape
+    pairs = enumerate(zip(dims, others, strict=True))
+    return tuple(k for k, (a, b) in pairs if isinstance(a, str) and a != b)
+
+
+def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
+    """The sizes of symbols, by arrays that were given."""
+    return {
+        d: n
+        for name, array in given.items()
+        for d, n in zip(types[name].shape or (), np.shape(array), strict=False)
+        if isinstance(d, str)
+    }
+
+
+def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Array:
+    """A state before the first run: zeros, of the sizes that are told, and empty where it grows.
+    Raises StateError where a size is not known."""
+    if type.shape is None:
+        raise StateError(
+            f"the shape of the state {state.input!r} of {model} is not known: give it in the first "
+            "run, or to reset"
+        )
+    dims: list[int] = []
+    for axis, d in enumerate(type.shape):
+        size = d if isinstance(d, int) else told.get(d, 0 if axis in state.grows else None)
+        if size is None:
+            raise StateError(
+                f"the size {d!r} of the state {state.input!r}: {type} of {model} is not known "
+                "before it is given: give the state in the first run, or to reset"
+            )
+        dims.append(size)
+    return np.zeros(dims, type.dtype)
+
+
+def check_result(model: str, state: State, type: Type, result: Any) -> None:
+    """Raise StateError for a result that the next run could not take."""
+    if not isinstance(result, np.ndarray) or result.dtype != type.dtype:
+        found = getattr(result, "dtype", result.__class__.__name__)
+        raise StateError(
+            f"the output {state.output!r} of {model} is {found}; as the next input "
+            f"{state.input!r} it must be {type}"
+        )
+    if type.shape is not None and not _fits(type.shape, result.shape):
+        raise StateError(
+            f"the output {state.output!r} of {model} has shape {list(result.shape)}; as the next "
+            f"input {state.input!r} it must be {type}"
+        )
+
+
+def _fits(shape: Sequence[Any], dims: Iterable[int]) -> bool:
+    dims = tuple(dims)
+    pairs = zip(shape, dims, strict=False)
+    return len(shape) == len(dims) and all(isinstance(d, str) or d == n for d, n in pairs)
