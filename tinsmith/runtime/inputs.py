@@ -18,6 +18,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Holder, OptionalType, SequenceType, Type, compatible, dtype_of
 from tinsmith.plan.plan import Plan
+from tinsmith.runtime.outputs import check_names
 
 Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -204,6 +205,28 @@ class Inputs:
                         f"the dimension {d!r} of {self.model} is {first} in {where!r} and "
                         f"{n} in {name!r}"
                     )
+
+
+def run_arguments(
+    model: str, given: Sequence[Any], others: Mapping[str, Any]
+) -> tuple[list[str] | None, Any]:
+    """The names of outputs, if any are given, and the arrays (a list or a mapping), of a `run`.
+    Raises InputTypeError, OutputError."""
+    if others or not 1 <= len(given) <= 2:
+        found = f"{next(iter(others))!r}" if others else f"{len(given)} arguments"
+        raise InputTypeError(
+            "run takes the inputs, run(arrays), or names of outputs and the inputs, "
+            f"run(names, arrays), and an option 'out', not {found}"
+        )
+    arrays, names = given[-1], given[0] if len(given) == 2 else None
+    if names is not None:
+        names = check_names(model, names)
+    if not isinstance(arrays, Mapping | list | tuple):
+        raise InputTypeError(
+            f"run takes a list of arrays, or a dict of them by name, not "
+            f"{type(arrays).__name__}; {model} itself takes arrays: net(x)"
+        )
+    return names, arrays
 
 
 def as_input(model: str, name: str, value: Any, type: Type) -> Array:

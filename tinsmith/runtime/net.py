@@ -12,7 +12,6 @@ import numpy as np
 
 from tinsmith.errors import (
     InputShapeError,
-    InputTypeError,
     OptionError,
     TinsmithError,
     UnknownName,
@@ -22,7 +21,7 @@ from tinsmith.plan.plan import Memory
 from tinsmith.runtime.evict import evict
 from tinsmith.runtime.explanation import Explanation, by_name
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.inputs import Inputs, Signature
+from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
 from tinsmith.runtime.often import Often
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
@@ -107,21 +106,8 @@ class Net(OfThisProcess):
         name; `run(names, arrays)` for the outputs, or other values, of these names, and with None
         for the model's own. `out` is as in a call, or a list with an array (or None) for each.
         """
-        if others or not 1 <= len(given) <= 2:
-            found = f"{next(iter(others))!r}" if others else f"{len(given)} arguments"
-            raise InputTypeError(
-                "run takes the inputs, run(arrays), or names of outputs and the inputs, "
-                f"run(names, arrays), and an option 'out', not {found}"
-            )
-        arrays, names = given[-1], given[0] if len(given) == 2 else None
-        if names is not None:
-            check_names(self.name, names)
+        names, arrays = run_arguments(self.name, given, others)
         by_name = isinstance(arrays, Mapping)
-        if not by_name and not isinstance(arrays, list | tuple):
-            raise InputTypeError(
-                f"run takes a list of arrays, or a dict of them by name, not "
-                f"{type(arrays).__name__}; {self.name} itself takes arrays: net(x)"
-            )
         if names is None and out is None:
             ready: Sequence[Any] = ()
             if not isinstance(arrays, Mapping):
@@ -233,18 +219,16 @@ class Net(OfThisProcess):
     def session(self, *, states: Mapping[str, str] | Literal[True, "auto"]) -> StateSession: ...
 
     def session(self, signature: Signature | None = None, *, states: Any = None) -> Any:
-        """The calling thread's session for an input signature (None: the model's own shapes).
+        """The calling thread's session for an input signature (None: the model's own shapes). With
+        `states`, a new one that gives outputs as inputs to its next run: {output: input, ...}, or
+        True for names that exporters choose. Raises StateError, UnknownName."""
+        if states is None:
+            return self._session(signature)
+        from tinsmith.runtime.state_session import StateSession
 
-        With `states`, a new session that keeps outputs and gives them as inputs to its next run:
-        {"present.0.key": "past.0.key", ...}, or True for those whose names are as exporters choose
-        them. Raises StateError, and UnknownName for a name that there is not."""
-        if states is not None:
-            from tinsmith.runtime.state_session import StateSession
-
-            if signature is not None:
-                raise OptionError("a session with states takes all shapes: leave out the signature")
-            return StateSession(self, states)
-        return self._session(signature)
+        if signature is not None:
+            raise OptionError("a session with states takes all shapes: leave out the signature")
+        return StateSession(self, states)
 
     def _session(self, signature: Signature | None) -> Session:
         signature = self._own_shapes() if signature is None else signature
