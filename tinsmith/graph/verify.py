@@ -72,9 +72,7 @@ def _uses(graph: Graph, nodes: list[Node]) -> None:
             listed[v, user] += 1
     for v, user in (seen - listed).keys() | (listed - seen).keys():
         _fail(
-            graph,
-            user,
-            f"uses {v.name!r} {seen[v, user]} times, the value lists {listed[v, user]}",
+            graph, user, f"uses {v.name!r} {seen[v, user]} times, the value lists {listed[v, user]}"
         )
     for v in graph.outputs:
         known = v in inputs or v.const is not None

@@ -16,15 +16,7 @@ import numpy as np
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import Ty, from_dtype
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-)
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.fold import (
     MAX,
     MIN,

@@ -260,16 +260,7 @@ def RotaryEmbedding(
 
 
 @RotaryEmbedding.type
-def _(
-    x,
-    cos_cache,
-    sin_cache,
-    position_ids=None,
-    *,
-    interleaved,
-    num_heads,
-    rotary_embedding_dim,
-):
+def _(x, cos_cache, sin_cache, position_ids=None, *, interleaved, num_heads, rotary_embedding_dim):
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     _, _, _, e = _split(x, num_heads or None, "x")
     width: Dim = rotary_embedding_dim or e

@@ -135,7 +135,6 @@ def _(x: Value, *, to: str) -> Type:
     dtype = dtype_attr(to, "to")
     need(dtype.kind != "O" and x.dtype.kind != "O", "strings have no bits to reinterpret")
     need(
-        dtype.itemsize == x.dtype.itemsize,
-        f"{x.dtype.name} and {dtype.name} have different widths",
+        dtype.itemsize == x.dtype.itemsize, f"{x.dtype.name} and {dtype.name} have different widths"
     )
     return Type(dtype, x.shape)

@@ -165,14 +165,7 @@ def ConvTranspose(
     x [N,C,*spatial], w [C,M/group,*kernel], b [M]; output_shape is spatial only.
     """
     win = transposed_window(
-        x.shape[2:],
-        w.shape[2:],
-        stride,
-        pad,
-        dilation,
-        output_padding,
-        output_shape,
-        auto_pad,
+        x.shape[2:], w.shape[2:], stride, pad, dilation, output_padding, output_shape, auto_pad
     )
     out = tuple(int(d) for d in win.out)
     wide, n, (c, per_group) = widen(x), x.shape[0], w.shape[:2]
@@ -245,19 +238,7 @@ def transposed_window(
 
 
 @ConvTranspose.type
-def _(
-    x,
-    w,
-    b=None,
-    *,
-    stride,
-    pad,
-    dilation,
-    group,
-    output_padding,
-    output_shape,
-    auto_pad,
-):
+def _(x, w, b=None, *, stride, pad, dilation, group, output_padding, output_shape, auto_pad):
     check_conv(x, w, b, group, transposed=True)
     same_dtype(x, w, b)
     rank = x.rank or w.rank
@@ -270,14 +251,7 @@ def _(
         return Type(x.dtype, (n, m, *(fresh() for _ in range(rank - 2))))
     kernel = [int(k) for k in w.shape[2:]]
     win = transposed_window(
-        x.shape[2:],
-        kernel,
-        stride,
-        pad,
-        dilation,
-        output_padding,
-        output_shape,
-        auto_pad,
+        x.shape[2:], kernel, stride, pad, dilation, output_padding, output_shape, auto_pad
     )
     return Type(x.dtype, (n, m, *win.out))
 

@@ -13,12 +13,7 @@ from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
 from tinsmith.sizes import NUMBER, Size
 
-COMBINE = {
-    "add": np.add,
-    "mul": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @op("move")

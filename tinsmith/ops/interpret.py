@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tinsmith.errors import (
-    GraphError,
-    TypeRuleError,
-)
+from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph import Graph, OptionalType, Type, Value, same_kind
 from tinsmith.graph.evaluate import evaluate
 from tinsmith.graph.types import says_more

@@ -79,13 +79,7 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 
 
 def pool_type(
-    x: Value,
-    kernel: Any,
-    stride: Any,
-    pad: Any,
-    dilation: Any,
-    auto_pad: str,
-    ceil_mode: bool,
+    x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
 ) -> Type:
     """The type of a pooled x."""
     if x.shape is None:
@@ -166,15 +160,7 @@ def _(x, *, kernel, **attrs):
 
 @op("reduction")
 def LpPool(
-    x,
-    *,
-    kernel,
-    stride=None,
-    pad=None,
-    dilation=None,
-    ceil_mode=False,
-    p=2,
-    auto_pad="NOTSET",
+    x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, p=2, auto_pad="NOTSET"
 ):
     """y[n,c,o] = (sum over k of |x[n, c, o*stride + k*dilation - pad]|^p)^(1/p)"""
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)

@@ -58,15 +58,7 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
 
 @op()
 def QuantizeLinear(
-    x,
-    scale,
-    zero_point=None,
-    *,
-    axis=1,
-    block_size=0,
-    saturate=True,
-    dtype=None,
-    precision=None,
+    x, scale, zero_point=None, *, axis=1, block_size=0, saturate=True, dtype=None, precision=None
 ):
     """y = saturate(round(x / scale) + zero_point), halves to even; floats are not rounded first
 
@@ -259,18 +251,7 @@ def _per_output(w: Array, zero: Array | None) -> Array:
 
 
 @ConvInteger.type
-def _(
-    x,
-    w,
-    x_zero_point=None,
-    w_zero_point=None,
-    *,
-    stride,
-    pad,
-    dilation,
-    group,
-    auto_pad,
-):
+def _(x, w, x_zero_point=None, w_zero_point=None, *, stride, pad, dilation, group, auto_pad):
     check_conv(x, w, None, group)
     _check_bytes(x=x, w=w)
     _check_zeros((x, x_zero_point), (w, w_zero_point))

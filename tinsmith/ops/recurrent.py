@@ -71,11 +71,7 @@ StepFunction = Callable[[Array, list[Array]], list[Array]]
 
 
 def _run(
-    x: Array,
-    lens: Array | None,
-    states: list[Array],
-    step: StepFunction,
-    backward: bool,
+    x: Array, lens: Array | None, states: list[Array], step: StepFunction, backward: bool
 ) -> tuple[Array, list[Array]]:
     """The outputs [T,N,H] and last states of one direction; x [T,N,gates*H] is already projected.
 

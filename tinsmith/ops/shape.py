@@ -144,10 +144,7 @@ def _(x: Value, *, perm: tuple[int, ...] | None) -> Type:
             sorted(p + len(perm) if p < 0 else p for p in perm) == list(range(len(perm))),
             f"perm {perm} is not a permutation",
         )
-        need(
-            x.rank in (None, len(perm)),
-            f"perm {perm} has {len(perm)} axes, x is {x.type}",
-        )
+        need(x.rank in (None, len(perm)), f"perm {perm} has {len(perm)} axes, x is {x.type}")
     if x.shape is None:
         return Type(x.dtype, None if perm is None else unknown(len(perm)))
     return Type(x.dtype, x.shape[::-1] if perm is None else tuple(x.shape[p] for p in perm))

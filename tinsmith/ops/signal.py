@@ -198,13 +198,7 @@ BlackmanWindow.type(_window_rule)
 
 @op()
 def MelWeightMatrix(
-    num_mel_bins,
-    dft_length,
-    sample_rate,
-    lower_edge_hertz,
-    upper_edge_hertz,
-    *,
-    dtype="float32",
+    num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, dtype="float32"
 ):
     """y[dft_length // 2 + 1, num_mel_bins]: triangles that sum a spectrum into mel bands
 
@@ -245,8 +239,5 @@ def _(
     bands, length = const_int(num_mel_bins), const_int(dft_length)
     return Type(
         dtype_attr(dtype),
-        (
-            fresh() if length is None else length // 2 + 1,
-            fresh() if bands is None else bands,
-        ),
+        (fresh() if length is None else length // 2 + 1, fresh() if bands is None else bands),
     )

@@ -222,12 +222,7 @@ _product = p.MatMul("x", const("w")).named("mm")
 _dense = _product | p.Add(_product, const("b"))
 
 
-@rules.rule(
-    p.Mul(_dense, const("k")),
-    tolerance=TOLERANCE,
-    **DENSE,
-    k=(4,),
-)
+@rules.rule(p.Mul(_dense, const("k")), tolerance=TOLERANCE, **DENSE, k=(4,))
 def fold_factor_into_product(root: Node, mm: Node, w: Array, b: Array | None, k: Array) -> Value:
     """(x @ w + b) * k -> x @ (w * k) + b * k, one k for each column or for all."""
     y = with_(mm, b=_columns(root, w, k))
@@ -250,13 +245,7 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
 
 
 @rules.rule(
-    p.BatchNorm(
-        _dense,
-        const("scale"),
-        const("shift"),
-        const("mean"),
-        const("var"),
-    ).named("bn"),
+    p.BatchNorm(_dense, const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
     tolerance=TOLERANCE,
     **DENSE,
     **NORM,

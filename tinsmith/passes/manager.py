@@ -23,13 +23,7 @@ from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
-from tinsmith.errors import (
-    OptionError,
-    PassError,
-    ReferenceFailed,
-    TinsmithError,
-    TypeRuleError,
-)
+from tinsmith.errors import OptionError, PassError, ReferenceFailed, TinsmithError, TypeRuleError
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.choice import COURSE, PASSES, STAGES, Entry, list_passes, parse_spec

@@ -31,9 +31,7 @@ def sigmoid(x: Value) -> Value:
 
 
 @rules.rule(
-    p.Mul("x", p.Sigmoid("x")) | p.Div("x", p.Add(p.Exp(p.Neg("x")), 1.0)),
-    tolerance=LOOSE,
-    x=X,
+    p.Mul("x", p.Sigmoid("x")) | p.Div("x", p.Add(p.Exp(p.Neg("x")), 1.0)), tolerance=LOOSE, x=X
 )
 def swish(x: Value) -> Value:
     """x * sigmoid(x) -> swish(x)."""
@@ -41,10 +39,7 @@ def swish(x: Value) -> Value:
 
 
 @rules.rule(
-    p.Mul("x", p.Sigmoid(p.Mul("x", const("a")))),
-    tolerance=LOOSE,
-    x=X,
-    a=np.float32(1.702),
+    p.Mul("x", p.Sigmoid(p.Mul("x", const("a")))), tolerance=LOOSE, x=X, a=np.float32(1.702)
 )
 def swish_with_slope(x: Value, a: Array) -> Value:
     """x * sigmoid(a * x) -> swish(x, a)."""

@@ -17,10 +17,7 @@ register("machine")(rules)
 
 
 @rules.rule(
-    p.Gather("x", const("places")).named("g"),
-    x=(1, 3, 4),
-    places=np.array(-2),
-    g={"axis": 1},
+    p.Gather("x", const("places")).named("g"), x=(1, 3, 4), places=np.array(-2), g={"axis": 1}
 )
 def gather_neighbours(x: Value, g: Node) -> Value:
     """gather(x, i) -> squeeze(x[i : i + 1]); gather(x, [i, i + 1, ...]) -> x[i : i + n]."""

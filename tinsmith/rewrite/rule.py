@@ -209,12 +209,7 @@ class RuleSet:
     """
 
     def __init__(
-        self,
-        name: str,
-        summary: str = "",
-        rules: list[Rule] | None = None,
-        *,
-        halves: bool = True,
+        self, name: str, summary: str = "", rules: list[Rule] | None = None, *, halves: bool = True
     ) -> None:
         self.name, self.summary, self.halves = name, summary, halves
         self.rules: list[Rule] = list(rules or [])
@@ -232,12 +227,7 @@ class RuleSet:
         return [r for r in self.rules if any(root.takes(op) for root in r.roots)]
 
     def rule(
-        self,
-        pattern: Pattern,
-        *,
-        tolerance: float = 0.0,
-        any_shape: bool = False,
-        **sample: Any,
+        self, pattern: Pattern, *, tolerance: float = 0.0, any_shape: bool = False, **sample: Any
     ) -> Callable[[Callable[..., Any]], Rule]:
         """Decorator: add a rule. `tolerance` is the relative error that its algebra may cause
         beyond the rounding of single operations. `any_shape` lets it act on unknown ranks."""

@@ -24,10 +24,6 @@ def load(source: Any, **options: Any) -> Graph:
 FRONTENDS.register(
     "pnnx",
     Frontend(
-        "PNNX",
-        (".pnnx.param", ".param"),
-        files.sniff,
-        load,
-        options=("random_weights", "batch"),
+        "PNNX", (".pnnx.param", ".param"), files.sniff, load, options=("random_weights", "batch")
     ),
 )

@@ -86,11 +86,7 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
         with em.b.loop(em.begin, em.end) as d:
             States(em, layer, d, states).finish()
 
-    return (
-        Phase(ways, begin),
-        Phase(ways * shares, step, repeat=layer.steps),
-        Phase(ways, finish),
-    )
+    return (Phase(ways, begin), Phase(ways * shares, step, repeat=layer.steps), Phase(ways, finish))
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:

@@ -84,12 +84,7 @@ def _lstm_of(
         for a in either(one)
         for b in either(two)
     ):
-        gates = [
-            step.gate(i, "Sigmoid"),
-            made,
-            step.gate(f, "Sigmoid"),
-            step.gate(g, "Tanh"),
-        ]
+        gates = [step.gate(i, "Sigmoid"), made, step.gate(f, "Sigmoid"), step.gate(g, "Tanh")]
         if None in gates or step.affine.source(c) is None:
             continue
         if any(form.terms.keys() != made[0].terms.keys() for form, _ in gates):  # type: ignore[misc]

@@ -9,14 +9,7 @@ from tinsmith.frontends.pnnx.node import WORDS
 from tinsmith.frontends.pnnx.rows import COMPARISONS, ROWS
 from tinsmith.graph import Node
 from tinsmith.ops import OPS
-from tinsmith.writers.pnnx.export import (
-    Export,
-    Refused,
-    number,
-    only,
-    plain,
-    writes,
-)
+from tinsmith.writers.pnnx.export import Export, Refused, number, only, plain, writes
 
 FORMULAS = {
     **{

@@ -8,16 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.images import RESIZES
 from tinsmith.graph import Node
-from tinsmith.writers.pnnx.export import (
-    Export,
-    constant,
-    only,
-    plain,
-    rank,
-    size,
-    whole,
-    writes,
-)
+from tinsmith.writers.pnnx.export import Export, constant, only, plain, rank, size, whole, writes
 from tinsmith.writers.pnnx.layers import spatial
 
 

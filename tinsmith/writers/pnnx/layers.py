@@ -8,15 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.recurrent import GATES
 from tinsmith.graph import Node, Value
-from tinsmith.writers.pnnx.export import (
-    Export,
-    constant,
-    only,
-    plain,
-    rank,
-    size,
-    writes,
-)
+from tinsmith.writers.pnnx.export import Export, constant, only, plain, rank, size, writes
 
 
 def _pads(node: Node) -> tuple[int, ...]:

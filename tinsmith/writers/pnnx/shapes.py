@@ -10,16 +10,7 @@ from tinsmith.frontends.pnnx.layers import PAD_MODES
 from tinsmith.frontends.pnnx.reductions import KINDS
 from tinsmith.frontends.pnnx.select import END
 from tinsmith.graph import Node
-from tinsmith.writers.pnnx.export import (
-    Export,
-    number,
-    only,
-    plain,
-    rank,
-    size,
-    whole,
-    writes,
-)
+from tinsmith.writers.pnnx.export import Export, number, only, plain, rank, size, whole, writes
 
 
 @writes("Reshape")
