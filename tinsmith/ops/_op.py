@@ -23,6 +23,7 @@ Traits:
     elementwise   each output element depends on the elements of the inputs at the same (numpy
                   broadcast) place only; the reference uses numpy functions that can be traced
     activation    elementwise, and its first input has the output's shape and dtype
+    homogeneous   f(s x) = s f(x) for s > 0, channel by channel: Relu, pooling
     commutative   the first two inputs may be exchanged
     associative   (a . b) . c = a . (b . c) up to rounding
     view          moves no data on plain layouts: Reshape, Squeeze, Identity, ...
@@ -51,25 +52,13 @@ from tinsmith.graph import Dim, Holder, Node, Type, Value
 from tinsmith.ops import _apart
 from tinsmith.ops._kinds import checks_of
 from tinsmith.ops._move import Move, Part, view
+from tinsmith.ops._weights import Weights
 from tinsmith.registry import Registry
 
-TRAITS = frozenset(
-    (
-        "elementwise",
-        "activation",
-        "commutative",
-        "associative",
-        "view",
-        "move",
-        "reduction",
-        "anchor",
-        "impure",
-        "check",
-        "control",
-        "region",
-        "holder",
-    )
-)
+TRAITS = frozenset((
+    "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
+    "reduction", "anchor", "impure", "check", "control", "region", "holder",
+))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
@@ -111,6 +100,8 @@ class Op:
         self.derivatives: Gradient | None = None
         self._moves: Callable[..., Any] | None = None
         self._apart: Callable[[Node], _apart.Apart] | None = None
+        self.weights: Weights | None = None
+        """Which inputs hold weights, if some do; set below the operator's definition."""
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all

@@ -44,7 +44,7 @@ def _(emit, node, g):
     return (times_rest(emit, emit("Mul", g, node.output), node.output),)
 
 
-@op("elementwise", "activation")
+@op("elementwise", "activation", "homogeneous")
 @in_float32
 def Relu(x):
     """y = max(x, 0)"""
@@ -57,7 +57,7 @@ def _(emit, node, g):
     return (emit("Where", emit("Greater", node.inputs[0], zero), g, zero),)
 
 
-@op("elementwise", "activation")
+@op("elementwise", "activation", "homogeneous")
 @in_float32
 def LeakyRelu(x, *, alpha=0.01):
     """y = x where x >= 0, else alpha * x"""

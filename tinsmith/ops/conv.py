@@ -11,6 +11,7 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
 from tinsmith.sizes import NUMBER
@@ -143,6 +144,9 @@ def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
     return points * (2 * prod(w.dims[1:]) + (b is not None))
 
 
+Conv.weights = Weights((1,), 0, data=(0,), bias=2)
+
+
 # ---- transposed
 
 
@@ -261,5 +265,6 @@ def _(x, w, b=None, *, group, **_):
     return 2 * x.type.size * prod(w.dims[1:])
 
 
+ConvTranspose.weights = Weights((1,), 1, data=(0,), bias=2)
 Conv.apart(images)
 ConvTranspose.apart(images)

@@ -12,6 +12,7 @@ from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Type, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.sizes import NUMBER
 
@@ -205,6 +206,9 @@ def _(x):
 @Inverse.cost
 def _(x):
     return x.type.size * x.dims[-1] * 2
+
+
+MatMul.weights = Weights((1,), -1, data=(0,), channels=-1)
 
 
 @MatMul.apart

@@ -19,7 +19,7 @@ from tinsmith.sizes import NUMBER
 Array = np.ndarray[Any, Any]
 
 
-@op("reduction")
+@op("reduction", "homogeneous")
 def MaxPool(
     x,
     *,
@@ -113,7 +113,7 @@ def _(x, *, kernel, **attrs):
     return _flops(x, 1, kernel, attrs)
 
 
-@op("reduction")
+@op("reduction", "homogeneous")
 def AveragePool(
     x,
     *,
@@ -158,7 +158,7 @@ def _(x, *, kernel, **attrs):
     return _flops(x, 1, kernel, attrs)
 
 
-@op("reduction")
+@op("reduction", "homogeneous")
 def LpPool(
     x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, p=2, auto_pad="NOTSET"
 ):
@@ -179,7 +179,7 @@ def _(x, *, kernel, **attrs):
     return _flops(x, 3, kernel, attrs)
 
 
-@op("reduction")
+@op("reduction", "homogeneous")
 def GlobalPool(x, *, kind="mean", p=2):
     """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp"""
     axes = tuple(range(2, x.ndim))

@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
+from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
 
@@ -354,6 +355,9 @@ def _check_operands(
             ok = len(v.shape) == 3 and all(map(_is, v.shape, wants))
             need(ok, f"{name} needs [{','.join(map(str, wants))}], it is {v.type}")
     return n
+
+
+RNN.weights = GRU.weights = LSTM.weights = Weights((1, 2), 1)
 
 
 @RNN.type

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.ops.window import spatial_attr
 from tinsmith.passes.facts import Array, ints, per_channel, shape_of
 from tinsmith.passes.manager import register
@@ -45,17 +46,9 @@ def on_conv(pattern: Any) -> Any:
 
 def _scaled(conv: Node, w: Array, factor: Array) -> Array:
     """Weights whose output channel c is multiplied by factor[c], computed in float64."""
-    tail = (1,) * (w.ndim - 2)
-    wide = w.astype(np.float64)
-    if conv.op.name == "Conv":
-        return (wide * factor.reshape(-1, 1, *tail)).astype(w.dtype)
-    groups, channels = conv.group, w.shape[0]
-    each = np.repeat(factor.reshape(groups, -1), channels // groups, axis=0)
-    return (wide * each.reshape(channels, -1, *tail)).astype(w.dtype)
-
-
-def _channels(conv: Node, w: Array) -> int:
-    return w.shape[0] if conv.op.name == "Conv" else w.shape[1] * conv.group
+    rows = by_outputs(conv, w)
+    scaled = rows.astype(np.float64) * factor.reshape(-1, *(1,) * (w.ndim - 1))
+    return from_outputs(conv, scaled.astype(w.dtype), w.shape)
 
 
 def finite(*arrays: Array) -> None:

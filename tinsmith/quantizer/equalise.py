@@ -18,8 +18,6 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
-HOMOGENEOUS = ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalPool")
-"""Operators with f(s x) = s f(x) for s > 0, channel by channel."""
 ROUNDS = 20
 """How often all pairs are gone through, at most. Estimated: chains settle in fewer."""
 SETTLED = 1e-3
@@ -38,16 +36,16 @@ def pairs_of(graph: Graph) -> list[Pair]:
     """Layers with nothing but homogeneous operators between them, that only they read."""
     found = []
     for node in graph.nodes:
-        if node.op.name not in ("Conv", "MatMul") or weighted(node) is None:
+        if node.op.name != "Conv" or weighted(node) is None:
             continue
         v = computed(node)[0]
         while v.producer is not None and _passes(v):
             v = computed(v.producer)[0]
         first = v.producer
         alone = len(v.uses) == 1 and v not in graph.outputs
-        if first is None or first.op.name != "Conv" or node.op.name != "Conv":
+        if first is None or first.op.name != "Conv" or weighted(first) is None:
             continue
-        if alone and weighted(first) is not None and _own_weights(first) and _own_weights(node):
+        if alone and _own_weights(first) and _own_weights(node):
             found.append(Pair(first, node))
     return found
 
@@ -55,9 +53,7 @@ def pairs_of(graph: Graph) -> list[Pair]:
 def _passes(v: Value) -> bool:
     """Whether v is a homogeneous function of another value, channel by channel, read once."""
     node = v.producer
-    if node is None or node.op.name not in HOMOGENEOUS or len(v.uses) != 1:
-        return False
-    if node.op.name == "GlobalPool" and node.kind not in ("mean", "max"):
+    if node is None or "homogeneous" not in node.op.traits or len(v.uses) != 1:
         return False
     return v not in v.graph.outputs and len(node.outputs) == 1
 

@@ -28,7 +28,7 @@ def insert(
     biases = [(n, _bias_of(n, scales)) for n in done]
     for node in done:
         found = weighted(node)
-        for i in found.weights if found is not None else ():
+        for i in found.inputs if found is not None else ():
             v = node.inputs[i]
             assert v is not None and v.const is not None
             key = id(v.const), i
@@ -62,7 +62,7 @@ def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale
     bias, x = node.inputs[found.bias], node.inputs[found.data[0]]
     if bias is None or bias.const is None or x is None:
         return None
-    return found.weights[0], found.bias, scales[x]
+    return found.inputs[0], found.bias, scales[x]
 
 
 def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Scale) -> None:

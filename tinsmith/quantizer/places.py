@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.records import dataclass
+from tinsmith.ops._weights import Weights, weights_of
 
 CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
 """Operators whose results are elements of their first input: quantised before instead of after."""
@@ -18,47 +18,25 @@ POOLS = ("GlobalPool", "AveragePool")
 """Operators that read bytes where an operator with weights has made their input."""
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """An operator with constant weights: the inputs of data, that of weights, the axis of the
-    weights along which results are apart, and the input that is added to the results."""
-
-    data: tuple[int, ...]
-    weights: tuple[int, ...]
-    axis: int
-    bias: int | None = None
-
-
-WEIGHTED = {
-    "Conv": Weighted((0,), (1,), 0, 2),
-    "ConvTranspose": Weighted((0,), (1,), 1, 2),
-    "MatMul": Weighted((0,), (1,), -1),
-    "GRU": Weighted((), (1, 2), 1),
-    "LSTM": Weighted((), (1, 2), 1),
-    "RNN": Weighted((), (1, 2), 1),
-}
-"""By operator. Recurrent ones keep their data in float32: only their weights are quantised."""
-
-
-def weighted(node: Node) -> Weighted | None:
-    """What a node with constant weights of float32 is; None for all others."""
-    found = WEIGHTED.get(node.op.name)
-    if found is None or len(node.inputs) <= max(found.weights):
+def weighted(node: Node) -> Weights | None:
+    """What a node with constant weights of float32 says of these; None for all other nodes.
+    Recurrent layers keep their data in float32: only their weights are quantised."""
+    found = weights_of(node)
+    if found is None or len(node.inputs) <= max(found.inputs):
         return None
-    for i in (*found.weights, *found.data):
+    for i in (*found.inputs, *found.data):
         v = node.inputs[i]
-        if v is None or v.dtype.name != "float32" or (v.const is None) == (i in found.weights):
+        if v is None or v.dtype.name != "float32" or (v.const is None) == (i in found.inputs):
             return None
     return found
 
 
-def axis_of(node: Node, found: Weighted) -> int | None:
+def axis_of(node: Node, found: Weights) -> int | None:
     """The axis of the weights that has a scale for each place; None where there can be but one."""
-    v = node.inputs[found.weights[0]]
+    v = node.inputs[found.inputs[0]]
     assert v is not None and v.const is not None
-    if node.op.name == "ConvTranspose" and node.group > 1:
-        return None
-    return found.axis % v.const.ndim if v.const.ndim else None
+    axis = found.axis % v.const.ndim if v.const.ndim else None
+    return None if axis and node.attrs.get("group", 1) > 1 else axis
 
 
 def is_product(node: Node) -> bool:

@@ -152,7 +152,8 @@ class _Quantising:
         axes = {root.name: 1 for root in self.values.values()}
         for node in self.nodes:
             for v in places.data_of(node):
-                axes[v.name] = -1 if node.op.name == "MatMul" else 1
+                kind = places.weighted(node)
+                axes[v.name] = -1 if kind is None else kind.channels
         method = METHODS[self.settings.method]
         return observe(self.exact, axes, self.samples, method.counts, self.settings.threads)
 
@@ -177,7 +178,7 @@ class _Quantising:
         for i, node in enumerate(self.nodes):
             tell(i, len(self.nodes), "weights")
             found = places.weighted(node)
-            for place in found.weights if found is not None else ():
+            for place in found.inputs if found is not None else ():
                 self._round_one(node, place, correlations.get(node.name), stats)
 
     def _round_one(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Node
+from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.quantizer.scales import Array, Scale
 
 DAMPING = 0.01
@@ -26,7 +27,7 @@ class Correlations:
 
     def __init__(self, node: Node, weights: Array) -> None:
         self.node, self.weights = node, weights
-        self.group = node.group if node.op.name == "Conv" else 1
+        self.group = node.attrs.get("group", 1)
         self.depth = depth_of(node, weights)
         self.sums = np.zeros((self.group, self.depth, self.depth))
         self._random = np.random.default_rng(0)
@@ -38,7 +39,7 @@ class Correlations:
 
     def _columns(self, x: Array) -> list[Array]:
         """For each group, a row of inputs for each result."""
-        if self.node.op.name != "Conv":
+        if self.weights.ndim == 2:
             return [self._some(x.reshape(-1, x.shape[-1])).astype(np.float64)]
         kernel = self.weights.shape[2:]
         pad, rank = self.node.pad or (0,) * (2 * len(kernel)), len(kernel)
@@ -72,29 +73,28 @@ class Correlations:
 
 def depth_of(node: Node, weights: Array) -> int:
     """How many inputs each result of a node sums."""
-    return int(np.prod(weights.shape[1:])) if node.op.name == "Conv" else weights.shape[0]
+    return int(np.prod(by_outputs(node, weights).shape[1:]))
 
 
 def takes(node: Node, weights: Array) -> bool:
     """Whether the weights of a node can be rounded by correlations."""
-    if node.op.name == "Conv":
-        plain = node.auto_pad == "NOTSET"
-    else:
-        plain = node.op.name == "MatMul" and weights.ndim == 2
-    return plain and depth_of(node, weights) <= DEEPEST
+    plain = weights.ndim == 2 if node.op.name == "MatMul" else node.op.name == "Conv"
+    fixed = node.attrs.get("auto_pad", "NOTSET") == "NOTSET"
+    return plain and fixed and depth_of(node, weights) <= DEEPEST
 
 
 def compensated(found: Correlations, scale: Scale) -> Array:
     """The weights of a layer in whole numbers."""
     w = found.weights
-    rows = w.reshape(len(w), -1) if found.node.op.name == "Conv" else w.T
+    rows = by_outputs(found.node, w)
+    rows = rows.reshape(len(rows), -1)
     steps = np.broadcast_to(scale.scale.astype(np.float64).reshape(-1), (len(rows),))
     each = len(rows) // found.group
     own = [slice(i * each, (i + 1) * each) for i in range(found.group)]
     parts = [_round(rows[s], found.sums[i], steps[s], scale) for i, s in enumerate(own)]
     q = np.concatenate(parts)
-    q = q.reshape(w.shape) if found.node.op.name == "Conv" else q.T
-    return np.ascontiguousarray(q).astype(np.int32).astype(scale.zero.dtype)
+    q = from_outputs(found.node, q, w.shape)
+    return q.astype(np.int32).astype(scale.zero.dtype)
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
