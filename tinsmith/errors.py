@@ -234,6 +234,10 @@ class InputShapeError(InputError, ValueError):
     """An input's rank or shape is not the model's."""
 
 
+class OutsideHint(InputShapeError):
+    """A size of an input is outside the range that the model was compiled for."""
+
+
 class OutputError(TinsmithError, ValueError):
     """Results that a caller asks for in a way that cannot be: no list of names, or an array that
     they do not fit."""

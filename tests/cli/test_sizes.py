@@ -58,3 +58,49 @@ def test_what_is_in_a_model_that_no_size_of_1_fits(
     for chosen in ([], ["--dim", "N=1"]):
         tinsmith("inspect", model, "--at", "placed", *chosen, code=1)
     tinsmith("inspect", model, "--dim", "N=1", code=1)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    g = Graph("rows")
+    g.outputs = [ops.Relu(g.input("x", Type("float32", ("N", 3))))]
+    ts.save(g, tmp_path / "rows.tin")
+    return tmp_path / "rows.tin"
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "verify", "explain", "inspect"])
+def test_every_command_takes_a_range(command: str, rows: Path) -> None:
+    more = ["--seconds", "0.01"] if command == "bench" else []
+    said = tinsmith(command, rows, "--dim", "N=2..128", *more).stdout
+    assert "counted as 1" not in said and "assumed" not in said
+    if command in ("run", "verify"):
+        assert "float32[16, 3]" in said
+
+
+def test_a_range_and_a_size_within_it(rows: Path) -> None:
+    said = tinsmith("run", rows, "--dim", "N=2..128", "--dim", "N=100").stdout
+    assert "float32[100, 3]" in said
+
+
+def test_an_input_outside_a_range_is_refused(rows: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((129, 3), np.float32))
+    said = tinsmith("run", rows, tmp_path / "x.npy", "--dim", "N=2..128", code=1).stderr
+    assert "is 129 in 'x'; it was compiled for 2 to 128" in said and "--dim N=2..129" in said
+
+
+@pytest.mark.parametrize(
+    ("dims", "says"),
+    [
+        (["N=4..2"], "the range 4..2 of N is empty"),
+        (["N=..3"], "a range with one end"),
+        (["N=3.."], "a range with one end"),
+        (["N=.."], "is not NAME=SIZE or NAME=LEAST..LARGEST"),
+        (["N=1..2..3"], "is not NAME=SIZE or NAME=LEAST..LARGEST"),
+        (["N=1..9999999999"], "greater than 2147483647"),
+        (["N=1..3", "N=4"], "N=4 is outside its range 1..3"),
+        (["N=1..3", "N=1..3"], "N is given two ranges"),
+    ],
+)
+def test_ranges_that_are_none(dims: list[str], says: str, rows: Path) -> None:
+    said = tinsmith("run", rows, *(w for d in dims for w in ("--dim", d)), code=2).stderr
+    assert says in " ".join(said.split())

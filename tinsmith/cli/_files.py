@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, Number, as_batch
+from tinsmith.cli._model import DIM, MODEL, Number, as_batch
 from tinsmith.cli._sizes import sizes
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
@@ -167,8 +167,8 @@ OPTIONS = (
         "--dim",
         "dims",
         multiple=True,
-        metavar="NAME=SIZE",
-        help="Size of a free dimension for --verify.",
+        metavar=DIM,
+        help="Size of a free dimension for --verify, or a range that it is in the middle of.",
     ),
 )
 FULL: Mapping[str, str] = {"fp32": "float32", "fp16": "float16"}

@@ -40,16 +40,23 @@ UNNAMED = "arr_0"
 
 
 class Inputs:
-    """Reads the arguments of one call for inputs of the given types, of the sizes in `dims`.
+    """Reads the arguments of one call for inputs of the given types, of the sizes in `dims`; what
+    is made up has, where these and the other inputs say nothing, the sizes in `typical`.
 
     `notes` says, for people, where each input came from.
     """
 
     def __init__(
-        self, types: Mapping[str, Type], dims: Mapping[str, int], seed: int, picture: Picture
+        self,
+        types: Mapping[str, Type],
+        dims: Mapping[str, int],
+        seed: int,
+        picture: Picture,
+        typical: Mapping[str, int] = {},
     ) -> None:
         self.types = {n: sized(t, dims) for n, t in types.items()}
         self.free_types, self.dims, self.picture = dict(types), dict(dims), picture
+        self.typical = dict(typical)
         self.random = np.random.default_rng(seed)
         self.arrays: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
@@ -196,10 +203,10 @@ class Inputs:
         return None
 
     def generate(self, how: str, name: str) -> Array:
-        """Random numbers (or zeros) of the input's type; free dimensions are 1."""
+        """Random numbers (or zeros) of the input's type; dimensions of no known size are 1."""
         from tinsmith.compiler.verify import draw
 
-        type_ = sized(self.types[name], self.given)
+        type_ = sized(sized(self.types[name], self.given), self.typical)
         try:
             return draw(name, type_, None if how == "zeros" else self.random)
         except (MemoryError, ValueError) as error:  # the latter where bytes overflow an integer

@@ -7,20 +7,25 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
-from tinsmith.cli._sizes import UNFIT, assuming, signature_of, sizes
+from tinsmith.cli._sizes import UNFIT, assuming, exact, ranges, signature_of, sizes
 from tinsmith.graph import Graph, Type
 from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
 
+DIM = "NAME=SIZE|NAME=LEAST..LARGEST"
+DIM_HELP = (
+    "Size of a free dimension, or the range that its sizes are in: code is made for a size in the"
+    " middle of it."
+)
 MODEL = click.Path(exists=True, readable=True, dir_okay=False)
 
 
@@ -69,6 +74,11 @@ class Build:
     fixed: Mapping[str, Any] | None = None
     random_weights: int | None = None
     batch: str | None = None
+    sizes: Mapping[str, tuple[int, int]] | None = None
+
+    def hinted(self, dims: tuple[str, ...]) -> Build:
+        """With the ranges that --dim gives."""
+        return replace(self, sizes=ranges(dims) or None)
 
     def load(self, path: str) -> Graph:
         """The graph as it is imported, without the inputs that are fixed."""
@@ -87,7 +97,8 @@ class Build:
 
         start = time.perf_counter()
         with _show.working(f"compiling {path}"):
-            net = ts.compile(path, **self.options())
+            build = self if dims is None else self.hinted(dims)
+            net = ts.compile(path, **build.options())
             if dims is not None:
                 chosen = sizes(dims, net.inputs)
                 if net.has_programs:
@@ -97,7 +108,7 @@ class Build:
 
     def compile_for(self, path: str, given: Given) -> tuple[Built, Fed]:
         """Compile for the shapes of the given inputs, which are read."""
-        built = self.compile(path)
+        built = self.hinted(given.dims).compile(path)
         net = built.net
         fed = given.read(net.inputs)
         start = time.perf_counter()
@@ -214,7 +225,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         kwargs["cache"] = not kwargs.pop("no_cache")
-        taken = {f.name: kwargs.pop(f.name) for f in fields(Build)}
+        taken = {f.name: kwargs.pop(f.name) for f in fields(Build) if f.name != "sizes"}
         taken["fixed"] = fixed(taken["fixed"])
         check_names(taken["precision"], taken["target"])
         return command(*args, build=Build(**taken), **kwargs)
@@ -273,11 +284,14 @@ class Given:
         from tinsmith.cli._inputs import Inputs
         from tinsmith.cli._picture import Picture
 
-        reader = Inputs(types, sizes(self.dims, types), self.seed, Picture(self.scale, self.fit))
+        chosen, picture = exact(self.dims, types), Picture(self.scale, self.fit)
+        reader = Inputs(types, chosen, self.seed, picture, sizes(self.dims, types))
         for name, array in (held or {}).items():
             reader.put(name, array, source)
         arrays = reader.read(self.inputs)
-        return Fed(arrays, reader.notes, dict(types), {**reader.given, **reader.dims})
+        return Fed(
+            arrays, reader.notes, dict(types), {**reader.typical, **reader.given, **reader.dims}
+        )
 
 
 @dataclass(frozen=True)
@@ -320,9 +334,7 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     options = [
         click.argument("inputs", nargs=-1),
-        click.option(
-            "--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension."
-        ),
+        click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP),
         click.option(
             "--seed",
             type=click.IntRange(0),

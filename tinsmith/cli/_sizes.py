@@ -1,12 +1,15 @@
-"""Sizes of free dimensions: those that --dim gives, and what is said of those that count as 1."""
+"""Sizes of free dimensions: sizes and ranges that --dim gives, and what is said of those that
+count as 1."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import click
 
+from tinsmith.compiler.hints import free_dimensions, typical
 from tinsmith.errors import DataError, InputShapeError, ReferenceFailed, TypeRuleError
 from tinsmith.graph import Type
 
@@ -16,35 +19,68 @@ LARGEST = 2**31 - 1
 """The largest size that --dim takes."""
 
 
-def free_dimensions(types: Mapping[str, Type]) -> list[str]:
-    dims = dict.fromkeys(d for t in types.values() for d in t.shape or ())
-    return [d for d in dims if not isinstance(d, int)]
-
-
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
-    """`("N=4",)` as {"N": 4}, for a model with inputs of these types."""
-    free = free_dimensions(types)
+    """`("N=4", "T=1..64")` as {"N": 4, "T": 8}, for a model with inputs of these types: where a
+    range is given alone, its typical size."""
+    return {**{n: typical(r) for n, r in ranges(dims).items()}, **exact(dims, types)}
+
+
+def exact(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
+    """The sizes that are given as such: `("N=4", "T=1..64")` as {"N": 4}."""
+    within = ranges(dims, free_dimensions(types))
     found: dict[str, int] = {}
+    for name, text in _named(dims, free_dimensions(types)):
+        if ".." in text:
+            continue
+        size = _size(name, text)
+        if name in found:
+            _refuse(f"{name} is given twice: {found[name]} and {size}")
+        least, most = within.get(name, (0, LARGEST))
+        if not least <= size <= most:
+            _refuse(f"{name}={size} is outside its range {least}..{most}")
+        found[name] = size
+    return found
+
+
+def ranges(dims: tuple[str, ...], free: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
+    """The ranges that are given: `("N=4", "T=1..64")` as {"T": (1, 64)}."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, text in _named(dims, free):
+        if ".." not in text:
+            continue
+        first, _, last = text.partition("..")
+        least, most = _size(name, first), _size(name, last)
+        if least > most:
+            _refuse(f"the range {least}..{most} of {name} is empty")
+        if name in found:
+            _refuse(f"{name} is given two ranges")
+        found[name] = least, most
+    return found
+
+
+def _named(dims: tuple[str, ...], free: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """Names of free dimensions, and what is given for each: a size or a range."""
     for text in dims:
         name, equals, number = text.rpartition("=")
-        if not equals or not (number.isascii() and number.isdecimal()):
-            raise click.BadParameter(f"{text!r} is not NAME=SIZE", param_hint="--dim")
-        if name not in free:
+        digits = number.replace("..", "", 1)
+        if not equals or not (digits.isascii() and digits.isdecimal()):
+            _refuse(f"{text!r} is not NAME=SIZE or NAME=LEAST..LARGEST")
+        if free is not None and name not in free:
             known = ", ".join(free) or "none"
-            raise click.BadParameter(
-                f"no free dimension is named {name!r}; there are: {known}", param_hint="--dim"
-            )
-        if len(number.lstrip("0")) > 10 or int(number) > LARGEST:
-            raise click.BadParameter(
-                f"{name} would be greater than {LARGEST}, the largest dimension",
-                param_hint="--dim",
-            )
-        if name in found:
-            raise click.BadParameter(
-                f"{name} is given twice: {found[name]} and {int(number)}", param_hint="--dim"
-            )
-        found[name] = int(number)
-    return found
+            _refuse(f"no free dimension is named {name!r}; there are: {known}")
+        yield name, number
+
+
+def _size(name: str, digits: str) -> int:
+    if not digits:
+        _refuse(f"{name} has a range with one end: both are said, as in {name}=1..64")
+    if len(digits.lstrip("0")) > 10 or int(digits) > LARGEST:
+        _refuse(f"{name} would be greater than {LARGEST}, the largest dimension")
+    return int(digits)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise click.BadParameter(why, param_hint="--dim")
 
 
 def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, int]:

@@ -9,9 +9,10 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of
-from tinsmith.cli._model import MODEL, Build, build_options
-from tinsmith.cli._sizes import assumed, assuming, assumption, free_dimensions, signature_of, sizes
+from tinsmith.cli._model import DIM, DIM_HELP, MODEL, Build, build_options
+from tinsmith.cli._sizes import assumed, assuming, assumption, signature_of, sizes
 from tinsmith.compiler.carried import Carries, carries
+from tinsmith.compiler.hints import free_dimensions
 from tinsmith.errors import ReferenceFailed, TypeRuleError, told, warn
 
 STAGES = ("imported", "canonical", "placed", "plan")
@@ -26,7 +27,7 @@ STAGES = ("imported", "canonical", "placed", "plan")
     "this machine's passes too (what may be one kernel is one node), or as a plan of kernels and "
     "addresses. All but the first are for the sizes of --dim.",
 )
-@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
+@click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP)
 @click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
 @build_options
 @_show.json_option

@@ -85,7 +85,7 @@ def command(
     types = {v.name: v.type for v in build.load(model).inputs}
     inputs = {n: value for n in types if (value := whole(n, arrays)) is not None}
     fed = given.read(types, {} if given.inputs else inputs, source)
-    options = build.options()
+    options = build.hinted(given.dims).options()
     with _show.working(f"verifying {model}"), fed.blamed():
         found = ts.verify(
             model,

@@ -51,6 +51,7 @@ class Kept(TypedDict):
     precision: str
     memory: str
     shapes: str
+    sizes: dict[str, int | tuple[int, int]] | None
 
 
 class Made(Maker):

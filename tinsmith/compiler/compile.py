@@ -12,6 +12,7 @@ from tinsmith.backends import DEFAULT, Backend, Job, backends_of, is_whole
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import fixed_values, with_fixed
+from tinsmith.compiler.hints import check_names, hints_of, ranges_of
 from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
     MEMORY,
@@ -89,6 +90,7 @@ def compile(
     precision: str | None = None,
     memory: str | None = None,
     shapes: str | None = None,
+    sizes: Mapping[str, int | tuple[int, int]] | None = None,
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
@@ -114,6 +116,11 @@ def compile(
     shapes     of a model of free shapes: "fixed" (each is compiled on its own), "free" (one program
                takes all that it can), or "both": the first on its own, then one for all others, and
                on another thread one for each that comes often, which takes over when it is ready
+    sizes      hints by the names of free dimensions, {"seq": (1, 2048), "batch": 4}: a range,
+               outside which calls are refused (OutsideHint), or a typical size. Programs for free
+               sizes are made for the typical size, of a range its geometric middle, and their
+               memory is bounded by the upper ends; with shapes="free" the first is made at once,
+               if all free dimensions have hints
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
@@ -149,7 +156,7 @@ def compile(
     check_flags(tune=tune, cache=cache, trust=trust)
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
-    values = fixed_values(fixed)
+    values, hints = fixed_values(fixed), hints_of(sizes)
     reading = {"random_weights": random_weights, "batch": batch}
     if not isinstance(model, str | os.PathLike):
         model, reading = load(model, **reading), {}
@@ -163,10 +170,12 @@ def compile(
                 model if isinstance(model, Graph) else load(model, **reading), values
             )
             check_unused(graph, forced, passes)
-            return _whole(graph, name, whole, Job(None, threads or 1))
+            check_names(hints, {v.name: v.type for v in graph.inputs})
+            return _whole(graph, name, whole, Job(None, threads or 1), ranges_of(hints))
         asked = {
             "threads": threads, "backend": ",".join(backends), "kernels": forced,
             "passes": passes, "precision": precision, "memory": memory, "shapes": shapes,
+            "sizes": hints,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
         return Model(model, target, given, tune, cache, trust, progress, values, reading).net()
@@ -212,7 +221,9 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         raise ModelFileError(f"{str(path)!r} cannot be written: {why}") from error
 
 
-def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:
+def _whole(
+    graph: Graph, name: str, backend: Backend, job: Job, ranges: Mapping[str, tuple[int, int]]
+) -> Net:
     """A net of a backend that computes the model as it is."""
     constants = list(graph_weights(graph, max_inline=0).values())
     runner = backend.compile(graph, job)
@@ -227,7 +238,7 @@ def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:
     def others(names: Sequence[str]) -> Net:
         copy = with_outputs(graph, names)
         copy.sweep()
-        return _whole(copy, name, backend, job)
+        return _whole(copy, name, backend, job, ranges)
 
     def explain(_: Program | None) -> list[Explanation]:
         return [Explanation(n.name, n.op.name, "reference", f"backend {name}") for n in graph]
@@ -236,5 +247,5 @@ def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:
     names = [v.name for v in graph.outputs]
     return Net(
         graph.name, inputs, names, none, lambda *_: str(graph), explain, run,
-        source=lambda: graph, others=others,
+        source=lambda: graph, others=others, ranges=ranges,
     )  # fmt: skip

@@ -3,18 +3,21 @@
 The first shapes that a model is called with get a program of their own. With the second, a program
 is made that leaves free what the model leaves free (`runtime/free.py`): it takes other sizes by
 arithmetic alone. It is right where the conditions hold that its code was made under; sizes beyond
-these get another one, of `MOST` at most, and then again programs of their own.
+these get another one, of `MOST` at most, and then again programs of their own. Where there are
+hints (`compiler/hints.py`), a program is made for typical sizes first.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tinsmith.compiler.hints import Hints, common, ranges_of, typical
 from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
-from tinsmith.errors import CodegenError, PassError
+from tinsmith.errors import CodegenError, PassError, ReferenceFailed, TypeRuleError
 from tinsmith.formulas import Atom
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
@@ -35,15 +38,22 @@ OWN_NAMES = re.compile(r"(at|d)\d+|peak")
 not look like one in a formula."""
 LEAST = 2
 """The least size that is left free: where one is 0 or 1, most kernels would be others."""
+ALIKE = 64
+"""A size that all dimensions may have at once, to find which of them a model holds equal: it can be
+halved often. Estimated."""
 LARGEST = 1 << 40
 """The largest: numbers beyond it stand for "to the end" in Slice, and for no size. Estimated."""
 
 
 class FreePrograms:
-    """The programs for free sizes of one model. Not thread-safe."""
+    """The programs for free sizes of one model, of whose sizes there may be hints. Not
+    thread-safe."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, most: int = MOST, hints: Hints | None = None) -> None:
+        self._most, self._hints = most, hints or {}
+        self.dims: Sequence[Sequence[Any] | None] = ()
+        """Of the model's inputs, where there are hints."""
+        self._memories = threading.local()
         self.found: list[Found] = []
         self.notes: list[str] = []
         self._stored: list[Callable[[], Found | None]] = []
@@ -66,9 +76,16 @@ class FreePrograms:
         while found is None and self._stored:
             one = self._stored.pop(0)()
             if one is not None:
-                self.found.append(one)
+                self._add(*one)
                 found = self.known(signature)
         return found
+
+    def _add(self, free: FreeProgram, told: Told) -> Found:
+        free.memories = self._memories
+        if self.dims:
+            free.bound(self.dims, {n: most for n, (_, most) in ranges_of(self._hints).items()})
+        self.found.append((free, told))
+        return free, told
 
     @property
     def wants_more(self) -> bool:
@@ -81,19 +98,43 @@ class FreePrograms:
         signature: Signature,
         build: Callable[[tuple[Any, ...]], tuple[Program, Told]],
     ) -> Found | None:
-        """A program for these shapes and others; None where the model leaves nothing free, or
-        where something cannot do without numbers, which is noted."""
+        """A program for these shapes and others, or, first, for typical ones, which may not admit
+        these; None where the model leaves nothing free, or where something cannot do without
+        numbers, which is noted. Raises OptionError for hints that contradict each other."""
         try:
-            scope, shapes = _free(made, signature)
+            scope, shapes = self._symbols(made, signature)
             if not scope.symbols and not made.is_part:
                 return None
             program, told = build(shapes)
         except (NeedsNumber, PassError, CodegenError) as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None
-        free = FreeProgram(program, shapes, scope)
-        self.found.append((free, told))
-        return free, told
+        return self._add(FreeProgram(program, shapes, scope), told)
+
+    def typical(self, made: Compilation) -> Signature | None:
+        """Shapes of typical sizes, of which those that the model holds equal are; None where that
+        cannot be told. Raises OptionError for hints that contradict each other."""
+        types = [v.type.shape for v in made.canonical.inputs]
+        if any(own is None for own in types):
+            return None
+        alike = tuple(tuple(d if isinstance(d, int) else ALIKE for d in own or ()) for own in types)
+        try:
+            return _typical(made, alike, _free(made, alike)[2], self._hints)
+        except (NeedsNumber, TypeRuleError, ReferenceFailed, PassError):
+            return None
+
+    def _symbols(self, made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ...]]:
+        """As `_free`: of typical sizes where there are hints, and no program of these."""
+        scope, shapes, told = _free(made, signature)
+        if not self._hints:
+            return scope, shapes
+        wanted = _typical(made, signature, told, self._hints)
+        if wanted == signature or self.known(wanted) is not None:
+            return scope, shapes
+        try:
+            return _free(made, wanted)[:2]
+        except (TypeRuleError, ReferenceFailed, PassError):  # the model has no such sizes
+            return _free(made, signature)[:2]
 
 
 def _name(symbol: str, number: int) -> str:
@@ -101,10 +142,43 @@ def _name(symbol: str, number: int) -> str:
     return symbol if symbol.isidentifier() and not OWN_NAMES.fullmatch(symbol) else f"d{number}"
 
 
-def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ...]]:
+def _typical(
+    made: Compilation, signature: Signature, told: Mapping[str, str | int], hints: Hints
+) -> Signature:
+    """A signature with the typical sizes of hints, but where it has 0 or 1: these have programs of
+    their own. `told` is as in `_shapes`."""
+    groups: dict[str | int, list[str]] = {}
+
+    def last(name: str) -> str | int:
+        found: str | int = name
+        while found in told:
+            found = told[found]  # type: ignore[index]
+        return found
+
+    types = [v.type.shape for v in made.canonical.inputs]
+    for name in dict.fromkeys(d for own in types for d in own or () if isinstance(d, str)):
+        groups.setdefault(last(name), []).append(name)
+    chosen = {group: common(hints, names) for group, names in groups.items()}
+
+    def size(wanted: str | int, given: int) -> int:
+        group = last(wanted) if isinstance(wanted, str) else wanted
+        hint = chosen.get(group)
+        found = given if hint is None or isinstance(group, int) else typical(hint)
+        return found if LEAST <= found <= LARGEST and LEAST <= given <= LARGEST else given
+
+    return tuple(
+        given if own is None or given is None else tuple(map(size, own, given))
+        for own, given in zip(types, signature, strict=True)
+    )
+
+
+def _free(
+    made: Compilation, signature: Signature
+) -> tuple[Scope, tuple[Any, ...], Mapping[str, str | int]]:
     """A signature with symbols for the dimensions that the model leaves free, as far as its nodes
     take any size there: of `x + y` the sizes are one symbol, the channels that weights have are
-    numbers. Raises TypeRuleError where sizes do not fit."""
+    numbers. And which dimensions are numbers, or equal to others. Raises TypeRuleError where sizes
+    do not fit."""
     told: dict[str, str | int] = {}
     while True:
         scope = Scope()
@@ -120,7 +194,7 @@ def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ..
         }
         if not new:
             scope.conditions.clear()
-            return scope, shapes
+            return scope, shapes, told
         told |= new
 
 

@@ -3,6 +3,7 @@ now."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -21,12 +22,20 @@ from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
 from tinsmith.compiler.free import MOST, FreePrograms
+from tinsmith.compiler.hints import check_names, ranges_of, typical_shapes
 from tinsmith.compiler.kept import Kept, Place, kept_of
 from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.sections import Interface, Told, noted
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.takeover import Takeover
-from tinsmith.errors import ModelFileError, OptionError
+from tinsmith.errors import (
+    ModelFileError,
+    OptionError,
+    PassError,
+    PlanError,
+    ReferenceFailed,
+    TypeRuleError,
+)
 from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
@@ -77,7 +86,7 @@ class Model:
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shared_weights = SharedWeights()
-        self._free = FreePrograms()
+        self._free = FreePrograms(hints=self._options.sizes)
         self._takeover = Takeover(self._apart, self.notes.append)
         self._built = 0  # how many shapes have a program
         self._offer()
@@ -143,18 +152,39 @@ class Model:
             return self._net()
 
     def _net(self) -> Net:
-        found = self._interface()
+        found, hints = self._interface(), self._options.sizes
+        check_names(hints, found.inputs)
+        if hints:
+            self._free.dims = [t.shape for t in found.inputs.values()]
         net = Net(
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
             source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
             often=Often(self._again, self._takeover.settle) if self._has_both else None,
+            ranges=ranges_of(hints),
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.last)
         elif all(t.is_static for t in found.inputs.values()):
             net.program()
+        elif hints and self._options.shapes == "free":
+            self._make_typical(net)
         return net
+
+    def _make_typical(self, net: Net) -> None:
+        """Compile for the typical sizes, if all are told and the model takes them. Raises
+        OptionError for hints that contradict each other."""
+        shapes = typical_shapes(self._options.sizes or {}, net.inputs)
+        if shapes is None:
+            return
+        unfit = (TypeRuleError, ReferenceFailed, PassError, PlanError)
+        try:
+            net.program(shapes)
+        except unfit:
+            others = self._free.typical(self.compilation)
+            if others is not None and others != shapes:
+                with contextlib.suppress(*unfit):
+                    net.program(others)
 
     def _interface(self) -> Interface:
         if self._carried is not None:
@@ -301,7 +331,7 @@ class Model:
         if made is None:
             return None
         self._put(place, *made, draft[0])
-        return free.known(signature)
+        return free.known(signature) or self._leaving_free(signature)
 
     def _note(self, told: Told) -> None:
         """Note what is told of a program, once for all shapes."""

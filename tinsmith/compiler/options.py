@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.backends.cpu import HOST
 from tinsmith.codegen.target import Target, level
+from tinsmith.compiler.hints import Hints
 from tinsmith.errors import OptionError, UnknownName, suggest
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
@@ -32,6 +33,7 @@ class Options:
     precision: str = "default"
     memory: str = "default"
     shapes: str = "both"
+    sizes: Hints | None = None
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:

@@ -9,7 +9,7 @@ call to call, as long as they fit there; the rest of the plan is computed when s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -79,13 +79,21 @@ class FreeProgram:
         same = all(_is_same(s) for one in program.segments for s in _steps(one))
         self.calls: list[Step | Native] | None = program.calls if same else None
         """Of all sizes; None where they hold sizes."""
-        self._memories = threading.local()
+        self._largest: tuple[int, ...] | None = None
+        self.memories = threading.local()
 
     def __str__(self) -> str:
         """Which sizes it takes, for a person."""
         least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
         more = [f"{shown(form)} {relation} 0" for form, relation in self.conditions]
         return f"one program for all sizes where {', '.join([*least, *more])}"
+
+    def bound(self, dims: Sequence[Sequence[Any] | None], most: Mapping[str, int]) -> None:
+        """Have the memory of buffers grow no further than the largest sizes need: `dims` are the
+        inputs' own, `most` the largest size of those that have one."""
+        names = [(dims[i] or ())[axis] for i, axis in self._found_at]
+        if all(name in most for name in names):
+            self._largest = self._nbytes(*[most[name] for name in names])
 
     def _read_symbols(self) -> None:
         """Where the values of symbols are found, and the shapes that they then must make."""
@@ -151,6 +159,9 @@ class FreeProgram:
         if places is not None and sum(nbytes) < sum(places.most) * DENSE:  # they grow step by step
             pairs = zip(nbytes, self._grows, strict=True)
             most = tuple(n + n // SPARE + LEAST_SPARE if grows else n for n, grows in pairs)
+            if self._largest is not None:
+                ends = zip(nbytes, most, self._largest, strict=True)
+                most = tuple(max(n, min(wide, end)) for n, wide, end in ends)
         rows = self.rows(most)
         peak = assign_offsets(rows)
         self._places = found = _Places(most, tuple(b.offset for b in rows), peak)
@@ -172,11 +183,12 @@ class FreeProgram:
         )
 
     def memory(self) -> RunMemory:
-        """The memory of the calling thread's sessions."""
+        """The memory of the calling thread's sessions, which other programs of the model that have
+        the same `memories` share."""
         try:
-            return self._memories.memory
+            return self.memories.memory
         except AttributeError:
-            self._memories.memory = memory = RunMemory(shared=True)
+            self.memories.memory = memory = RunMemory(shared=True)
             return memory
 
 

@@ -13,6 +13,7 @@ from tinsmith.errors import (
     InputNameError,
     InputShapeError,
     InputTypeError,
+    OutsideHint,
     size_text,
     suggest,
 )
@@ -28,10 +29,13 @@ BY_NAME = "net(**inputs) takes a dict's arrays by their names"
 
 
 class Inputs:
-    """The inputs of one model. `model` is its name in messages. Immutable."""
+    """The inputs of one model. `model` is its name in messages, `ranges` are the least and the
+    largest size of free dimensions. Immutable."""
 
-    def __init__(self, model: str, types: Mapping[str, Type]) -> None:
-        self.model, self.types = model, dict(types)
+    def __init__(
+        self, model: str, types: Mapping[str, Type], ranges: Mapping[str, tuple[int, int]] = {}
+    ) -> None:
+        self.model, self.types, self.ranges = model, dict(types), dict(ranges)
         self.names = list(self.types)
         self.dtypes = [t.dtype for t in self.types.values()]
         self.shapes = [t.shape for t in self.types.values()]
@@ -205,6 +209,15 @@ class Inputs:
                         f"the dimension {d!r} of {self.model} is {first} in {where!r} and "
                         f"{n} in {name!r}"
                     )
+        for d, (least, most) in self.ranges.items():
+            if d in sizes and not least <= sizes[d][0] <= most:
+                n, name = sizes[d]
+                raise OutsideHint(
+                    f"the dimension {d!r} of {self.model} is {n} in {name!r}; it was compiled for "
+                    f"{least} to {most}: compile it with sizes={{{d!r}: ({min(n, least)}, "
+                    f"{max(n, most)})}}, on the command line --dim {d}={min(n, least)}.."
+                    f"{max(n, most)}, or without a range"
+                )
 
 
 def run_arguments(

@@ -66,6 +66,7 @@ class Net(OfThisProcess):
         others: Callable[[Sequence[str]], Net] | None = None,
         sized: Callable[[Signature], Program | None] | None = None,
         often: Often | None = None,
+        ranges: Mapping[str, tuple[int, int]] = {},
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
@@ -79,7 +80,7 @@ class Net(OfThisProcess):
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._takes = Inputs(name, inputs)
+        self._takes = Inputs(name, inputs, ranges)
         # Read by every call.
         self._names, self._dtypes = self._takes.names, self._takes.dtypes
         self._count, self._free = len(self._names), self._takes.fixed is None
@@ -264,6 +265,8 @@ class Net(OfThisProcess):
             program = self._programs.get(signature)
             if program is None:
                 program = self._alive.get(signature)
+            if program is None and self._takes.ranges:
+                self._takes.check_signature(signature)
             if program is None and self._sized is not None:
                 program = self._sized(signature)
             if program is None:

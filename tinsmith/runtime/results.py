@@ -26,7 +26,7 @@ KEPT = 2
 computed. Estimated."""
 
 
-SPARE = 8
+SPARE = 16
 """Where a result outgrows what is kept, one part in so many is added: results that grow with each
 call then get new memory in few of them. Estimated."""
 

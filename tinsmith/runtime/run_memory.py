@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-SPARE = 8
+SPARE = 16
 """Memory that is outgrown becomes larger than asked for, by one part in so many: sizes that grow
 with each call then get new memory in few of them. Estimated."""
 
@@ -48,9 +48,8 @@ class RunMemory:
         if not any(grown):
             return
         if grown[0]:
-            spare = arena // SPARE if len(self.arena) else 0
             self.arena = self.arena[:0]
-            self.arena = aligned(arena + spare)
+            self.arena = aligned(arena)  # the places in it have what is to spare
         if grown[1]:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
