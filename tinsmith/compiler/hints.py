@@ -8,13 +8,25 @@ that is all it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from math import isqrt
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tinsmith.errors import OptionError, UnknownName
+from tinsmith.errors import (
+    OptionError,
+    PassError,
+    PlanError,
+    ReferenceFailed,
+    TypeRuleError,
+    UnknownName,
+)
 from tinsmith.graph import Type
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.inputs import Signature
+    from tinsmith.runtime.net import Net
 
 Hint = int | tuple[int, int]
 """A typical size, or the least and the largest size of a range."""
@@ -110,6 +122,22 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
     return tuple(
         tuple(d if isinstance(d, int) else typical(hints[d]) for d in own or ()) for own in shapes
     )
+
+
+def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
+    """Compile for the typical sizes, if all are told and the model takes them; `others` are those
+    of which the model's equal ones are. Raises OptionError for hints that contradict each other."""
+    shapes = typical_shapes(hints, net.inputs)
+    if shapes is None:
+        return
+    unfit = (TypeRuleError, ReferenceFailed, PassError, PlanError)
+    try:
+        net.program(shapes)
+    except unfit:
+        equal = others()
+        if equal is not None and equal != shapes:
+            with suppress(*unfit):
+                net.program(equal)
 
 
 def common(hints: Hints, names: Iterable[str]) -> Hint | None:

@@ -3,7 +3,6 @@ now."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -22,20 +21,13 @@ from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
 from tinsmith.compiler.free import MOST, FreePrograms
-from tinsmith.compiler.hints import check_names, ranges_of, typical_shapes
+from tinsmith.compiler.hints import check_names, make_typical, ranges_of
 from tinsmith.compiler.kept import Kept, Place, kept_of
 from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.sections import Interface, Told, noted
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.takeover import Takeover
-from tinsmith.errors import (
-    ModelFileError,
-    OptionError,
-    PassError,
-    PlanError,
-    ReferenceFailed,
-    TypeRuleError,
-)
+from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
@@ -168,23 +160,8 @@ class Model:
         elif all(t.is_static for t in found.inputs.values()):
             net.program()
         elif hints and self._options.shapes == "free":
-            self._make_typical(net)
+            make_typical(net, hints, lambda: self._free.typical(self.compilation))
         return net
-
-    def _make_typical(self, net: Net) -> None:
-        """Compile for the typical sizes, if all are told and the model takes them. Raises
-        OptionError for hints that contradict each other."""
-        shapes = typical_shapes(self._options.sizes or {}, net.inputs)
-        if shapes is None:
-            return
-        unfit = (TypeRuleError, ReferenceFailed, PassError, PlanError)
-        try:
-            net.program(shapes)
-        except unfit:
-            others = self._free.typical(self.compilation)
-            if others is not None and others != shapes:
-                with contextlib.suppress(*unfit):
-                    net.program(others)
 
     def _interface(self) -> Interface:
         if self._carried is not None:
