@@ -34,6 +34,8 @@ BatchNorm 4x5; 0=4
 BatchNorm 3x4x5; 0=3 1=1e-5
 BatchNorm 3x2x4x5; 0=3 1=1e-5
 Bias 3x4x5; 0=3
+Bias 4x5; 0=4
+Bias 5; 0=5
 BinaryOp 3x4x5 3x4x5; 0=0
 BinaryOp 3x4x5 3; 0=1
 BinaryOp 3x4x5 5; 0=2
@@ -67,6 +69,8 @@ Concat 3x4x5 2x4x5; 0=0
 Concat 3x4x5 3x4x2; 0=-1
 Concat 4x5 4x2; 0=1
 CopyTo 3x6x7 2x4x5; 0=1 1=2 2=1
+CopyTo 6x7 2x3; 0=1 1=2
+CopyTo 9 3; 0=2
 Crop 3x6x7; 0=1 1=2 2=1 3=4 4=3 5=2
 Crop 3x6x7; 0=1 1=2 2=1 3=-233 4=-233 5=-233
 Crop 3x6x7; 0=1 1=2 2=0 3=-233 4=-233 5=-233 6=1 7=1 8=1
@@ -103,6 +107,8 @@ DeformableConv2D 4x6x7 18x6x7 9x6x7; 0=6 1=3 4=1 5=1 6=216
 DeepCopy 3x4x5; 
 Diag 5; 0=0
 Diag 5; 0=2
+Diag 5; 0=-1
+Diag 6x4; 0=1
 Diag 4x6; 0=-1
 Dropout 3x4x5; 0=5.0e-01
 ELU 3x4x5; 0=5.0e-01
@@ -157,6 +163,9 @@ Interp 3x4x5 2x7x9; 0=2 5=1
 Interp 3x4x5; 0=2 9="*(0w,2),+(0h,3)"
 Interp 4; 0=1 3=3 4=2
 Interp 4x5; 0=2 3=1 4=9
+Interp 4x5; 0=2 4=9
+Interp 4x5; 0=1 2=2.0e+00
+Interp 4x5; 0=3 3=1 4=9
 LRN 7x4x5; 1=3 2=1.0e-01
 LRN 3x6x7; 0=1 1=3 2=1.0e-01
 LSTM 6x5; 0=4 1=80
@@ -233,6 +242,7 @@ PSROIPooling 24x9x10 @10,12,90,100; 0=2 1=3 2=6.25e-02 3=4
 ROIPooling 3x9x10 @1,2,8,8; 0=2 1=2 2=1.0e+00
 ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=1.0e+00 5=1
 ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=5.0e-01 3=2 4=1 5=1
+ROIAlign 3x9x10 @1,2,7,8; 0=3 1=3 2=5.0e-01 4=1 5=1
 RMSNorm 4x5; 0=5 1=1e-5
 RNN 6x5; 0=4 1=20
 RNN 6x5; 0=4 1=40 2=2
@@ -276,6 +286,8 @@ Softmax 7; 0=0
 Softplus 3x4x5; 
 Spectrogram 64; 0=16 1=2 2=4 3=16 4=1
 Spectrogram 64; 0=16 1=0 2=4 3=12 4=2 5=0 7=1
+Spectrogram 64; 0=16 1=1 2=5 5=1 6=1 7=2
+Spectrogram 64; 0=15 1=1 3=9 4=2 6=0
 InverseSpectrogram 9x10x2; 0=16 1=0 2=4 3=16 4=1
 InverseSpectrogram 9x10x2; 0=16 1=1 2=4 3=12 4=2 5=0 7=2
 Split 3x4x5; ; 2

@@ -300,11 +300,12 @@ def gemm(node: Node) -> Result:
     kind = node.attr("constant_broadcast_type_C")
     if node.attr("constantC"):
         shapes: dict[int, tuple[int, ...]] = {0: (1,), 1: (m, 1), 2: (m, 1), 3: (m, n), 4: (1, n)}
-        c = node.const(node.weight("c", *shapes[kind])) if kind != -1 else None
+        beta = np.float32(node.attr("beta"))
+        c = node.const(beta * node.weight("c", *shapes[kind])) if kind != -1 else None
     elif c is not None:
-        c = _third(node, c, y)
+        c = node.scaled(_third(node, c, y), node.attr("beta"))
     if c is not None:
-        y = node.emit("Add", y, node.scaled(c, node.attr("beta")))
+        y = node.emit("Add", y, c)
     node.ignore("beta")
     y = node.scaled(y, alpha)
     y = turned(node, y) if node.attr("output_transpose") else y

@@ -24,7 +24,9 @@ def scale(node: Node) -> Result:
     x = node[0]
     if node.type == "Bias":
         node.attr("bias_data_size")
-        return node.emit("Add", x, node.channels(node.weight("bias"), x))
+        bias = node.weight("bias")
+        # ncnn takes vectors and matrices as one channel
+        return node.emit("Add", x, node.channels(bias if rank(x) > 2 else bias[:1], x))
     if node.attr("scale_data_size") == -233:
         if node.attr("bias_term"):
             raise Unsupported("its scale is an input, and it has a bias")

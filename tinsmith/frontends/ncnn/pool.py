@@ -145,7 +145,7 @@ def interp(node: Node) -> Result:
     elif expression:
         found = sizes_of(node, expression)
         sizes = dict(zip("wh", found, strict=False))
-    elif all(told[a] for a in ("h", "w")) or (rank(x) == 2 and told["w"]):
+    elif all(told.values()):
         sizes = dict(told)
     else:
         exact, sizes = False, {a: _scaled(node, x, a, scales[a]) for a in letters}
@@ -198,23 +198,32 @@ def grid_sample(node: Node) -> Result:
 # ---- spectra
 
 
-def _window(node: Node, n: int) -> Array:
-    """ncnn's window, which stands in the middle of the n elements."""
-    length, kind = node.attr("winlen"), node.attr("window_type")
-    budget.check("constants", 16 * n * n, f"the transform of {node.label!r}")
+PAD_MODES = ("constant", "edge", "reflect")
+"""By ncnn's pad_type."""
+WINDOWS = {0: 1.0, 1: 0.5, 2: 0.54}
+"""The mean of a window, by its window_type."""
+
+
+def window_of(n: int, length: int, kind: int) -> Array:
+    """ncnn's window of so many elements, which stands in the middle of n."""
+    first = WINDOWS[kind]
     i = np.arange(length)
-    first = {0: 1.0, 1: 0.5, 2: 0.54}.get(kind)
-    if first is None or not 0 < length <= n:
-        raise Unsupported(f"its window {kind} of {length} elements is not known")
     w = np.ones(length) if kind == 0 else first - (1 - first) * np.cos(2 * np.pi * i / length)
     before = (n - length) // 2
     return np.pad(w, (before, n - length - before)).astype(np.float32)
 
 
-def _normal(node: Node, w: Array, n: int) -> float:
+def normal_of(kind: int, w: Array, n: int) -> float:
     """What ncnn multiplies spectra by."""
-    kind = node.attr("normalized")
     return {0: 1.0, 1: n**-0.5, 2: float((w.astype(np.float64) ** 2).sum()) ** -0.5}[kind]
+
+
+def _window(node: Node, n: int) -> Array:
+    length, kind = node.attr("winlen"), node.attr("window_type")
+    budget.check("constants", 16 * n * n, f"the transform of {node.label!r}")
+    if kind not in WINDOWS or not 0 < length <= n:
+        raise Unsupported(f"its window {kind} of {length} elements is not known")
+    return window_of(n, length, kind)
 
 
 @layer("Spectrogram")
@@ -222,7 +231,7 @@ def spectrogram(node: Node) -> Result:
     x, n, power = node[0], node.attr("n_fft"), node.attr("power")
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)
-    mode = ("constant", "edge", "reflect")[node.attr("pad_type")]
+    mode = PAD_MODES[node.attr("pad_type")]
     if node.attr("center"):
         x = node.emit("Pad", x, node.ints(0, n // 2, 0, n // 2), mode=mode)
     signal = node.emit("Unsqueeze", x, node.ints(2))
@@ -230,7 +239,7 @@ def spectrogram(node: Node) -> Result:
         "STFT", signal, node.const(hop, np.int64), node.const(w), node.const(n, np.int64),
         onesided=bool(node.attr("onesided")),
     )  # fmt: skip
-    y = node.scaled(y, _normal(node, w, n))
+    y = node.scaled(y, normal_of(node.attr("normalized"), w, n))
     if power == 0:
         return node.emit("Transpose", y, perm=(0, 2, 1, 3))
     kind = "l2" if power == 1 else "sumsquare"
@@ -259,7 +268,11 @@ def inverse_spectrogram(node: Node) -> Result:
     rows = node.reshaped(node.emit("Transpose", x, perm=(0, 2, 1, 3)), frames, 2 * bins)
 
     def summed(part: str) -> Value:
-        matrix = np.stack(parts[part], 1).reshape(2 * bins, n) * w / _normal(node, w, n)
+        matrix = (
+            np.stack(parts[part], 1).reshape(2 * bins, n)
+            * w
+            / normal_of(node.attr("normalized"), w, n)
+        )
         pieces = node.emit("MatMul", rows, matrix.astype(np.float32))
         pieces = node.emit("Transpose", pieces, perm=(0, 2, 1))
         y = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))

@@ -14,7 +14,8 @@ def resize(w: Writer, node: Node) -> None:
     kinds = {"nearest": 1, "linear": 2, "cubic": 3}
     where = a["coordinate_transformation_mode"]
     need(
-        not (a["antialias"] or a["exclude_outside"]) and len(dims) == 3, "it is another than ncnn's"
+        not (a["antialias"] or a["exclude_outside"]) and len(dims) in (2, 3),
+        "it is another than ncnn's",
     )
     given: dict[str, Any] = {
         "resize_type": kinds[a["mode"]],
@@ -32,13 +33,15 @@ def resize(w: Writer, node: Node) -> None:
         if len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
         else None
     )
+    need(dims[0] == w.dims(x)[0], "it is along the outermost axis")
+    letters = ("height", "width")[3 - len(dims) :]
     if scales is not None and a["mode"] == "nearest":
-        given |= {"height_scale": float(scales[-2]), "width_scale": float(scales[-1])}
+        given |= dict(zip((f"{c}_scale" for c in letters), scales[1 - len(dims) :], strict=True))
+        given = {k: float(v) if k.endswith("scale") else v for k, v in given.items()}
     else:
-        need(
-            dims[0] == w.dims(x)[0] and all(isinstance(d, int) for d in dims[1:]), "sizes are free"
-        )
-        given |= {"output_height": dims[1], "output_width": dims[2]}
+        need(all(isinstance(d, int) for d in dims[1:]), "sizes are free")
+        given["output_height"] = 1  # of a matrix, too: ncnn looks at both
+        given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
     w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
 
 

@@ -179,7 +179,6 @@ def attention(w: Writer, node: Node) -> None:
     w.claimed[node] = write
 
 
-@claims("Gather")
 def embedding(w: Writer, node: Node) -> None:
     """Rows of a table by numbers that are cut to its ends, as ncnn cuts them."""
     table = const_of(node.inputs[0], "the table")

@@ -1,0 +1,220 @@
+"""Layers of ncnn that are several nodes here: parts put into values, diagonals, spectra, regions of
+pictures."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.pool import PAD_MODES, normal_of, window_of
+from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn.several import const_of, embedding, source, told
+from tinsmith.writers.ncnn.writer import Array, Inexpressible, Writer, claims, need, writes
+
+# ---- parts and diagonals
+
+
+@claims("Where")
+def copy_to(w: Writer, node: Node) -> None:
+    """A part in place of what was there: the mask is of the part, which is padded to the whole."""
+    mask, x = const_of(node.inputs[0], "the mask"), node.inputs[2]
+    padded = source(w, node.inputs[1], "Pad")
+    part, pads = padded.inputs[0], const_of(padded.inputs[1], "the padding")
+    need(x is not None and part is not None and len(padded.inputs) == 2, "it is no part")
+    assert x is not None and part is not None
+    sizes, small = w.dims(x), w.dims(part)
+    starts, behind = pads.reshape(2, -1).tolist()
+    need(padded.attrs["mode"] == "constant" and mask.shape == (1, *sizes), "it is no part")
+    need(starts[0] == behind[0] == 0 and min(starts + behind) >= 0, "its padding is of the batch")
+    wanted = np.zeros((1, *sizes), np.bool_)
+    wanted[(0, *(slice(s, s + n) for s, n in zip(starts[1:], small, strict=True)))] = True
+    need((mask == wanted).all(), "its mask is not of the part")
+    given = {f"{c}offset": s for c, s in zip(LETTERS[len(sizes)], starts[1:], strict=True)}
+    w.taken.add(padded)
+    w.claimed[node] = lambda: w.layer(
+        "CopyTo", node.name, [w.blob(x, len(sizes)), w.blob(part)], [node.output], given
+    )
+
+
+@claims("Gather")
+def by_places(w: Writer, node: Node) -> None:
+    """Rows of a table, or a diagonal."""
+    with suppress(Inexpressible):
+        return embedding(w, node)
+    return diagonal(w, node)
+
+
+def diagonal(w: Writer, node: Node) -> None:
+    """A vector on a diagonal, with zeros beside it, or the diagonal of a matrix: both by places."""
+    places = const_of(node.inputs[1], "the places")
+    need(node.attrs["axis"] == 1 and places.ndim in (1, 2), "it is no diagonal")
+    before = source(w, node.inputs[0], "Pad" if places.ndim == 2 else "Reshape")
+    x = before.inputs[0]
+    assert x is not None
+    sizes = w.dims(x)
+    need(len(sizes) == 3 - places.ndim and all(isinstance(n, int) for n in sizes), "no diagonal")
+    if places.ndim == 2:
+        told_pads = [const_of(v, "the padding").reshape(-1).tolist() for v in before.inputs[1:]]
+        need(told_pads == [[0, 0, 0, 1]] and told(before), "no zero is beside the vector")
+        k = len(places) - sizes[0]
+        wanted = {n: np.diag(np.arange(sizes[0]) + 1, n) for n in (k, -k)}
+        numbers = np.where(places == sizes[0], 0, places + 1)
+    else:
+        whole = np.arange(sizes[0] * sizes[1]).reshape(sizes)
+        wanted = {n: np.diag(whole, n) for n in range(1 - sizes[0], sizes[1])}
+        numbers = places
+    found = [n for n, a in wanted.items() if a.shape == numbers.shape and (a == numbers).all()]
+    need(found, "its places are no diagonal")
+    w.taken.add(before)
+    w.claimed[node] = lambda: w.layer(
+        "Diag", node.name, [w.blob(x)], [node.output], {"diagonal": found[0]}
+    )
+
+
+@writes("Einsum")
+def einsum(w: Writer, node: Node) -> None:
+    """The letter of the batch, which begins every term, is left out; others are called i, j, ..."""
+    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
+    terms = [*left.split(","), right]
+    batch = terms[0][:1]
+    letters = sorted({c for term in terms for c in term[1:]})
+    need(arrow and all(c.isalpha() for c in letters), "its equation tells no result")
+    need(all(term[:1] == batch and batch not in term[1:] for term in terms), "it sums the batch")
+    need(len(letters) <= 17, "its equation has too many letters")
+    names = str.maketrans({c: chr(ord("i") + i) for i, c in enumerate(letters)})
+    *given, result = (term[1:].translate(names) for term in terms)
+    need(result, "its result is one number")
+    codes = tuple(map(ord, f"{','.join(given)}->{result}"))
+    blobs = [w.blob(v) for v in node.inputs]
+    w.layer("Einsum", node.name, blobs, [node.output], {"equation": codes})
+
+
+# ---- regions of pictures
+
+
+def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
+    """The nodes that give 0, 1, ...: for each element of x's batch its place."""
+    assert v is not None and x is not None and x.shape
+    if v.const is not None:
+        need(v.const.tolist() == list(range(len(v.const))), "its regions are of other pictures")
+        return set()
+    range_ = v.producer
+    need(range_ is not None and range_.op.name == "Range", "its regions are of other pictures")
+    assert range_ is not None
+    start, limit, step = range_.inputs
+    taken, node = {range_}, None if limit is None else limit.producer
+    if node is not None and node.op.name in ("Squeeze", "Reshape"):
+        taken.add(node)
+        node = None if node.inputs[0] is None else node.inputs[0].producer
+    need(node is not None and node.op.name == "Shape", "its regions are of other pictures")
+    assert node is not None
+    whole = node.inputs[0] is x and (node.attrs["start"], node.attrs["end"]) == (0, 1)
+    ends = [const_of(n, "a place").tolist() for n in (start, step)]
+    need(whole and ends == [0, 1], "its regions are of other pictures")
+    return taken | {node}
+
+
+def _region(
+    w: Writer, node: Node, type: str, rois: Value | None, taken: set[Node], **given: Any
+) -> None:
+    x = node.inputs[0]
+    need(rois is not None and rois.shape and rois.shape[-1] == 4, "its regions have no four edges")
+    assert rois is not None
+    w.dims(rois)
+    w.taken |= taken
+    given["spatial_scale"] = float(node.attrs["spatial_scale"])
+    w.claimed[node] = lambda: w.layer(
+        type, node.name, [w.blob(x), w.blob(rois)], [node.output], given
+    )
+
+
+@claims("RoiAlign")
+def roi_align(w: Writer, node: Node) -> None:
+    x, rois, places = node.inputs
+    a = node.attrs
+    need(told(node, "output_height", "output_width", "sampling_ratio", "spatial_scale",
+              "coordinate_transformation_mode"), "it takes the largest")  # fmt: skip
+    _region(
+        w, node, "ROIAlign", rois, _counted(w, places, x),
+        pooled_height=a["output_height"], pooled_width=a["output_width"],
+        sampling_ratio=a["sampling_ratio"], version=1,
+        aligned=int(a["coordinate_transformation_mode"] == "half_pixel"),
+    )  # fmt: skip
+
+
+@claims("MaxRoiPool")
+def roi_pool(w: Writer, node: Node) -> None:
+    joined = source(w, node.inputs[1], "Concat")
+    need(joined.attrs["axis"] in (1, -1) and len(joined.inputs) == 2, "no column of places")
+    column, rois = joined.inputs
+    taken = {joined}
+    if column is not None and column.const is None:
+        upright = source(w, column, "Unsqueeze")
+        cast = source(w, upright.inputs[0], "Cast")
+        taken |= {upright, cast, *_counted(w, cast.inputs[0], node.inputs[0])}
+    else:
+        numbers = const_of(column, "the column of places")
+        need((numbers[:, 0] == np.arange(len(numbers))).all(), "its regions are of other pictures")
+    rows, columns = node.attrs["pooled_shape"]
+    _region(w, node, "ROIPooling", rois, taken, pooled_height=rows, pooled_width=columns)
+
+
+# ---- spectra
+
+
+def _windows(array: Array, n: int) -> dict[str, Any]:
+    """What ncnn is told of a window."""
+    for kind, length in product(range(3), range(n, 0, -1)):
+        if np.array_equal(window_of(n, length, kind), array):
+            return {"window_type": kind, "winlen": length}
+    raise Inexpressible("its window is none of ncnn's")
+
+
+@claims("STFT")
+def spectrogram(w: Writer, node: Node) -> None:
+    signal, hop, window, length = node.inputs
+    n = int(const_of(length, "the length"))
+    array = const_of(window, "the window")
+    upright = source(w, signal, "Unsqueeze")
+    need(const_of(upright.inputs[1], "the axis").reshape(-1).tolist() == [2], "no signal")
+    x, taken = upright.inputs[0], {upright}
+    given: dict[str, Any] = {"n_fft": n, "hoplen": int(const_of(hop, "the step")), "center": 0}
+    given |= _windows(array, n) | {"onesided": int(node.attrs["onesided"])}
+    before = None if x is None else x.producer
+    if before is not None and before.op.name == "Pad" and len(before.inputs) == 2:
+        pads = const_of(before.inputs[1], "the padding").reshape(-1).tolist()
+        if pads == [0, n // 2, 0, n // 2] and before.attrs["mode"] in PAD_MODES:
+            source(w, x, "Pad")
+            given |= {"center": 1, "pad_type": PAD_MODES.index(before.attrs["mode"])}
+            x = before.inputs[0]
+            taken.add(before)
+    y = node.output
+    if scale := w.only_user(y, "Mul"):
+        factor = const_of(next(v for v in scale.inputs if v is not y), "the factor")
+        kinds = [k for k in (1, 2) if np.float32(normal_of(k, array, n)) == factor]
+        need(factor.size == 1 and kinds, "its factor is none of ncnn's")
+        given["normalized"] = kinds[0]
+        taken.add(scale)
+        y = scale.output
+    if size := w.only_user(y, "Reduce"):
+        powers = {"l2": 1, "sumsquare": 2}
+        axes = const_of(size.inputs[1], "the axis").reshape(-1).tolist()
+        need(
+            axes == [3] and not size.attrs["keepdims"] and size.attrs["kind"] in powers, "no power"
+        )
+        given["power"] = powers[size.attrs["kind"]]
+        taken.add(size)
+        y = size.output
+    turned = w.only_user(y, "Transpose")
+    need(
+        turned is not None and turned.attrs["perm"] in ((0, 2, 1), (0, 2, 1, 3)), "it is not turned"
+    )
+    assert turned is not None
+    w.taken |= taken | {turned}
+    w.claimed[node] = lambda: w.layer(
+        "Spectrogram", turned.name, [w.blob(x)], [turned.output], given
+    )
