@@ -6,11 +6,11 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import FrozenInstanceError, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,30 @@ def test_wrong_arguments_name_the_class() -> None:
             Point()  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="unexpected keyword argument 'w'"):
             Point(1, w=2)  # type: ignore[call-arg]
+
+
+class Row(NamedTuple):
+    """What it is for."""
+
+    name: str
+    sizes: tuple[int, ...] = ()
+    twice: int = 2
+    """What it means."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}!"
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def test_a_named_tuple_is_one() -> None:
+    row = Row("a", twice=3)
+    assert row == ("a", (), 3) and row._replace(name="b").label == "b!" and str(row) == "a!"
+    assert repr(row) == "Row(name='a', sizes=(), twice=3)" and Row.__doc__ == "What it is for."
+    assert Row._fields == ("name", "sizes", "twice") and isinstance(row, tuple)
+    assert pickle.loads(pickle.dumps(row)) == row and copy.copy(row) == row
+    assert get_type_hints(Row) == {"name": str, "sizes": tuple[int, ...], "twice": int}
+    with pytest.raises(TypeError):
+        Row()  # type: ignore[call-arg]  # a field has no value

@@ -20,13 +20,15 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
 
 from tinsmith.errors import ExtensionError, UnknownName
 from tinsmith.hashing import blake2b
+from tinsmith.records import NamedTuple
 
 GROUP = "tinsmith.extensions"
 VARIABLE = "TINSMITH_EXTENSIONS"
+MOST_BYTES = 1 << 14
+"""The most of a file of entry points that is read: the largest have some thousand bytes."""
 
 
 class Extension(NamedTuple):
@@ -137,35 +139,43 @@ def _entries() -> Iterator[Extension]:
     seen: set[str] = set()
     for folder in dict.fromkeys(sys.path):
         try:
-            names = sorted(os.listdir(folder or "."))
+            names = os.listdir(folder or ".")
         except OSError:
             continue
-        for name in names:
-            if not name.endswith((".dist-info", ".egg-info")):
-                continue
+        for name in sorted([n for n in names if n.endswith((".dist-info", ".egg-info"))]):
             project = name.partition("-")[0]
             if project in seen:
                 continue
             seen.add(project)
-            try:
-                with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as file:
-                    text = file.read()
-            except (OSError, UnicodeDecodeError):
-                continue
-            yield from (Extension(n, m, name) for n, m in _of_group(text))
+            text = _text(os.path.join(folder, name, "entry_points.txt"))
+            if f"[{GROUP}]".encode() in text:
+                yield from (Extension(n, m, name) for n, m in _of_group(text))
 
 
-def _of_group(text: str) -> Iterator[tuple[str, str]]:
+def _text(path: str) -> bytes:
+    """The first bytes of a small file; none where it cannot be read. A file object would take as
+    long as all else."""
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return b""
+    try:
+        return os.read(file, MOST_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def _of_group(text: bytes) -> Iterator[tuple[str, str]]:
     """(name, module) of each entry point of our group in an `entry_points.txt`."""
-    if f"[{GROUP}]" not in text:
-        return
     from configparser import ConfigParser
     from configparser import Error as ParserError
 
     parser = ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     try:
-        parser.read_string(text)
-    except ParserError:
+        parser.read_string(text.decode("utf-8"))
+    except (ParserError, UnicodeDecodeError):
         return
     yield from ((n, m.partition(":")[0].strip()) for n, m in parser[GROUP].items())

@@ -1,13 +1,16 @@
-"""`dataclass` as the standard library's, for classes that are many and of which few are used.
+"""`dataclass` and `NamedTuple` as the standard library's, for classes that are many, and of which
+few are used.
 
-The standard one writes and compiles up to six functions for every class when it is defined, which
-would be a large part of a cold start. Here `__init__` is written at a class's first call, and
-the others are shared by all classes.
+The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
+which would be a large part of a cold start. Here `__init__` is written at a class's first call, and
+the others are shared by all classes. The standard `NamedTuple` compiles the annotation of every
+field, though nobody may ask for it; here annotations stay the text that they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields
 from operator import attrgetter
@@ -15,7 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from typing import NamedTuple as NamedTuple
 else:
+
+    class _Rows(type):
+        """Makes classes whose base is `NamedTuple`."""
+
+        def __new__(cls, name, bases, own):
+            names = own.get("__annotations__", {})
+            defaults = [own[n] for n in names if n in own]
+            made = namedtuple(name, names, defaults=defaults, module=own["__module__"])
+            for key, value in own.items():
+                if key not in names:
+                    setattr(made, key, value)
+            return made
+
+    class _NamedTuple:
+        def __mro_entries__(self, bases):
+            return (type.__new__(_Rows, "NamedTuple", (), {}),)
+
+    NamedTuple = _NamedTuple()
 
     def dataclass(cls=None, /, *, init=True, eq=True, frozen=False):
         """`dataclasses.dataclass` that is fast to define; functions such as `replace` and `fields`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -83,6 +82,8 @@ class Registry(Generic[T]):
                 return
             self._loaded = True  # set first: the modules register, and may look up, while loading
             try:
+                import pkgutil  # a warm start loads no table
+
                 package = importlib.import_module(self._package)
                 walk = pkgutil.walk_packages if self._deep else pkgutil.iter_modules
                 found = walk(package.__path__, package.__name__ + ".")

@@ -399,4 +399,4 @@ def test_names_of_unfinished_files_are_known(
         with contextlib.suppress(SystemExit):
             write()
     names = [f.name for f in tmp_path.iterdir()]
-    assert len(names) == 3 and all(TEMPORARY.fullmatch(n) for n in names), names
+    assert len(names) == 3 and all(re.fullmatch(TEMPORARY, n) for n in names), names

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tinsmith.codegen import sync
+from tinsmith.codegen import sync_block as sync
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.library import load_library
+from tinsmith.codegen.sync import add_await, team_text
 from tinsmith.codegen.target import host
 from tinsmith.runtime import threads
 from tinsmith.runtime.threads import Team
@@ -29,7 +30,7 @@ NOTHING = "define void @nothing(ptr %a, i64 %t) #0 {\n  ret void\n}\nattributes 
 @pytest.fixture(scope="module")
 def address() -> Callable[[str], int]:
     """The functions of a team, and a job that does nothing."""
-    text = sync.team_text(host()).replace("attributes #0", NOTHING)
+    text = team_text(host()).replace("attributes #0", NOTHING)
     return load_library({"team": text}, host()).address
 
 
@@ -187,7 +188,7 @@ def test_a_team_larger_than_the_machine_never_spins(
     monkeypatch.setattr(threads, "usable_cores", lambda: 1)
     team, counter = Team(2, address), np.zeros(1, np.int64)
     module = Module(host())
-    sync.add_await(module)
+    add_await(module)
     library = load_library({"await": module.text()}, host())
     wait = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.address("await"))
     timer = threading.Timer(0.05, lambda: counter.fill(1))

@@ -13,7 +13,6 @@ from tinsmith.backends import BACKENDS, DEFAULT, Backend, Job
 from tinsmith.backends.library import load_code, team_address
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
-from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target, need_runnable
 from tinsmith.graph import Graph, Node
 from tinsmith.plan.plan import SLACK
@@ -91,6 +90,8 @@ def compile_placed(
     with Compiler(target, open_cache() if cache else None) as compiler:
         compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile
         if threads > 1:
+            from tinsmith.codegen.sync import team_text
+
             compiler.add(team_text(target))
         sink = _Sink(compiler, room)
         built = make_plan(

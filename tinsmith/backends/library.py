@@ -8,7 +8,6 @@ from typing import Protocol
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler, load_library
-from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target
 
 
@@ -29,6 +28,8 @@ def load_code(
 
 @memoised
 def _team(target: Target, cache: bool) -> Library:
+    from tinsmith.codegen.sync import team_text
+
     return load_code({"team": team_text(target)}, target, cache)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError
+from tinsmith.records import NamedTuple
 
 # Sizes of well-known label sets: an output of that many scores is read as classes, also unnamed.
 USUAL = (10, 100, 1000, 1001, 21841)

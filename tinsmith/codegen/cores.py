@@ -12,7 +12,7 @@ names (`Isa.core`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tinsmith.records import NamedTuple
 
 
 class Rates(NamedTuple):

@@ -13,11 +13,10 @@ import sys
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from tinsmith.codegen.cores import Core, core_of, rates_of
 from tinsmith.errors import TargetError, suggest
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import estimate
 
 

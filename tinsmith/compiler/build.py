@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shared_weights import SharedWeights
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 

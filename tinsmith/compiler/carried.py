@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakValueDictionary
 
 from tinsmith.codegen.target import ISAS, Target, level, runnable
@@ -29,9 +29,12 @@ from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shared_weights import Blob
-from tinsmith.runtime.free import FreeProgram
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.free import FreeProgram
 
 
 class Maker(TypedDict):
@@ -100,7 +103,7 @@ class Carried:
         """One of those for free sizes, and what is told of it. Raises ModelFileError."""
         found = self._file.within(_prefix(len(self.signatures) + number))
         free = program_of(found, self.machine, self._blob)
-        if not isinstance(free, FreeProgram):
+        if isinstance(free, Program):
             raise ModelFileError(f"{found.path} has a program of certain sizes for free ones")
         self._check(free.program)
         return free, told_in(found)

@@ -31,10 +31,7 @@ from tinsmith.errors import (
 )
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
-from tinsmith.graph.copy import with_outputs
-from tinsmith.graph.text import graph_weights
 from tinsmith.progress import check_progress
-from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
@@ -225,6 +222,10 @@ def _whole(
     graph: Graph, name: str, backend: Backend, job: Job, ranges: Mapping[str, tuple[int, int]]
 ) -> Net:
     """A net of a backend that computes the model as it is."""
+    from tinsmith.graph.copy import with_outputs
+    from tinsmith.graph.text import graph_weights
+    from tinsmith.runtime.explanation import Explanation
+
     constants = list(graph_weights(graph, max_inline=0).values())
     runner = backend.compile(graph, job)
 

@@ -19,21 +19,21 @@ from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
 from tinsmith.errors import CodegenError, PassError, ReferenceFailed, TypeRuleError
 from tinsmith.formulas import Atom
-from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import NeedsNumber, Size, symbol
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+    from tinsmith.runtime.free import FreeProgram
 
-Found = tuple[FreeProgram, Told]
+Found = tuple["FreeProgram", Told]
 """A program, and what is told of it."""
 
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
 larger ones. Estimated."""
-OWN_NAMES = re.compile(r"(at|d)\d+|peak")
+OWN_NAMES = r"(at|d)\d+|peak"
 """Names that sizes have besides the model's: places in the arena, and sizes whose own names would
 not look like one in a formula."""
 LEAST = 2
@@ -109,6 +109,8 @@ class FreePrograms:
         except (NeedsNumber, PassError, CodegenError) as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None
+        from tinsmith.runtime.free import FreeProgram
+
         return self._add(FreeProgram(program, shapes, scope), told)
 
     def typical(self, made: Compilation) -> Signature | None:
@@ -139,7 +141,7 @@ class FreePrograms:
 
 def _name(symbol: str, number: int) -> str:
     """The model's own name for a size, where that is like one in formulas, and no other's."""
-    return symbol if symbol.isidentifier() and not OWN_NAMES.fullmatch(symbol) else f"d{number}"
+    return symbol if symbol.isidentifier() and not re.fullmatch(OWN_NAMES, symbol) else f"d{number}"
 
 
 def _typical(

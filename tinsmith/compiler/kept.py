@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
@@ -14,9 +15,11 @@ from tinsmith.compiler.store import Store
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Draft
 from tinsmith.registry import Registry
-from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.free import FreeProgram
 
 Place = Signature | tuple[str, int]
 """What a program is kept under: the shapes that it is for, or "free" and a number."""
@@ -61,7 +64,7 @@ class Kept:
     def free(self, number: int) -> tuple[FreeProgram, Told] | None:
         """One of the programs for free sizes, by the number that it was kept under."""
         found = self._store.get(self._key, _free(number), self._target)
-        return found if found is not None and isinstance(found[0], FreeProgram) else None  # type: ignore[return-value]
+        return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def room(self, most: int) -> Place | None:
         """A number below `most` under which no program for free sizes is kept."""

@@ -30,13 +30,10 @@ from tinsmith.compiler.takeover import Takeover
 from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
-from tinsmith.graph.copy import with_outputs
 from tinsmith.plain import decode
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.progress import Listener, reported, tell
-from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.free import FreeProgram, SizedProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.often import Again, Often
@@ -44,6 +41,8 @@ from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+    from tinsmith.runtime.explanation import Explanation
+    from tinsmith.runtime.free import FreeProgram
 
 
 class Model:
@@ -362,6 +361,8 @@ class Model:
     def others(self, names: Sequence[str]) -> Net:
         """The same model, compiled for other outputs."""
         with budget.told("compiling this model"):
+            from tinsmith.graph.copy import with_outputs
+
             graph = with_outputs(self.compilation.imported, names)
             given = vars(self._options)
             return Model(
@@ -370,6 +371,8 @@ class Model:
 
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
         """Programs of this model as sections of a .tin file; None where one cannot be written."""
+        from tinsmith.runtime.free import SizedProgram
+
         with working(), self._lock:
             graph = self.compilation.imported
             rows = {s: (p, self._told[p]) for s, p in programs.items() if not p.is_sized}
@@ -392,6 +395,8 @@ class Model:
     def _explained(self, program: Program, told: Told) -> list[Explanation]:
         """What is told of a program, and of those that its steps run."""
         try:
+            from tinsmith.runtime.explanation import Explanation
+
             found = decode(list[Explanation], json.loads(told("explain")))
         except ValueError as error:
             raise ModelFileError(

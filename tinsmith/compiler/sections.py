@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from tinsmith.backends.library import team_address
 from tinsmith.codegen.library import SharedLibrary, uses_elf
-from tinsmith.codegen.sync import MAX_THREADS
+from tinsmith.codegen.sync_block import MAX_THREADS
 from tinsmith.codegen.target import Target
-from tinsmith.compiler.size_rows import Rows, SizeRows, SizesRead
 from tinsmith.conditions import estimating
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
@@ -22,9 +21,13 @@ from tinsmith.graph.types import HOLDERS, dtype_named
 from tinsmith.plain import Misfit, decode
 from tinsmith.plan.plan import Plan
 from tinsmith.plan.shared_weights import Blob
-from tinsmith.runtime.free import FreeProgram
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import has_sizes
+
+if TYPE_CHECKING:  # imported where a program is for free sizes: most are not
+    from tinsmith.compiler.size_rows import SizesRead
+    from tinsmith.runtime.free import FreeProgram
 
 NOTES = ("tuned", "idle", "slow")  # sections with what a net notes
 TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
@@ -105,7 +108,7 @@ def told_in(found: Container) -> Told:
 
 def blobs_of(made: Program | FreeProgram) -> list[Blob]:
     """The weights of a program, its own first."""
-    return made.program.blobs if isinstance(made, FreeProgram) else made.blobs
+    return made.blobs if isinstance(made, Program) else made.program.blobs
 
 
 def sections_of(
@@ -113,7 +116,7 @@ def sections_of(
 ) -> dict[str, Any] | None:
     """A program without its weights, which lie at `refs`, and what is told of it; None where it
     holds what cannot be written as data."""
-    program = made.program if isinstance(made, FreeProgram) else made
+    program = made if isinstance(made, Program) else made.program
     if not uses_elf(target) or program.library is None:
         return None
     constants = program.constants.items()
@@ -129,21 +132,28 @@ def sections_of(
         "sized": sized,
         "weights": list(refs),
     }
-    rows = SizeRows()
     try:
-        program_text = json.dumps(head, default=rows.of)
-        sizes = {}
-        if isinstance(made, FreeProgram):
-            sizes["sizes"] = json.dumps(rows.row(made)).encode()
+        texts = _texts(head, None if isinstance(made, Program) else made)
     except TypeError:
         return None
     arrays_as_bytes = {
         f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
         for n, a in plain.items()
     }
-    texts = {name: text.encode() for name in (*TOLD, *NOTES) if (text := told(name))}
-    code = program.library.data
-    return {**arrays_as_bytes, **sizes, "code": code, "program": program_text.encode(), **texts}
+    texts |= {name: text.encode() for name in (*TOLD, *NOTES) if (text := told(name))}
+    return {**arrays_as_bytes, "code": program.library.data, **texts}
+
+
+def _texts(head: Mapping[str, Any], free: FreeProgram | None) -> dict[str, bytes]:
+    """The section "program", and "sizes" of one for free sizes. Raises TypeError for what cannot be
+    written."""
+    if free is None:
+        return {"program": json.dumps(head).encode()}
+    from tinsmith.compiler.size_rows import SizeRows
+
+    rows = SizeRows()
+    text = json.dumps(head, default=rows.of).encode()
+    return {"sizes": json.dumps(rows.row(free)).encode(), "program": text}
 
 
 def program_of(
@@ -180,6 +190,8 @@ def program_of(
     program = Program(plan, library, blobs, nodes, constants, team, stored=True)
     if sizes is None:
         return program
+    from tinsmith.runtime.free import FreeProgram
+
     try:
         return FreeProgram(program, sizes.shapes, sizes.scope)
     except (LookupError, ValueError, TypeError) as error:
@@ -191,6 +203,8 @@ def sizes_in(found: Container) -> SizesRead | None:
     ModelFileError."""
     if "sizes" not in found:
         return None
+    from tinsmith.compiler.size_rows import Rows, SizesRead
+
     try:
         return SizesRead(found.data("sizes", Rows))
     except Misfit as error:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tinsmith import extensions
@@ -40,8 +40,10 @@ from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import Files, state_of
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shared_weights import Blob
-from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.free import FreeProgram
 
 LIMIT_FACTOR = 8
 """Packed models may take this many times what the cache allows for code."""
@@ -49,7 +51,7 @@ LIMIT_FACTOR = 8
 RECENT = 2.0  # seconds within which a file's times do not tell two versions apart
 DAY = 86400.0
 
-TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
+TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
 """The names that notes and containers have while they are written."""
 
 
@@ -261,7 +263,7 @@ class Store:
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too
                 info = row.stat(follow_symlinks=False)
-                if now - info.st_mtime > STALE and TEMPORARY.fullmatch(row.name):
+                if now - info.st_mtime > STALE and re.fullmatch(TEMPORARY, row.name):
                     _drop(Path(row.path))
                 else:
                     rows.append((info.st_mtime, info.st_size, row.path))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from tinsmith.graph import Node, Type, Value
+from tinsmith.records import NamedTuple
 
 COUNT = Type(np.dtype(np.int64), ())
 

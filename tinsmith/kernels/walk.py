@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
 from tinsmith.conditions import by_formula
 from tinsmith.kernels.emit import Emit, View
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size, typical
 
 Position = Val | int

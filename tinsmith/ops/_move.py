@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.interpret import Refusal, infer_graph
 from tinsmith.passes.manager import Context, register
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.rewrite import replace_outputs
 
 

@@ -4,9 +4,9 @@ reader, as ncnn does in its light mode: the measure that a plan is compared with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.records import NamedTuple
 
 
 class Moment(NamedTuple):

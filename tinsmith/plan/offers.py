@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
 
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
@@ -12,6 +11,7 @@ from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced, le
 from tinsmith.plan.equivalence import Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
 from tinsmith.plan.placement import Placement
+from tinsmith.records import NamedTuple
 from tinsmith.sizes import Size
 
 

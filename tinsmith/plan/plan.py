@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinsmith.plain import decode
+from tinsmith.records import NamedTuple
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, MADE, PORTS = range(10)
 """Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`;

@@ -10,11 +10,11 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 
 Array = np.ndarray[Any, Any]
 OPEN = 8

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 from itertools import islice
-from typing import NamedTuple
 
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Trace, meet
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tinsmith.errors import OutOfMemory
 from tinsmith.formulas import RELATIONS, Form, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Frame, Program
 from tinsmith.runtime.run_memory import SPARE, RunMemory

@@ -19,7 +19,6 @@ from tinsmith.errors import (
 from tinsmith.graph import Graph, Holder, Type, dtype_of
 from tinsmith.plan.plan import Memory
 from tinsmith.runtime.evict import evict
-from tinsmith.runtime.explanation import Explanation, by_name
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
@@ -29,6 +28,7 @@ from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
+    from tinsmith.runtime.explanation import Explanation
     from tinsmith.runtime.profile import Profile
     from tinsmith.runtime.state_session import StateSession
 
@@ -378,6 +378,8 @@ class Net(OfThisProcess):
         found = self._explain(None if self._runner is not None else self.program())
         if node is None:
             return sorted(found, key=lambda one: one.kernel != "reference")
+        from tinsmith.runtime.explanation import by_name
+
         named = by_name(found)
         if not isinstance(node, str) or node not in named:
             raise UnknownName("node", str(node), named)

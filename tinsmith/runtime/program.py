@@ -7,13 +7,14 @@ import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tinsmith.graph import dtype_of
 from tinsmith.plan.plan import ENTER, HEADER, PORTS, WEIGHTS, Plan, Step
 from tinsmith.plan.shared_weights import Blob
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import DATA_AT, OfThisProcess, address_of
 from tinsmith.runtime.session import Native, Session
 from tinsmith.runtime.tables import Asked, Nodes, Tables

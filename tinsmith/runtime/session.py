@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tinsmith.plan.plan import (
     Operand,
     Step,
 )
+from tinsmith.records import NamedTuple
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.later import Cycles, LaterStep

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import DataError
 from tinsmith.graph.evaluate import Reference, evaluate
 from tinsmith.plan.plan import Plan
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import aligned
 from tinsmith.sizes import has_sizes
 

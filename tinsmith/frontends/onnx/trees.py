@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Unsupported
 from tinsmith.ops.classical import MODES
+from tinsmith.records import NamedTuple
 
 
 class Trees(NamedTuple):

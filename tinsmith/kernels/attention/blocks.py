@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import LOG2E
@@ -23,7 +23,7 @@ from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size
 
 EXPONENTIAL, EFFICIENCY = 20.0, 0.5

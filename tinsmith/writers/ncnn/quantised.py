@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tinsmith.graph import Node, Value
+from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.layers import activation, conv_layer
 from tinsmith.writers.ncnn.several import const_of, source
 from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
