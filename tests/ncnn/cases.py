@@ -225,11 +225,15 @@ Pooling 3x7x8; 0=0 4=1
 Pooling 3x7x8; 0=1 4=1
 Pooling 3x7x8; 0=1 7=1 8=3 18=2
 Pooling 3x7x8; 0=0 7=1 8=3 18=-233
+Pooling 3x7x8; 0=0 7=1 8=3 18=4
+Pooling 3x7x9; 0=1 7=1 8=3 18=2
+Pooling 3x8x7; 0=1 7=1 8=3 18=2
 Pooling1D 3x8; 0=0 1=3 2=2
 Pooling1D 3x8; 0=1 4=1
 Pooling1D 3x8; 0=1 7=1 8=3
 Pooling3D 2x5x6x7; 0=1 1=3 2=2 3=1 5=1
 Pooling3D 2x5x6x7; 0=0 4=1
+Pooling3D 2x5x6x7; 0=1 7=1 8=3 18=4 28=2
 Power +3x4x5; 0=2.0e+00 1=5.0e-01 2=1.0e-01
 PriorBox 3x4x5 3x30x40; -23300=2,3.0e+00,6.0e+00 -23301=2,8.0e+00,9.0e+00 -23302=1,2.0e+00 \
 9=-233 10=-233 13=5.0e-01

@@ -92,6 +92,16 @@ def test_what_is_written_is_the_same_graph(line: str, tmp_path: Path) -> None:
     assert told(load(tmp_path / "b.param.bin")) == told(again)
 
 
+def test_poolings_of_told_sizes_and_of_deviations_stay_one_layer(tmp_path: Path) -> None:
+    for line in CASES:
+        adaptive = line.startswith("Pooling") and " 7=1" in line
+        if adaptive or (line.startswith("StatisticsPooling") and "0=1" in line):
+            write(graph_of(line), tmp_path / "y.param")
+            layers = (tmp_path / "y.param").read_text().splitlines()[2:]
+            # windows that overlap nowhere along an axis may be a layer of their own
+            assert len(layers) <= 2 + ("3x7x9" in line), line
+
+
 @pytest.mark.skipif(not PEER.exists(), reason="no ncnn: TINSMITH_BENCH_DIR names no peers")
 @pytest.mark.parametrize("which", ["read", "written", "halves"])
 def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:

@@ -194,15 +194,15 @@ def global_pool(w: Writer, node: Node) -> None:
     if user is not None and user.output.rank == 2:
         w.taken.add(user)
         y = user.output
-        return w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
-    w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
+        return w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
+    w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
     if fewer.vector_for_all(w, y):
         return w.vectors.add(y)
     inner, sizes = w.blobs[y], dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))
     return w.layer("Reshape", f"{node.name}_axes", [inner], [y], sizes)
 
 
-def _pool(n: int) -> str:
+def pool_type(n: int) -> str:
     return "Pooling" + {1: "1D", 2: "", 3: "3D"}[n]
 
 
@@ -224,4 +224,4 @@ def pool(w: Writer, node: Node) -> None:
         need(not (include and a["ceil_mode"]), "windows behind the padding count otherwise in ncnn")
         need(include or given["pad_mode"] < 2, "ncnn counts this padding")
         given["avgpool_count_include_pad"] = int(include)
-    w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [node.output], given)

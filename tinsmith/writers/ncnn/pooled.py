@@ -1,0 +1,136 @@
+"""Poolings of ncnn that are several nodes here: to a told size, and means with deviations."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tinsmith.frontends.ncnn.pool import KEEP
+from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn.layers import SPATIAL, pool_type
+from tinsmith.writers.ncnn.several import const_of, source, told
+from tinsmith.writers.ncnn.writer import Inexpressible, Writer, claims, need
+
+POOLS = {"AveragePool": "mean", "MaxPool": "max"}
+
+
+@claims("Concat")
+def joined(w: Writer, node: Node) -> None:
+    """A pooling to a told size, or means and deviations."""
+    with suppress(Inexpressible):
+        return deviations(w, node)
+    return adaptive(w, node)
+
+
+# ---- to a told size
+
+
+class _Stage(NamedTuple):
+    """A pooling along one axis: of x, to so many windows."""
+
+    x: Value
+    axis: int
+    wanted: int
+    kind: str
+    nodes: list[Node]
+
+
+def adaptive(w: Writer, node: Node) -> None:
+    last = _windows(w, node)
+    need(_goes_on(w, node) is None, "it is a part of another pooling")
+    stages = [last]
+    while before := _before(w, stages[-1]):
+        need(before.axis < stages[-1].axis and before.kind == last.kind, "it pools twice")
+        stages.append(before)
+    n = len(w.dims(node.output)) - 1
+    need(n in SPATIAL, "it slides over too many axes")
+    sizes = {s.axis: s.wanted for s in stages}
+    given: dict[str, Any] = {"adaptive_pooling": 1, "pooling_type": int(last.kind == "mean")}
+    given |= {f"out_{c}": sizes.get(i, KEEP) for i, c in enumerate(SPATIAL[n], 2)}
+    taken = {m for s in stages for m in s.nodes} - {node}
+    w.taken |= taken
+    x = stages[-1].x
+    w.claimed[node] = lambda: w.layer(pool_type(n), node.name, [w.blob(x)], [node.output], given)
+
+
+def _windows(w: Writer, node: Node) -> _Stage:
+    """Reductions of parts from floor(i n / m) to ceil((i + 1) n / m), side by side."""
+    axis, wanted = node.attrs["axis"] % (node.output.rank or 1), len(node.inputs)
+    need(axis > 1, "it is along channels")
+    reduces = [source(w, v, "Reduce") for v in node.inputs]
+    slices = [source(w, r.inputs[0], "Slice") for r in reduces]
+    x, kind = slices[0].inputs[0], reduces[0].attrs["kind"]
+    assert x is not None and x.shape
+    size = x.shape[axis]
+    need(isinstance(size, int) and kind in POOLS.values(), "it is no pooling")
+    for i, (r, s) in enumerate(zip(reduces, slices, strict=True)):
+        need(s.inputs[0] is x and len(s.inputs) == 4, "its parts are of several values")
+        ends = [const_of(v, "an end").reshape(-1).tolist() for v in s.inputs[1:]]
+        need(ends == [[i * size // wanted], [-(-(i + 1) * size // wanted)], [axis]], "no windows")
+        axes = const_of(r.inputs[1], "the axis").reshape(-1).tolist()
+        need(axes == [axis] and r.attrs["keepdims"] and r.attrs["kind"] == kind, "no windows")
+    return _Stage(x, axis, wanted, kind, [*slices, *reduces, node])
+
+
+def _goes_on(w: Writer, node: Node) -> Node | None:
+    """What pools the result of a stage along another axis."""
+    user = next(iter(node.output.uses), None)
+    for op in ("Reduce", "Concat"):
+        user = None if user is None else w.only_user(user.output, op)
+    if user is not None:
+        with suppress(Inexpressible):
+            return user if _windows(w, user).x is node.output else None
+    return None
+
+
+def _before(w: Writer, stage: _Stage) -> _Stage | None:
+    """The stage whose result this one pools, and nobody else reads."""
+    x, node = stage.x, stage.x.producer
+    if node is None or x in w.graph.outputs or not set(x.uses) <= set(stage.nodes):
+        return None
+    with suppress(Inexpressible):
+        if node.op.name == "Concat":
+            return _windows(w, node)
+        need(node.op.name in POOLS and told(node, "kernel", "stride"), "it is no such pooling")
+        kernel, whole = node.attrs["kernel"], node.inputs[0]
+        axes = [i for i, k in enumerate(kernel, 2) if k > 1]
+        need(len(axes) == 1 and node.attrs["stride"] == kernel, "its windows overlap")
+        assert whole is not None and whole.shape and x.shape
+        wanted = x.shape[axes[0]]
+        assert isinstance(wanted, int)
+        need(whole.shape[axes[0]] == wanted * kernel[axes[0] - 2], "its windows leave a rest")
+        return _Stage(whole, axes[0], wanted, POOLS[node.op.name], [node])
+    return None
+
+
+# ---- means with deviations
+
+
+def deviations(w: Writer, node: Node) -> None:
+    """The mean of each channel, and the root of the mean square around it."""
+    need(node.attrs["axis"] == 1 and len(node.inputs) == 2, "it joins other values")
+    flat, upright = (source(w, v, "Reshape") for v in node.inputs)
+    root = source(w, upright.inputs[0], "Sqrt")
+    around = source(w, root.inputs[0], "Reduce")
+    square = source(w, around.inputs[0], "Mul")
+    off = square.inputs[0]
+    mean = flat.inputs[0]
+    assert off is not None and mean is not None
+    need(square.inputs[1] is off and set(off.uses) == {square}, "it is no square")
+    need(not {off, mean} & {*w.graph.outputs}, "it is an output itself")
+    minus, first = off.producer, mean.producer
+    need(minus is not None and minus.op.name == "Sub" and minus.inputs[1] is mean, "no difference")
+    need(first is not None and first.op.name == "Reduce", "no mean is taken away")
+    assert minus is not None and first is not None
+    x = minus.inputs[0]
+    need(x is not None and first.inputs[0] is x, "it is of another value")
+    need(set(mean.uses) == {flat, minus}, "its mean is read elsewhere, too")
+    assert x is not None
+    places = list(range(2, x.rank or 0))
+    for r in (first, around):
+        axes = const_of(r.inputs[1], "the axes").reshape(-1).tolist()
+        need(axes == places and r.attrs["kind"] == "mean" and r.attrs["keepdims"], "no mean")
+    w.taken |= {flat, upright, root, around, square, minus, first}
+    w.claimed[node] = lambda: w.layer(
+        "StatisticsPooling", node.name, [w.blob(x)], [node.output], {"include_stddev": 1}
+    )
