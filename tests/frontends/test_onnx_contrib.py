@@ -225,6 +225,31 @@ def test_integer_products(bias: Any) -> None:
     assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_lstm_of_bytes(directions: int, columns: bool) -> None:
+    """As an LSTM of the dequantised weights."""
+    rng, sizes = np.random.default_rng(26), ((directions, 3, 16), (directions, 4, 16))
+    w, r = (rng.integers(-128, 128, s).astype(np.int8) for s in sizes)
+    shape = (directions, 16) if columns else (directions,)
+    scales = [rng.uniform(0.002, 0.01, shape).astype(np.float32) for _ in "wr"]
+    zeros = [rng.integers(-5, 6, shape).astype(np.int8) for _ in "wr"]
+    x, bias = floats(5, 2, 3), floats(directions, 32)
+    way = "bidirectional" if directions == 2 else "forward"
+    attrs = {"hidden_size": 4, "direction": way}
+    given = (x, w, r, bias, None, None, None, None, scales[0], zeros[0], scales[1], zeros[1])
+    (got,) = run(*one("DynamicQuantizeLSTM", *given, **attrs))
+    spread = (slice(None), None) if columns else (slice(None), None, None)
+    real = [
+        ((v - z[spread].astype(np.float32)) * s[spread]).transpose(0, 2, 1)
+        for v, s, z in zip((w, r), scales, zeros, strict=True)
+    ]
+    layer = node("LSTM", ["x", "w", "r", "b"], ["y"], **attrs)
+    weights = {"w": real[0], "r": real[1], "b": bias}
+    (want,) = run(model([layer], {"x": x}, ["y"], weights), {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 def test_inverse() -> None:
     x = floats(2, 3, 3)
     check(*one("Inverse", x), expected=[np.linalg.inv(x)], rtol=1e-4)

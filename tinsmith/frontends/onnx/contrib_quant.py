@@ -5,10 +5,12 @@ That is what they are defined to compute, but for rounding within one unit of th
 
 from __future__ import annotations
 
+import numpy as np
+
 from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.contrib_attention import packed_attention
-from tinsmith.frontends.onnx.neural import AVERAGE_POOL
+from tinsmith.frontends.onnx.neural import AVERAGE_POOL, recurrent_of
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
@@ -119,6 +121,33 @@ def dynamic_matmul(call: Call) -> Result:
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
+
+
+@importer(_MS + "DynamicQuantizeLSTM")
+def dynamic_lstm(call: Call) -> Result:
+    """An LSTM of dequantised weights: quantising its input and states, too, is a way to compute it
+    faster, which loses digits. Inputs: those of LSTM, weights as [direction, input, gates]; then
+    the scale and zero point of W, and those of R."""
+    inputs = [call.arg(i) for i in range(8)]
+    inputs[1], inputs[2] = _gates(call, 1, 8), _gates(call, 2, 10)
+    return recurrent_of(call, "LSTM", inputs)
+
+
+def _gates(call: Call, at: int, scale: int) -> Value:
+    """Weights of gates dequantised, as [direction, gates, input]; scales and zero points are one
+    for each direction, or one for each of its gates' columns."""
+
+    def spread(v: Value) -> Value:
+        if v.rank not in (1, 2):
+            raise Unsupported(f"a scale or zero point of its weights has rank {v.rank}")
+        shape = np.array([0, 1, 1] if v.rank == 1 else [0, 1, -1], np.int64)
+        return call.emit("Reshape", v, shape)
+
+    kind, zero = call[scale].dtype.name, call.arg(scale + 1)
+    w = call.emit("Cast", call[at], to=kind)
+    if zero is not None:
+        w = call.emit("Sub", w, call.emit("Cast", spread(zero), to=kind))
+    return call.emit("Transpose", call.emit("Mul", w, spread(call[scale])), perm=(0, 2, 1))
 
 
 def _scaled_product(

@@ -215,20 +215,25 @@ def roi_align(call: Call) -> Result:
 
 @importer("RNN", "GRU", "LSTM")
 def recurrent(call: Call) -> Result:
+    return recurrent_of(call, call.type, list(call.inputs))
+
+
+def recurrent_of(call: Call, kind: str, inputs: list[Value | None]) -> Result:
+    """The layer `kind` of inputs in the order of ONNX, with the attributes of a call."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
     call.ignore("output_sequence")
     hidden = call.attr("hidden_size")
     if hidden is None:
-        shape = call[2].shape
+        shape = None if inputs[2] is None else inputs[2].shape
         if shape is None or not isinstance(shape[-1], int):
             raise Unsupported("its hidden_size is neither given nor known from R")
         hidden = shape[-1]
-    if call.type == "GRU":
+    if kind == "GRU":
         attrs["linear_before_reset"] = call.attr("linear_before_reset", 0)
-    if call.type == "LSTM":
+    if kind == "LSTM":
         attrs["input_forget"] = call.attr("input_forget", 0)
-    return call.emit(call.type, *call.inputs, hidden_size=hidden, **attrs)
+    return call.emit(kind, *inputs, hidden_size=hidden, **attrs)
 
 
 @importer("QuantizeLinear")
