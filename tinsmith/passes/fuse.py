@@ -184,10 +184,10 @@ def _follows(node: Node, anchor: Node) -> bool:
 
 
 def _may_end(node: Node, anchor: Node) -> bool:
-    """Whether what a node computes may be stored as the result of an anchor: floats are stored as
-    floats, though they may have been bytes in between."""
-    kind = anchor.output.dtype
-    return kind == np.int32 or node.output.dtype == kind
+    """Whether what a node computes may be stored as the result of an anchor: kernels of
+    convolutions store bytes, too; others floats, though these may have been bytes in between."""
+    kind, own = node.output.dtype, anchor.output.dtype
+    return kind == own or own == np.int32 or (anchor.op.name == "Conv" and kind.name in BYTES)
 
 
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:

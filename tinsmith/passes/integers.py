@@ -11,20 +11,22 @@ The float operator would round each of its sums; these are exact.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.facts import Array, filled_dims, shape_of
 from tinsmith.passes.lower_integers import is_depthwise
 from tinsmith.passes.lower_quant import FLOAT32, given, known
-from tinsmith.passes.manager import Context, has_fast_bytes, register
+from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 BYTES = ("int8", "uint8")
+PRODUCTS = ("ConvInteger", "MatMulInteger")
 
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
@@ -97,23 +99,25 @@ def _scaled(sums: Value, factor: Array, bias: Any) -> Value:
     return y if bias is None else OPS["Add"](y, bias)
 
 
-@rules.rule(
-    p.Conv(
-        p.DequantizeLinear("x", const("xs"), opt("xz")).shared(),
-        p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
-        opt(const("b")),
-    ).named("conv"),
-    tolerance=1e-5,
-    x=given("uint8", 1, 8, 5, 5),
-    xs=np.array(0.5, np.float32),
-    xz=np.array(3, np.uint8),
-    w=np.arange(-144, 144, dtype=np.int32).astype(np.int8).reshape(4, 8, 3, 3),
-    ws=np.array([0.1, 0.2, 0.3, 0.01], np.float32),
-    wz=np.array([1, 0, -2, 5], np.int8),
-    b=(4,),
-    right={"axis": 0},
-    conv={"pad": (1, 1, 1, 1)},
-)
+_conv = p.Conv(
+    p.DequantizeLinear("x", const("xs"), opt("xz")).shared(),
+    p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
+    opt(const("b")),
+).named("conv")
+_sample: dict[str, Any] = {
+    "tolerance": 1e-5,
+    "x": given("uint8", 1, 8, 5, 5),
+    "xs": np.array(0.5, np.float32),
+    "xz": np.array(3, np.uint8),
+    "w": np.arange(-144, 144, dtype=np.int32).astype(np.int8).reshape(4, 8, 3, 3),
+    "ws": np.array([0.1, 0.2, 0.3, 0.01], np.float32),
+    "wz": np.array([1, 0, -2, 5], np.int8),
+    "b": (4,),
+    "right": {"axis": 0},
+}
+
+
+@rules.rule(_conv, **_sample, conv={"pad": (1, 1, 1, 1)})
 def convolution(
     x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
     right: Node, conv: Node,
@@ -135,6 +139,37 @@ def convolution(
     )
     factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
     return _scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+
+
+pairs = RuleSet("pointwise-products", "Convolutions of one tap become exact sums of bytes.")
+register("machine", when=has_pairs)(pairs)
+
+LEAST = 32
+"""Channels on either side from which a convolution of one tap takes less time in bytes, packed as
+16 bits, than in floats. Measured on Zen 3."""
+
+
+_pointwise = {
+    "x": given("uint8", 1, LEAST, 5, 5),
+    "w": np.arange(LEAST * LEAST).astype(np.int8).reshape(LEAST, LEAST, 1, 1),
+    "ws": np.linspace(0.1, 1, LEAST, dtype=np.float32),
+    "wz": np.zeros(LEAST, np.int8),
+    "b": (LEAST,),
+}
+
+
+@pairs.rule(_conv, **_sample | _pointwise)
+def pointwise(
+    x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
+    right: Node, conv: Node,
+) -> Value:  # fmt: skip
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, of one tap."""
+    dims = filled_dims(w)
+    if prod(dims[2:]) > 1:
+        raise Skip(f"floats need fewer products for its {prod(dims[2:])} taps")
+    if conv.group > 1 or min(dims[:2]) < LEAST:
+        raise Skip(f"it has {conv.group} groups of {dims[1]} to {dims[0]} channels: too few")
+    return convolution.build(x, xs, xz, w, ws, wz, b, right, conv)
 
 
 @rules.rule(
@@ -258,7 +293,7 @@ def product(
 
 
 requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")
-register("machine", when=has_fast_bytes)(requantise)
+register("machine", when=lambda context: has_fast_bytes(context) or has_pairs(context))(requantise)
 
 _sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
 
@@ -326,6 +361,8 @@ def requantised_sum(
     _need_bytes(q.output, scale)
     if max(sa.size, sb.size, scale.size) > 1:
         raise Skip("a scale is not one number")
+    if not any(user.op.name in PRODUCTS for user in (*q.output.uses, *a.uses, *b.uses)):
+        raise Skip("nothing multiplies these bytes")
     step, shift = float(scale.item()), 0.0
     terms = []
     for v, s, z in ((a, sa, za), (b, sb, zb)):

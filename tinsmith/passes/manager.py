@@ -94,6 +94,12 @@ def has_fast_bytes(context: Context) -> bool:
     return context.byte_rate >= FASTER
 
 
+def has_pairs(context: Context) -> bool:
+    """Whether it multiplies bytes faster than floats, but not so much that this makes up for
+    Winograd's method."""
+    return 1 < context.byte_rate < FASTER
+
+
 def _is_static(node: Node) -> bool:
     return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 

@@ -30,6 +30,7 @@ PRECISION = ("widen-halves",)
 MACHINE = (
     "split-dequantised",
     "integer-products",
+    "pointwise-products",
     "requantise",
     "quantise-by-factor",
     "fold-remaining",
