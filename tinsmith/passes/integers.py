@@ -141,12 +141,12 @@ def convolution(
     return _scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
 
 
-pairs = RuleSet("pointwise-products", "Convolutions of one tap become exact sums of bytes.")
+pairs = RuleSet("integer-pairs", "The same, where floats do not need far fewer products.")
 register("machine", when=has_pairs)(pairs)
 
 LEAST = 32
-"""Channels on either side from which a convolution of one tap takes less time in bytes, packed as
-16 bits, than in floats. Measured on Zen 3."""
+"""Channels on either side from which products take less time as bytes, packed as 16 bits, than as
+floats. Measured on Zen 3."""
 
 
 _pointwise = {
@@ -159,27 +159,32 @@ _pointwise = {
 
 
 @pairs.rule(_conv, **_sample | _pointwise)
-def pointwise(
+def convolution_of_pairs(
     x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
     right: Node, conv: Node,
 ) -> Value:  # fmt: skip
-    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, of one tap."""
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, without Winograd's."""
     dims = filled_dims(w)
-    if prod(dims[2:]) > 1:
+    if prod(dims[2:]) > 1 and all(s == 1 for s in conv.stride or (1,)):
         raise Skip(f"floats need fewer products for its {prod(dims[2:])} taps")
     if conv.group > 1 or min(dims[:2]) < LEAST:
         raise Skip(f"it has {conv.group} groups of {dims[1]} to {dims[0]} channels: too few")
     return convolution.build(x, xs, xz, w, ws, wz, b, right, conv)
 
 
-@rules.rule(
-    p.Transpose(p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right")).named("t"),
-    w=np.arange(-10, 10, dtype=np.int8).reshape(5, 4),
-    ws=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
-    wz=np.array([1, 0, -2, 5, 7], np.int8),
-    right={"axis": 0},
-    t={"perm": (1, 0)},
-)
+_transpose = p.Transpose(
+    p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right")
+).named("t")
+_weights: dict[str, Any] = {
+    "w": np.arange(-10, 10, dtype=np.int8).reshape(5, 4),
+    "ws": np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    "wz": np.array([1, 0, -2, 5, 7], np.int8),
+    "right": {"axis": 0},
+    "t": {"perm": (1, 0)},
+}
+
+
+@rules.rule(_transpose, **_weights)
 def transposed(w: Value, right: Node, t: Node) -> Value:
     """transpose(deq(w)) -> deq(transpose(w))."""
     if right.block_size:
@@ -188,6 +193,14 @@ def transposed(w: Value, right: Node, t: Node) -> Value:
     perm = t.perm or tuple(reversed(range(rank)))
     axis = perm.index(right.axis % rank)
     return with_(right, x=OPS["Transpose"](known(w), perm=perm), axis=axis)
+
+
+@pairs.rule(_transpose, **_weights)
+def transposed_weights(w: Value, right: Node, t: Node) -> Value:
+    """transpose(deq(w)) -> deq(transpose(w)), of constant weights."""
+    if w.const is None:
+        raise Skip("it is computed")
+    return transposed.build(w, right, t)
 
 
 @rules.rule(
@@ -260,20 +273,23 @@ def undone(
     return x
 
 
-@rules.rule(
-    p.MatMul(
-        p.DequantizeLinear("a", const("sa"), opt("za")).shared(),
-        p.DequantizeLinear("b", const("sb"), opt("zb")).shared().named("right"),
-    ),
-    tolerance=1e-5,
-    a=given("uint8", 3, 4),
-    sa=np.array(0.5, np.float32),
-    za=np.array(3, np.uint8),
-    b=np.arange(-10, 10, dtype=np.int8).reshape(4, 5),
-    sb=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
-    zb=np.array([1, 0, 0, 2, 5], np.int8),
-    right={"axis": 1},
+_product = p.MatMul(
+    p.DequantizeLinear("a", const("sa"), opt("za")).shared(),
+    p.DequantizeLinear("b", const("sb"), opt("zb")).shared().named("right"),
 )
+_factors: dict[str, Any] = {
+    "tolerance": 1e-5,
+    "a": given("uint8", 3, 4),
+    "sa": np.array(0.5, np.float32),
+    "za": np.array(3, np.uint8),
+    "b": np.arange(-10, 10, dtype=np.int8).reshape(4, 5),
+    "sb": np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    "zb": np.array([1, 0, 0, 2, 5], np.int8),
+    "right": {"axis": 1},
+}
+
+
+@rules.rule(_product, **_factors)
 def product(
     a: Value, sa: Array, za: Value | None, b: Value, sb: Array, zb: Value | None, right: Node
 ) -> Value:
@@ -290,6 +306,26 @@ def product(
     sums = OPS["MatMulInteger"](a, b, _flat(_zero(za)), _flat(_zero(zb)))
     factor = sa.reshape(()) * (sb if sb.size > 1 else sb.reshape(()))
     return _scaled(sums, factor, None)
+
+
+_large: dict[str, Any] = {
+    "a": given("uint8", 3, LEAST),
+    "b": np.arange(LEAST * LEAST).astype(np.int8).reshape(LEAST, LEAST),
+    "sb": np.linspace(0.1, 1, LEAST, dtype=np.float32),
+    "zb": np.zeros(LEAST, np.int8),
+}
+
+
+@pairs.rule(_product, **_factors | _large)
+def product_of_pairs(
+    a: Value, sa: Array, za: Value | None, b: Value, sb: Array, zb: Value | None, right: Node
+) -> Value:
+    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, of constant weights."""
+    if b.const is None:
+        raise Skip("both factors are computed")
+    if len(shape_of(b)) != 2 or min(shape_of(b)) < LEAST:
+        raise Skip(f"its weights {shape_of(b)} are too few")
+    return product.build(a, sa, za, b, sb, zb, right)
 
 
 requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")

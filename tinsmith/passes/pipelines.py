@@ -30,7 +30,7 @@ PRECISION = ("widen-halves",)
 MACHINE = (
     "split-dequantised",
     "integer-products",
-    "pointwise-products",
+    "integer-pairs",
     "requantise",
     "quantise-by-factor",
     "fold-remaining",
