@@ -183,11 +183,14 @@ def _follows(node: Node, anchor: Node) -> bool:
     return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
 
 
+STORING = ("Conv", "MatMul")
+"""Operators of floats whose kernels store bytes, too, where what follows ends in these."""
+
+
 def _may_end(node: Node, anchor: Node) -> bool:
-    """Whether what a node computes may be stored as the result of an anchor: kernels of
-    convolutions store bytes, too; others floats, though these may have been bytes in between."""
+    """Whether what a node computes may be stored as the result of an anchor."""
     kind, own = node.output.dtype, anchor.output.dtype
-    return kind == own or own == np.int32 or (anchor.op.name == "Conv" and kind.name in BYTES)
+    return kind == own or own == np.int32 or (anchor.op.name in STORING and kind.name in BYTES)
 
 
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:

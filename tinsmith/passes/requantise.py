@@ -1,0 +1,260 @@
+"""What is quantised between operators: to one factor and one term, early, and only once.
+
+Where floats are computed between bytes, `y = dequantise(quantise(x))` rounds x: elementwise
+arithmetic that ends the operator before it. So both go there, before what only moves data, and
+what was rounded to the same steps is not rounded again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array
+from tinsmith.passes.integers import PRODUCTS, flat, float32, need_bytes, nonzero
+from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.manager import Context, has_fast_bytes, register
+from tinsmith.records import dataclass
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+
+early = RuleSet("quantise-early", "Quantising goes before what only moves data.")
+register("machine", when=lambda context: not has_fast_bytes(context))(early)
+
+
+def _moved(of: Any) -> Any:
+    """A pattern: `of` what only moves "x"."""
+    return (
+        of(p.Reshape("x", "shape").named("move"))
+        | of(p.Transpose("x").named("move"))
+        | of(p.Squeeze("x", opt("axes")).named("move"))
+        | of(p.Unsqueeze("x", "axes").named("move"))
+    )
+
+
+def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
+    if scale.size != 1:
+        raise Skip("it has a scale for each place")
+    if x.producer is None or x.const is not None:
+        raise Skip("nothing is computed with it")
+    return with_(move, **{move.op.inputs[0]: with_(change, x=x)})
+
+
+@early.rule(
+    _moved(lambda of: p.QuantizeLinear(of, const("scale"), opt("zero")).named("q")),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 1, 3, 4)))),
+    shape=np.array([6, 4]),
+    axes=np.array([1]),
+    scale=float32(0.017),
+    zero=np.array(7, np.uint8),
+)
+def quantised_before(
+    x: Value, move: Node, scale: Array, q: Node, shape: Value | None = None,
+    axes: Value | None = None,
+) -> Value:  # fmt: skip
+    """quantise(move(x)) -> move(quantise(x)), with one scale."""
+    return _before(x, move, scale, q)
+
+
+@early.rule(
+    _moved(lambda of: p.DequantizeLinear(of, const("scale"), opt("zero")).named("d")),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 1, 3, 4)))),
+    shape=np.array([6, 4]),
+    axes=np.array([1]),
+    scale=float32(0.017),
+    zero=np.array(7, np.uint8),
+)
+def dequantised_before(
+    x: Value, move: Node, scale: Array, d: Node, shape: Value | None = None,
+    axes: Value | None = None,
+) -> Value:  # fmt: skip
+    """dequantise(move(x)) -> move(dequantise(x)), with one scale."""
+    return _before(x, move, scale, d)
+
+
+undo = RuleSet("undo-quantised", "Bytes that were dequantised, and are quantised alike, stay.")
+register("machine")(undo)
+
+
+@undo.rule(
+    p.QuantizeLinear(
+        p.DequantizeLinear("x", const("s"), opt(const("z"))).shared().named("before"),
+        const("t"),
+        opt(const("u")),
+    ).named("q"),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 3)))),
+    s=float32(0.017),
+    t=float32(0.017),
+    z=np.zeros(1, np.uint8),
+    u=np.zeros(1, np.uint8),
+)
+def undone(
+    x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, q: Node
+) -> Value:
+    """quantise(deq(x, s, z), s, z) -> x, with one positive scale."""
+    need_bytes(x, s)
+    zeros = [0 if v is None else int(v.reshape(-1)[0]) for v in (z, u)]
+    if s.size != 1 or t.size != 1 or s.item() != t.item() or zeros[0] != zeros[1]:
+        raise Skip("the scales or the zero points differ")
+    if x.dtype != q.output.dtype or before.output.dtype != FLOAT32:
+        raise Skip("the element types differ")
+    return x
+
+
+Steps = tuple[float, int, np.dtype[Any]]
+"""A scale, a zero point and the type of bytes."""
+
+
+@register("machine")
+@dataclass(frozen=True)
+class DropRounded:
+    """Floats that were rounded to the same steps before, and only moved since, are not rounded."""
+
+    def run(self, graph: Graph, context: Context) -> int:
+        if has_fast_bytes(context):
+            return 0
+        found = 0
+        for node in list(graph.nodes):
+            q = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
+            if node.op.name != "DequantizeLinear" or q is None or q.op.name != "QuantizeLinear":
+                continue
+            steps = _steps(node)
+            if steps is None or steps != _steps(q) or node.output in graph.outputs:
+                continue
+            x = q.inputs[0]
+            if x is not None and x.dtype == FLOAT32 and _is_on(x, steps):
+                graph.replace(node.output, x)
+                found += 1
+        if found:
+            graph.sweep()
+        return found
+
+
+def _steps(node: Node) -> Steps | None:
+    """What a node quantises to or from, if that is known and the same everywhere."""
+    scale, zero = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    low = node.output if node.op.name == "QuantizeLinear" else node.inputs[0]
+    if scale is None or low is None or scale.const is None or scale.const.size != 1:
+        return None
+    if scale.dtype != FLOAT32 or (zero is not None and (zero.const is None or zero.type.size != 1)):
+        return None
+    step, place = float(scale.const.item()), 0 if zero is None else int(zero.const.item())
+    return (step, place, low.dtype) if step > 0 and np.isfinite(step) else None
+
+
+def _is_on(x: Value, steps: Steps) -> bool:
+    """Whether each element of x is a whole number of these steps."""
+    node = x.producer
+    if node is None:
+        return False
+    if node.op.name == "DequantizeLinear":
+        return _steps(node) == steps
+    if not node.op.traits & {"view", "move"} and node.op.name != "MaxPool":
+        return False
+    sources = [v for v in node.inputs if v is not None and v.dtype == FLOAT32]
+    return bool(sources) and all(_is_on(v, steps) for v in sources)
+
+
+requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")
+register("machine", when=lambda context: context.byte_rate > 1)(requantise)
+
+_sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
+
+
+@requantise.rule(
+    p.QuantizeLinear(p.Add(_sums, const("bias")), const("scale"), opt("zero")).named("q")
+    | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
+    tolerance=1e-5,
+    sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
+    factor=float32(0.1, 0.2, 0.3, 0.01, 1),
+    bias=float32(0.1, 0.2, 0.3, 0.01, 1),
+    scale=float32(0.017),
+    zero=np.array(7, np.uint8),
+    cast={"to": "float32"},
+)
+def requantised(
+    sums: Value, factor: Array, scale: Array, zero: Value | None, q: Node,
+    bias: Array | None = None,
+) -> Value:  # fmt: skip
+    """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z)."""
+    low = q.output.dtype
+    need_bytes(q.output, scale)
+    if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
+        raise Skip("it has a scale for each place, or is no sum")
+    step = scale.astype(np.float64).reshape(())
+    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), (factor / step).astype(FLOAT32))
+    y = y if bias is None else OPS["Add"](y, (bias / step).astype(FLOAT32))
+    return _narrow(y, zero, low)
+
+
+def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
+    """saturate(round(y) + zero)."""
+    y = OPS["Round"](y)
+    if nonzero(zero) is not None:
+        y = OPS["Add"](y, OPS["Cast"](flat(zero), to="float32"))
+    return OPS["Cast"](y, to=low.name)
+
+
+@requantise.rule(
+    p.QuantizeLinear(
+        p.Add(
+            p.DequantizeLinear("a", const("sa"), opt(const("za"))),
+            p.DequantizeLinear("b", const("sb"), opt(const("zb"))),
+        ),
+        const("scale"),
+        opt("zero"),
+    ).named("q"),
+    tolerance=1e-5,
+    a=given("uint8", 3, 4),
+    sa=float32(0.5),
+    za=np.array([3], np.uint8),
+    b=np.arange(-6, 6, dtype=np.int8).reshape(3, 4),
+    sb=float32(0.3),
+    zb=np.array([-3], np.int8),
+    scale=float32(0.017),
+    zero=np.array([7], np.uint8),
+)
+def requantised_sum(
+    a: Value, sa: Array, za: Array | None, b: Value, sb: Array, zb: Array | None, scale: Array,
+    zero: Value | None, q: Node,
+) -> Value:  # fmt: skip
+    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z)."""
+    need_bytes(a, sa)
+    need_bytes(b, sb)
+    need_bytes(q.output, scale)
+    if max(sa.size, sb.size, scale.size) > 1:
+        raise Skip("a scale is not one number")
+    readers = {user.op.name for v in (q.output, a, b) for user in v.uses}
+    if "DequantizeLinear" in {u.op.name for u in q.output.uses} and readers.isdisjoint(PRODUCTS):
+        raise Skip("nothing multiplies these bytes")
+    step, shift = float(scale.item()), 0.0
+    terms = []
+    for v, s, z in ((a, sa, za), (b, sb, zb)):
+        factor = float(s.item()) / step
+        shift -= factor * (0 if z is None else int(z.item()))
+        terms.append(OPS["Mul"](OPS["Cast"](v, to="float32"), np.float32(factor)))
+    right = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
+    return _narrow(OPS["Add"](terms[0], right), zero, q.output.dtype)
+
+
+factors = RuleSet("quantise-by-factor", "What is computed is quantised by a product.")
+register("machine")(factors)
+
+
+@factors.rule(
+    p.QuantizeLinear("x", const("scale"), opt("zero")).named("q"),
+    tolerance=1e-5,
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 3, 4)))),
+    scale=float32(0.017),
+    zero=np.array([7], np.uint8),
+)
+def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> Value:
+    """quantise(f(x), s, z) -> saturate(round(f(x) * (1 / s)) + z): dividing takes much longer."""
+    need_bytes(q.output, scale)
+    if x.producer is None:
+        raise Skip("nothing is computed with it")
+    if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
+        raise Skip("it has a scale for each place, or is not float32")
+    return _narrow(OPS["Mul"](x, np.float32(1 / float(scale.item()))), zero, q.output.dtype)
