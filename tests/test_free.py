@@ -215,6 +215,20 @@ def test_products_over_formulas(more: int) -> None:
     assert found.calls == len(calls)
 
 
+def test_a_size_that_an_operation_holds_to_a_number_is_one() -> None:
+    """Half of the height must be 6, as is known when shapes have been followed: no code is made for
+    other heights, and the width stays free."""
+    graph = Graph("held")
+    x = graph.input("x", Type(np.dtype("float32"), (1, 4, "h", "w")))
+    height = OPS["Div"](OPS["Slice"](OPS["Shape"](x), [2], [3]), np.array([2]))
+    target = OPS["Concat"](np.array([4]), height, np.array([-1]), axis=0)
+    table = rng().standard_normal((6, 1)).astype(np.float32)
+    graph.outputs = [OPS["Relu"](OPS["Add"](OPS["Reshape"](x, target), table))]
+    calls = [{"h": 12, "w": w} for w in (9, 5, 16)]
+    found = compare(graph, calls, lambda s: feeds(graph, **s))
+    assert found.calls == len(calls) and found.programs == 1 and not found.held
+
+
 # ---- random models
 
 

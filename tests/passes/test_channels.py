@@ -5,6 +5,10 @@ import pytest
 
 from tests.passes.build import Builder, check, ops_of
 from tinsmith import ops
+from tinsmith.conditions import Scope
+from tinsmith.graph import Graph, Type
+from tinsmith.passes.channels import _picked
+from tinsmith.sizes import symbol
 
 ONLY = "-fuse-elementwise"
 
@@ -167,3 +171,14 @@ def test_constants_may_be_joined():
     table = b.graph.const(np.ones((1, 2, 4, 4), np.float32), "table")
     g = b.out(conv(b, ops.Concat(table, x, axis=1), 4))
     check(g, spec=ONLY)
+
+
+def test_channels_that_only_a_call_tells_are_left():
+    """What is rolled along axis 1 need not be channels."""
+    graph = Graph("rolled")
+    x = graph.input("x", Type(np.dtype("float32"), (1, symbol(Scope(), "h", 9, 2), 7, 8)))
+    for _ in range(2):
+        ends = ([3], [1 << 40]), ([0], [3])
+        x = ops.Concat(*(ops.Slice(x, *pair, [1]) for pair in ends), axis=1)
+    graph.outputs = [x]
+    assert [_picked(n) for n in graph.nodes] == [None] * 6

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.compiler.hints import Hints, common, ranges_of, typical
 from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
 from tinsmith.errors import CodegenError, PassError, ReferenceFailed, TypeRuleError
-from tinsmith.formulas import Atom
+from tinsmith.formulas import Atom, Form
+from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import NeedsNumber, Size, symbol
@@ -56,6 +57,8 @@ class FreePrograms:
         self._memories = threading.local()
         self.found: list[Found] = []
         self.notes: list[str] = []
+        self._numbers: set[str] = set()
+        """The names of dimensions that nodes hold to numbers, as planning the model has shown."""
         self._stored: list[Callable[[], Found | None]] = []
 
     def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
@@ -102,10 +105,15 @@ class FreePrograms:
         these; None where the model leaves nothing free, or where something cannot do without
         numbers, which is noted. Raises OptionError for hints that contradict each other."""
         try:
-            scope, shapes = self._symbols(made, signature)
-            if not scope.symbols and not made.is_part:
-                return None
-            program, told = build(shapes)
+            while True:
+                scope, shapes, _, names = self._symbols(made, signature)
+                if not scope.symbols and not made.is_part:
+                    return None
+                program, told = build(shapes)
+                held = {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
+                if not held:
+                    break
+                self._numbers |= held
         except (NeedsNumber, PassError, CodegenError) as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None
@@ -121,22 +129,22 @@ class FreePrograms:
             return None
         alike = tuple(tuple(d if isinstance(d, int) else ALIKE for d in own or ()) for own in types)
         try:
-            return _typical(made, alike, _free(made, alike)[2], self._hints)
+            return _typical(made, alike, _free(made, alike, self._numbers).told, self._hints)
         except (NeedsNumber, TypeRuleError, ReferenceFailed, PassError):
             return None
 
-    def _symbols(self, made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ...]]:
+    def _symbols(self, made: Compilation, signature: Signature) -> _Freed:
         """As `_free`: of typical sizes where there are hints, and no program of these."""
-        scope, shapes, told = _free(made, signature)
+        freed = _free(made, signature, self._numbers)
         if not self._hints:
-            return scope, shapes
-        wanted = _typical(made, signature, told, self._hints)
+            return freed
+        wanted = _typical(made, signature, freed.told, self._hints)
         if wanted == signature or self.known(wanted) is not None:
-            return scope, shapes
+            return freed
         try:
-            return _free(made, wanted)[:2]
+            return _free(made, wanted, self._numbers)
         except (TypeRuleError, ReferenceFailed, PassError):  # the model has no such sizes
-            return _free(made, signature)[:2]
+            return _free(made, signature, self._numbers)
 
 
 def _name(symbol: str, number: int) -> str:
@@ -174,14 +182,22 @@ def _typical(
     )
 
 
-def _free(
-    made: Compilation, signature: Signature
-) -> tuple[Scope, tuple[Any, ...], Mapping[str, str | int]]:
+class _Freed(NamedTuple):
+    """A signature with symbols; which dimensions are numbers, or equal to others; and the model's
+    names of the symbols."""
+
+    scope: Scope
+    shapes: tuple[Any, ...]
+    told: Mapping[str, str | int]
+    names: dict[Any, str]
+
+
+def _free(made: Compilation, signature: Signature, numbers: Collection[str]) -> _Freed:
     """A signature with symbols for the dimensions that the model leaves free, as far as its nodes
     take any size there: of `x + y` the sizes are one symbol, the channels that weights have are
-    numbers. And which dimensions are numbers, or equal to others. Raises TypeRuleError where sizes
-    do not fit."""
-    told: dict[str, str | int] = {}
+    numbers. `numbers`: the dimensions that are known to be numbers, too. Raises TypeRuleError where
+    sizes do not fit."""
+    told: dict[str, str | int] = dict.fromkeys(numbers, 0)
     while True:
         scope = Scope()
         shapes, names = _shapes(made, signature, scope, told)
@@ -196,25 +212,40 @@ def _free(
         }
         if not new:
             scope.conditions.clear()
-            return scope, shapes, told
+            return _Freed(scope, shapes, told, names)
         told |= new
 
 
 def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
-    """The symbols that are equal to another, or to a number, by the conditions."""
+    """The symbols that are equal to another, or held to numbers (of `h//4 == 56`, the example's),
+    by the conditions."""
     for form, relation in scope.conditions:
-        atoms = [a for m, _ in form if len(m) == 1 for a in m if not a.args]
-        others = [m for m, _ in form if len(m) > 1 or any(a.args for a in m)]
-        if relation != "==" or others:
+        if relation != "==":
             continue
-        if len(atoms) == 1:
-            yield atoms[0], atoms[0].value
-        elif len(form) == 2 and sum(k for _, k in form) == 0:
+        symbols = _symbols(form)
+        if len(symbols) == 1:
+            [only] = symbols
+            yield only, only.value
+            continue
+        atoms = [a for m, _ in form if len(m) == 1 for a in m if not a.args]
+        if any(len(m) > 1 or any(a.args for a in m) for m, _ in form):
+            continue
+        if len(form) == 2 and sum(k for _, k in form) == 0:
             yield atoms[1], atoms[0]
 
 
+def _symbols(form: Form) -> set[Atom]:
+    """The symbols in a formula, also inside its operations."""
+    atoms = {a for m, _ in form for a in m}
+    inner = [_symbols(arg) for a in atoms for arg in a.args]
+    return {a for a in atoms if not a.args}.union(*inner)
+
+
 def _shapes(
-    made: Compilation, signature: Signature, scope: Scope, told: Mapping[str, str | int]
+    made: Compilation,
+    signature: Signature,
+    scope: Scope,
+    told: Mapping[str, str | int],
 ) -> tuple[tuple[Any, ...], dict[Any, str]]:
     """The signature with symbols, and the names of these. `told`: the names of dimensions that are
     numbers, or equal to others."""

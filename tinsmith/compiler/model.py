@@ -299,12 +299,16 @@ class Model:
         draft: list[Draft | None] = [None]
 
         def build(shapes: tuple[Any, ...]) -> tuple[Program, Told]:
+            if draft[0] is not None:
+                draft[0].discard()
             made, draft[0] = self._compiled(shapes, place)
             return made
 
         made = free.make(self.compilation, signature, build)
         self.notes += [note for note in free.notes if note not in self.notes]
         if made is None:
+            if draft[0] is not None:
+                draft[0].discard()
             return None
         self._put(place, *made, draft[0])
         return free.known(signature) or self._leaving_free(signature)

@@ -196,7 +196,7 @@ def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
 
 def _has_channels(v: Value) -> bool:
     sized = v.dtype == np.float32 and v.shape is not None and len(v.shape) in (4, 5)
-    return sized and isinstance(v.shape[1], NUMBER) and v.shape[1] > 0  # type: ignore[index]
+    return sized and isinstance(v.shape[1], int) and v.shape[1] > 0  # type: ignore[index]
 
 
 def _convolved(graph: Graph) -> set[Node | None]:
