@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,20 @@ LOADS = 5
 """Fresh processes of which the median is shown, besides one that is not counted."""
 
 
-def prepare(param: Path, folder: Path) -> Path:
+def prepare(param: Path, folder: Path, without: Collection[str] = ()) -> Path:
     """NAME.param, NAME.bin with random weights, and NAME.npz with an input and Tinsmith's outputs,
-    in `folder`; their path without the suffix."""
+    in `folder`, `without` layers of these types; their path without the suffix."""
     import tinsmith as ts
     from tinsmith.formats.ncnn.pair import read_pair
+    from tinsmith.formats.ncnn.param import param_text
     from tinsmith.formats.ncnn.weights import write_weights
 
-    base = folder / param.stem
+    _, layers, _ = read_pair(param, 0)
+    left = [layer for layer in layers if layer.type not in without]
+    base, layers = folder / (param.stem + "_cut" * (len(left) < len(layers))), left
     if beside(base, ".npz").exists():
         return base
-    beside(base, ".param").write_bytes(param.read_bytes())
-    _, layers, _ = read_pair(param, 0)
+    beside(base, ".param").write_text(param_text(layers))
     with beside(base, ".bin").open("wb") as file:
         file.writelines(write_weights(layers))
     net = ts.compile(str(beside(base, ".param")))
@@ -78,6 +81,11 @@ def loading(
 @click.command()
 @click.argument("files", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--models", help="Only these, separated by commas.")
+@click.option(
+    "--without",
+    default="",
+    help="Leave layers of these types out, in both: the boxes that random weights find are none.",
+)
 @click.option("--threads", type=Names(["1", "2", "4", "8", "16"]), default="1,2", show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--seconds", default=0.4, show_default=True)
@@ -87,6 +95,7 @@ def loading(
 def main(
     files: Path,
     models: str | None,
+    without: str,
     threads: list[str],
     rounds: int,
     seconds: float,
@@ -105,7 +114,7 @@ def main(
     results: list[Result] = []
     loads: list[dict[str, Any]] = []
     with progress() as status:
-        bases = [prepare(p, folder) for p in params]
+        bases = [prepare(p, folder, without.split(",")) for p in params]
         for count in map(int, threads):
             for base in bases:
                 effort = Effort(rounds, seconds)

@@ -15,6 +15,7 @@ from tinsmith.ops.precision import widen
 Array = np.ndarray[Any, Any]
 
 AT_ONCE = 256  # boxes whose overlaps are looked at at once
+PAIRS = 1 << 15  # of boxes, of which all that is computed stays in a cache
 
 
 def _number(a: Array | None, default: Any) -> Any:
@@ -85,20 +86,23 @@ def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int
 
 def _overlapping(some: Array, others: Array, overlap: float) -> Array:
     """Whether boxes [4,m] (low, low, high, high) and others [4,n] overlap too much: [m,n]."""
-    sides = []
-    for axis in (0, 1):
-        side = np.minimum(some[axis + 2, :, None], others[axis + 2])
-        side -= np.maximum(some[axis, :, None], others[axis])
-        sides.append(np.maximum(side, 0, out=side))
-    common = np.multiply(*sides, out=sides[0])
-    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (some, others)]
-    union = areas[0][:, None] + areas[1]
-    union -= common
-    with np.errstate(divide="ignore", invalid="ignore"):
-        too_much = common / union > overlap
-    too_much &= common > 0
-    too_much &= union > 0
-    return too_much
+    m, n = some.shape[1], others.shape[1]
+    step, found = max(1, PAIRS // max(n, 1)), np.empty((m, n), np.bool_)
+    with np.errstate(all="ignore"):
+        areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (some, others)]
+        for at in range(0, m, step):
+            part, sides = some[:, at : at + step], []
+            for axis in (0, 1):
+                side = np.minimum(part[axis + 2, :, None], others[axis + 2])
+                side -= np.maximum(part[axis, :, None], others[axis])
+                sides.append(np.maximum(side, 0, out=side))
+            common = np.multiply(*sides, out=sides[0])
+            union = np.add(areas[0][at : at + step, None], areas[1], out=sides[1])
+            union -= common
+            too_much = np.greater(common / union, overlap, out=found[at : at + step])
+            too_much &= common > 0
+            too_much &= union > 0
+    return found
 
 
 @NonMaxSuppression.type
