@@ -60,10 +60,13 @@ class Net:
         assert (got != want).mean() <= max(ties, 2 / want.size)
         assert len(np.unique(want)) > 20, "the scale leaves nothing to compare"
         if target == "avx512vnni":
-            kernels = [step.kernel for step in net.program().plan.steps]
-            floats = [k for k in kernels if k not in INTEGER]
-            assert len(floats) <= most_floats, kernels
+            assert len(floats_of(net)) <= most_floats
         return net
+
+
+def floats_of(net):
+    """The kernels of steps that do not compute with bytes."""
+    return [s.kernel for s in net.program().plan.steps if s.kernel not in INTEGER]
 
 
 INTEGER = {"conv_integer", "conv_integer_depthwise", "matmul_integer", "pool_max", "relayout",
@@ -133,3 +136,61 @@ def test_explain_says_why_a_convolution_stays_in_floats(target):
     net.graph.outputs.append(v[0])
     told = ts.compile(net.graph, target=target, cache=False).explain()
     assert "no kernel takes its 4 groups of bytes" in str(told)
+
+
+def chain(*channels):
+    net = Net(1, channels[0], 12, 12, zero=5)
+    v = net.x
+    for outputs in channels[1:]:
+        v = net.conv(v, outputs, 1, 1, scale=0.2)
+    return net, v
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("channels", [(64, 32, 96), (40, 33, 50, 32)])
+def test_convolutions_of_one_tap_are_bytes_without_fast_ones_too(channels, target):
+    net, v = chain(*channels)
+    assert floats_of(net.check(v, target)) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_residual_sums_between_convolutions_of_one_tap_are_bytes(target):
+    net, v = chain(64, 64)
+    total = net.low_of(ops.Add(net.real(net.conv(v, 64, 1, 1)), net.real(v)), 0.3, 9)
+    assert floats_of(net.check(net.conv(total, 32, 1, 1), target)) == []
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_floats_between_bytes_take_no_steps_of_their_own(target):
+    """A depthwise convolution reads and ends in what its neighbours want."""
+    net, v = chain(64, 64)
+    v = net.conv(v, 64, 3, 3, group=64, pad=(1, 1, 1, 1), scale=0.05)
+    done = net.check(net.conv(v, 48, 1, 1), target)
+    assert floats_of(done) == ["conv_depthwise"]
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_joined_bytes_are_quantised_where_they_are_computed(target):
+    net, v = chain(64, 64)
+    parts = [net.conv(v, 32, 1, 1, scale=s) for s in (0.2, 0.2531)]
+    join = net.low_of(ops.Concat(*map(net.real, parts), axis=1), 0.3137, 128)
+    assert floats_of(net.check(net.conv(join, 32, 1, 1), target)) == []
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_what_only_moves_is_not_rounded_again(target):
+    net = Net(4, 6, 64)
+    steps = net.x[1:]
+    y = ops.Transpose(net.real(net.x), perm=(1, 0, 2))
+    y = ops.Reshape(net.real((ops.QuantizeLinear(y, *steps), *steps)), np.array([24, 64]))
+    y = ops.MatMul(net.real((ops.QuantizeLinear(y, *steps), *steps)), net.weights(1, 64, 40))
+    done = net.check(net.low_of(y, 0.1, 100), target)
+    assert "elementwise" not in floats_of(done) and "matmul_integer" in str(done.explain())
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_explain_says_why_a_convolution_needs_fewer_products_as_floats(target):
+    net = Net(1, 64, 8, 8, zero=0)
+    net.graph.outputs.append(net.conv(net.x, 64, 3, 3, pad=(1, 1, 1, 1))[0])
+    told = ts.compile(net.graph, target=target, cache=False).explain()
+    assert "floats need fewer products for its 9 taps" in str(told)

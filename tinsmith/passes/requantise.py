@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import PRODUCTS, flat, float32, need_bytes, nonzero
+from tinsmith.passes.integers import PRODUCTS, flat, float32, joined, need_bytes, nonzero
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
@@ -72,6 +72,47 @@ def dequantised_before(
 ) -> Value:  # fmt: skip
     """dequantise(move(x)) -> move(dequantise(x)), with one scale."""
     return _before(x, move, scale, d)
+
+
+@early.rule(
+    p.QuantizeLinear(p.Concat("x", "y", ...).named("join"), const("scale"), opt("zero")).named("q"),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (1, 3, 4)))),
+    y=lambda graph, _: OPS["Relu"](graph.input("y", Type(FLOAT32, (1, 2, 4)))),
+    scale=float32(0.017),
+    zero=np.array([7], np.uint8),
+    join={"axis": 1},
+)
+def joined_before(join: Node, scale: Array, q: Node) -> Value:
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of what is computed."""
+    if any(v is None or v.producer is None for v in join.inputs):
+        raise Skip("nothing is computed with a part")
+    return joined.build(join, scale, q)
+
+
+@early.rule(
+    p.DequantizeLinear(
+        p.Concat(p.QuantizeLinear("x", const("s"), opt("z")), "y", ...).named("join"),
+        const("scale"),
+        opt("zero"),
+    ).named("d"),
+    x=(1, 3, 4),
+    y=lambda graph, _: OPS["QuantizeLinear"](graph.input("y", Type(FLOAT32, (1, 2, 4))),
+                                             np.float32(0.017), np.array(7, np.uint8)),
+    s=float32(0.017),
+    z=np.array(7, np.uint8),
+    scale=float32(0.017),
+    zero=np.array(7, np.uint8),
+    join={"axis": 1},
+)  # fmt: skip
+def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
+    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) of what was quantised, with one
+    scale."""
+    if scale.size != 1:
+        raise Skip("it has a scale for each place")
+    parts = [v for v in join.inputs if v is not None]
+    if any(v.producer is None or v.producer.op.name != "QuantizeLinear" for v in parts):
+        raise Skip("a part is not quantised here")
+    return OPS["Concat"](*(with_(d, x=v) for v in parts), axis=join.axis)
 
 
 undo = RuleSet("undo-quantised", "Bytes that were dequantised, and are quantised alike, stay.")
