@@ -15,6 +15,8 @@ RNG = np.random.default_rng(26)
 TARGETS = [level_param(n) for n in ("avx512vnni", "avx512", "avx2")]
 TIES = 1e-4
 """Share of results that may be one quantum away: sums are exact here, and are rounded there."""
+CHAINED_TIES, MOST_QUANTA = 0.02, 8
+"""The same for operators after each other; a right result of wrong scales is far beyond."""
 FLOAT_TIES = 1e-3  # where products of bytes are not fast, and sums are floats of either kind
 
 
@@ -46,8 +48,9 @@ class Net:
         y = ops.Conv(self.real(v), self.weights(0, *dims), bias, group=group, **attrs)
         return self.low_of(y, scale, zero)
 
-    def check(self, v, target, most_floats=0):
-        """Compile, run, compare; gives the net. Counts steps that store float32."""
+    def check(self, v, target, most_floats=0, chained=False):
+        """Compile, run, compare; gives the net. Counts steps that store float32. Where operators
+        are `chained`, one quantum of the first becomes some of the last, around one place."""
         self.graph.outputs.append(v[0])
         low = self.graph.inputs[0].dtype
         info = np.iinfo(low)
@@ -55,8 +58,9 @@ class Net:
         want = run_graph(self.graph, {"x": x})[0].astype(int)
         net = ts.compile(self.graph.clone(), target=target, cache=False)
         got = net.run([x])[0].astype(int)
-        assert np.abs(got - want).max() <= 1
+        assert np.abs(got - want).max() <= (MOST_QUANTA if chained else 1)
         ties = TIES if target == "avx512vnni" else FLOAT_TIES
+        ties = CHAINED_TIES if chained else ties
         assert (got != want).mean() <= max(ties, 2 / want.size)
         assert len(np.unique(want)) > 20, "the scale leaves nothing to compare"
         if target == "avx512vnni":
@@ -150,14 +154,14 @@ def chain(*channels):
 @pytest.mark.parametrize("channels", [(64, 32, 96), (40, 33, 50, 32)])
 def test_convolutions_of_one_tap_are_bytes_without_fast_ones_too(channels, target):
     net, v = chain(*channels)
-    assert floats_of(net.check(v, target)) == []
+    assert floats_of(net.check(v, target, chained=True)) == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_residual_sums_between_convolutions_of_one_tap_are_bytes(target):
     net, v = chain(64, 64)
     total = net.low_of(ops.Add(net.real(net.conv(v, 64, 1, 1)), net.real(v)), 0.3, 9)
-    assert floats_of(net.check(net.conv(total, 32, 1, 1), target)) == []
+    assert floats_of(net.check(net.conv(total, 32, 1, 1), target, chained=True)) == []
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
@@ -165,7 +169,7 @@ def test_floats_between_bytes_take_no_steps_of_their_own(target):
     """A depthwise convolution reads and ends in what its neighbours want."""
     net, v = chain(64, 64)
     v = net.conv(v, 64, 3, 3, group=64, pad=(1, 1, 1, 1), scale=0.05)
-    done = net.check(net.conv(v, 48, 1, 1), target)
+    done = net.check(net.conv(v, 48, 1, 1), target, chained=True)
     assert floats_of(done) == ["conv_depthwise"]
 
 
@@ -174,7 +178,7 @@ def test_joined_bytes_are_quantised_where_they_are_computed(target):
     net, v = chain(64, 64)
     parts = [net.conv(v, 32, 1, 1, scale=s) for s in (0.2, 0.2531)]
     join = net.low_of(ops.Concat(*map(net.real, parts), axis=1), 0.3137, 128)
-    assert floats_of(net.check(net.conv(join, 32, 1, 1), target)) == []
+    assert floats_of(net.check(net.conv(join, 32, 1, 1), target, chained=True)) == []
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
