@@ -253,7 +253,7 @@ _LAYOUTS: dict[int, tuple[Any, Layout]] = {}
 @contextmanager
 def guarded(side: str = "after") -> Iterator[None]:
     """Guard what is compiled meanwhile, without the cache, on one side. Not for several threads."""
-    make, step, put = planner.make_plan, planner._step, planner._State._put
+    make, step, put = planner.make_plan, planner._step, planner.State._put
 
     def make_plan(*args: Any, **options: Any) -> Built:
         layout = Layout(Space(side), Space(side))
@@ -288,7 +288,7 @@ def guarded(side: str = "after") -> Iterator[None]:
     try:
         with (
             patch.object(planner, "make_plan", make_plan),
-            patch.object(planner._State, "_put", spread),
+            patch.object(planner.State, "_put", spread),
             patch.object(cpu.Heap, "finish", finish),
             patch.object(programs, "Session", _Session),
             # No memory of a caller's lies between guard pages: results are copied there.

@@ -59,7 +59,7 @@ ALLOWED["__main__"] = {"cli"}
 INSIDE: dict[str, list[str]] = {
     "plan": [
         "plan", "memory", "shared_weights", "footprint", "gate", "equivalence", "pick", "tensors",
-        "placed", "placement", "arena", "parts", "rows", "settle", "offers", "blocks",
+        "placed", "state", "placement", "arena", "parts", "rows", "settle", "offers", "blocks",
         "micro_batch", "place", "micro_batching", "main", "planner",
     ],
 }  # fmt: skip

@@ -126,7 +126,7 @@ def test_every_command_finds_what_an_earlier_one_compiled(
     monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
     command, *rest = arguments.split()
     tinsmith(command, MODEL, *rest)
-    monkeypatch.setattr(cpu, "compile_placed", None)  # what compiles fails from here on
+    monkeypatch.setattr(cpu.Cpu, "compile", None)  # what compiles fails from here on
     tinsmith(command, MODEL, *rest)
 
 

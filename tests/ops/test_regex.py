@@ -10,7 +10,8 @@ import time
 import pytest
 
 from tinsmith.errors import BudgetExceeded, TypeRuleError
-from tinsmith.ops.regex import NESTED, Matcher, Pattern, compiled
+from tinsmith.ops._automaton import Matcher
+from tinsmith.ops.regex import NESTED, Pattern, compiled
 
 ITEMS = [
     "a", "b", ".", "[ab]", "[^a]", r"\w", r"\W", r"\d", r"\s", "(?:^)", "(?:$)", r"(?:\b)",
@@ -97,7 +98,7 @@ def test_time_is_linear_in_the_text(pattern: str) -> None:
 
 
 def test_a_matcher_forgets_what_it_cannot_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tinsmith.ops.regex.KEPT", 50)
+    monkeypatch.setattr("tinsmith.ops._automaton.KEPT", 50)
     matcher = Matcher(Pattern("[^x]*(a.{6}|b)c"))
     rng = random.Random(1)
     for _ in range(50):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,14 +15,13 @@ from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.target import Target, need_runnable
 from tinsmith.graph import Graph, Node
 from tinsmith.plan.plan import SLACK
-from tinsmith.plan.shared_weights import Blob, SharedWeights
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import dataclass
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import as_number
 
 if TYPE_CHECKING:
-    from tinsmith.plan.pick import Preferences
     from tinsmith.plan.planner import Built
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +51,39 @@ class Cpu(Backend):
         return ""
 
     def compile(self, graph: Graph, job: Job) -> Compiled:
-        return compile_placed(graph, **{f.name: getattr(job, f.name) for f in fields(job)})
+        """A runnable program for a placed graph of static shapes, its weights in `job.room`, or
+        where they lie already: in `job.shared_weights`, which gets the new ones.
+
+        Raises TargetError where this process cannot run code for the target.
+        """
+        from tinsmith.plan.main import helpers_text
+        from tinsmith.plan.planner import make_plan
+
+        target, threads, shared = job.target, job.threads, job.shared_weights
+        assert target is not None
+        need_runnable(target)
+        room = job.room or Heap()
+        with Compiler(target, open_cache() if job.cache else None) as compiler:
+            compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile
+            if threads > 1:
+                from tinsmith.codegen.sync import team_text
+
+                compiler.add(team_text(target))
+            built = make_plan(
+                graph, target, threads, job.overrides, job.precision, job.preferences, job.small,
+                _Sink(compiler, room), shared, job.micro_batches,
+            )  # fmt: skip
+            blob = Blob(room.finish(built.own_bytes), built.rows)
+            library = load_code(built.codes, target, job.cache, compiler)
+        plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
+        nodes: dict[str, tuple[Any, Any]] = {
+            name: (node.op, as_number(node.attrs)) for name, node in built.nodes.items()
+        }
+        team = team_address(target, job.cache, threads)
+        program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)
+        if shared is not None:
+            shared.add(blob, built.made)
+        return Compiled(program, built)
 
 
 HOST = Cpu()
@@ -62,61 +92,9 @@ HOST = Cpu()
 BACKENDS.register(DEFAULT, HOST)
 
 
-def compile_placed(
-    graph: Graph,
-    target: Target,
-    *,
-    threads: int = 1,
-    overrides: Mapping[str, str] | None = None,
-    precision: str = "default",
-    cache: bool = True,
-    preferences: Preferences | None = None,
-    small: bool = False,
-    room: Room | None = None,
-    shared_weights: SharedWeights | None = None,
-    micro_batches: int | None = None,
-) -> Compiled:
-    """A runnable program for a placed graph of static shapes, its weights in `room`, or where
-    they lie already: in `shared_weights`, which gets the new ones. `micro_batches` as in
-    `make_plan`.
-
-    Raises TargetError where this process cannot run code for the target.
-    """
-    from tinsmith.plan.main import helpers_text
-    from tinsmith.plan.planner import make_plan
-
-    need_runnable(target)
-    room = room or Heap()
-    with Compiler(target, open_cache() if cache else None) as compiler:
-        compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile
-        if threads > 1:
-            from tinsmith.codegen.sync import team_text
-
-            compiler.add(team_text(target))
-        sink = _Sink(compiler, room)
-        built = make_plan(
-            graph,
-            target,
-            threads,
-            overrides,
-            precision,
-            preferences,
-            small,
-            sink,
-            shared_weights,
-            micro_batches,
-        )
-        blob = Blob(room.finish(built.own_bytes), built.rows)
-        library = load_code(built.codes, target, cache, compiler)
-    plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
-    nodes: dict[str, tuple[Any, Mapping[str, Any]]] = {
-        name: (node.op, as_number(node.attrs)) for name, node in built.nodes.items()
-    }
-    team = team_address(target, cache, threads)
-    program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)
-    if shared_weights is not None:
-        shared_weights.add(blob, built.made)
-    return Compiled(program, built)
+def compile_placed(graph: Graph, target: Target, **options: Any) -> Compiled:
+    """`Cpu.compile` for a target; `options` are the other fields of `Job`."""
+    return HOST.compile(graph, Job(target, **options))
 
 
 class Room(Protocol):

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from tinsmith.errors import FEW, counted
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.kernels.select import REFERENCE, forced
-from tinsmith.plan.planner import Built, flops_of
+from tinsmith.plan.planner import Built
+from tinsmith.plan.state import flops_of
 
 MOST = 0.5
 """The part of the operations, or of the steps, from which on it is noted."""

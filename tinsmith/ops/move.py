@@ -1,4 +1,4 @@
-"""Operators that copy elements to other places: cut, join, repeat, reverse, rearrange blocks."""
+"""Operators that copy elements to other places: cut, join, repeat, reverse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tinsmith.ops._move import (
     count_of,
     placed,
     spanned,
-    split_moved,
 )
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import (
@@ -290,7 +289,7 @@ def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> 
     return placed(x, places)
 
 
-# ---- triangles, sequences, blocks
+# ---- triangles, sequences
 
 
 @op("move")
@@ -340,83 +339,3 @@ def _(x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int) -> Typ
 
 
 by_table(ReverseSequence)
-
-
-@op("move")
-def DepthToSpace(x, *, blocksize, mode="DCR"):
-    """y[n, c, h * b + i, w * b + j] = x[n, (i * b + j) * C' + c, h, w], b = blocksize, C' = C / b^2
-
-    With mode "CRD" the channel read is c * b^2 + i * b + j.
-    """
-    n, c, h, w = x.shape
-    split, order = _to_space(x.shape, blocksize, mode)
-    y = np.transpose(np.reshape(x, split), order)
-    return np.reshape(y, (n, c // blocksize**2, h * blocksize, w * blocksize))
-
-
-def _to_space(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    n, c, h, w = shape
-    if mode == "DCR":
-        return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
-    return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
-
-
-@DepthToSpace.type
-def _(x: Value, *, blocksize: int, mode: str) -> Type:
-    n, c, h, w = _image(x, blocksize, mode)
-    depth = _divided(c, blocksize**2, x)
-    return Type(x.dtype, (n, depth, product((h, blocksize)), product((w, blocksize))))
-
-
-@DepthToSpace.moves
-def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
-    if blocksize == 1:
-        return placed(x, {})
-    return split_moved(*_to_space(x.dims, blocksize, mode)) if x.type.is_static else None
-
-
-@op("move")
-def SpaceToDepth(x, *, blocksize, mode="DCR"):
-    """y[n, (i * b + j) * C + c, h, w] = x[n, c, h * b + i, w * b + j], b = blocksize
-
-    With mode "CRD" the channel written is c * b^2 + i * b + j.
-    """
-    n, c, h, w = x.shape
-    split, order = _to_depth(x.shape, blocksize, mode)
-    y = np.transpose(np.reshape(x, split), order)
-    return np.reshape(y, (n, c * blocksize**2, h // blocksize, w // blocksize))
-
-
-def _to_depth(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    n, c, h, w = shape
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return (n, c, h // b, b, w // b, b), order
-
-
-@SpaceToDepth.type
-def _(x: Value, *, blocksize: int, mode: str) -> Type:
-    n, c, h, w = _image(x, blocksize, mode)
-    depth = product((c, blocksize**2))
-    return Type(x.dtype, (n, depth, _divided(h, blocksize, x), _divided(w, blocksize, x)))
-
-
-@SpaceToDepth.moves
-def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
-    if blocksize == 1:
-        return placed(x, {})
-    return split_moved(*_to_depth(x.dims, blocksize, mode)) if x.type.is_static else None
-
-
-def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:
-    """The dims of an image whose blocks are rearranged."""
-    need(mode in ("DCR", "CRD"), f'mode is {mode!r}, not "DCR" or "CRD"')
-    need(blocksize >= 1, f"blocksize is {blocksize}")
-    need_rank(x, 4, "x")
-    return x.shape or tuple(fresh() for _ in range(4))
-
-
-def _divided(d: Dim, by: int, x: Value) -> Dim:
-    if isinstance(d, str):
-        return d if by == 1 else fresh()
-    need(d % by == 0, f"the dim {d} of {x.type} does not divide by {by}")
-    return d // by

@@ -1,5 +1,5 @@
-"""Regular expressions of RE2, which ONNX means, matched in time linear in the text: an automaton
-whose states advance together, so that no pattern makes it try again.
+"""Regular expressions of RE2, which ONNX means, as automata (`_automaton.py`): no pattern makes
+the matcher try again.
 
 What RE2 does not have either is refused: references to groups, and looking ahead or behind. Of
 Unicode's properties the general categories are known (`\\pL`, `\\p{Lu}`), scripts are not.
@@ -10,11 +10,21 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 
-from tinsmith import budget
 from tinsmith.errors import TypeRuleError
+from tinsmith.ops._automaton import (
+    BEGIN,
+    BOUNDARY,
+    END,
+    INSIDE,
+    LINE_BEGIN,
+    LINE_END,
+    WORD,
+    Automaton,
+    Test,
+)  # fmt: skip
 
 REPEATS = 1000
 """The largest number in `{n,m}`, as in RE2."""
@@ -22,13 +32,7 @@ REPEATS = 1000
 NESTED = 100
 """Groups inside each other."""
 
-KEPT = 200_000
-"""Steps that a matcher remembers, and states in the sets between them."""
-
-Test = Callable[[str], bool]
-
-_WORD = frozenset(string.ascii_letters + string.digits + "_")
-_PERL = {"d": frozenset(string.digits), "s": frozenset("\t\n\f\r "), "w": _WORD}
+_PERL = {"d": frozenset(string.digits), "s": frozenset("\t\n\f\r "), "w": WORD}
 _POSIX = {
     "alnum": frozenset(string.ascii_letters + string.digits),
     "alpha": frozenset(string.ascii_letters),
@@ -42,99 +46,20 @@ _POSIX = {
     "punct": frozenset(string.punctuation),
     "space": frozenset("\t\n\v\f\r "),
     "upper": frozenset(string.ascii_uppercase),
-    "word": _WORD,
+    "word": WORD,
     "xdigit": frozenset(string.hexdigits),
 }
 _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _CATEGORIES = {unicodedata.category(chr(c)) for c in range(0x3000)} | {"Co", "Cs"}
 
-# What is true between two characters
-_BEGIN, _END, _LINE_BEGIN, _LINE_END, _BOUNDARY, _INSIDE = 1, 2, 4, 8, 16, 32
 
-
-class Pattern:
-    """A compiled expression: states and the ways between them; immutable once it is made. Raises
-    TypeRuleError where it is none, BudgetExceeded where it has too many states."""
+class Pattern(Automaton):
+    """A compiled expression; immutable once it is made. Raises TypeRuleError where it is none,
+    BudgetExceeded where it has too many states."""
 
     def __init__(self, pattern: str) -> None:
-        self.tests: list[Test | None] = []  # of the character that a state takes; None: takes none
-        self.next: list[list[tuple[int, int]]] = []  # (what must be true, state) for each state
-        self._pattern = pattern
-        self.begin, self.end = self.state(), self.state()
+        super().__init__(f"the regular expression {pattern[:80]!r}")
         _Parser(pattern, self).whole(self.begin, self.end)
-        self.places = any(need for out in self.next for need, _ in out)
-
-    def state(self, test: Test | None = None) -> int:
-        """A new state, which takes a character that passes a test, if there is one."""
-        if not len(self.tests) % 256:
-            what = f"the regular expression {self._pattern[:80]!r}"
-            budget.check("states", len(self.tests), what)
-        self.tests.append(test)
-        self.next.append([])
-        return len(self.tests) - 1
-
-    def link(self, a: int, b: int, need: int = 0) -> None:
-        self.next[a].append((need, b))
-
-    def closed(self, states: frozenset[int], place: int) -> set[int]:
-        """The states, and those that are reached from them without a character."""
-        found, work = set(states), list(states)
-        while work:
-            state = work.pop()
-            if self.tests[state] is not None:
-                continue
-            for need, b in self.next[state]:
-                if not need & ~place and b not in found:
-                    found.add(b)
-                    work.append(b)
-        return found
-
-
-class Matcher:
-    """Matches texts with a pattern, and remembers the steps that it took. Not thread-safe."""
-
-    def __init__(self, pattern: Pattern) -> None:
-        self._pattern = pattern
-        self._forget()
-
-    def fullmatch(self, text: str) -> bool:
-        """Whether the whole text matches."""
-        pattern, at = self._pattern, self._number(frozenset([self._pattern.begin]))
-        for i, c in enumerate(text):
-            place = _place(text, i) if pattern.places else 0
-            following = self._steps.get((at, place, c))
-            if following is None:
-                if self._size > KEPT:
-                    states = self._known[at]
-                    self._forget()
-                    at = self._number(states)
-                following = self._steps[at, place, c] = self._step(at, place, c)
-            at = following
-        place = _place(text, len(text)) if pattern.places else 0
-        return pattern.end in pattern.closed(self._known[at], place)
-
-    def _forget(self) -> None:
-        self._numbers: dict[frozenset[int], int] = {}
-        self._known: list[frozenset[int]] = []
-        self._steps: dict[tuple[int, int, str], int] = {}
-        self._size = 0
-
-    def _number(self, states: frozenset[int]) -> int:
-        if states not in self._numbers:
-            self._numbers[states] = len(self._known)
-            self._known.append(states)
-            self._size += len(states)
-        return self._numbers[states]
-
-    def _step(self, at: int, place: int, c: str) -> int:
-        pattern = self._pattern
-        taken: set[int] = set()
-        for state in pattern.closed(self._known[at], place):
-            test = pattern.tests[state]
-            if test is not None and test(c):
-                taken.update(b for _, b in pattern.next[state])
-        self._size += 1
-        return self._number(frozenset(taken))
 
 
 @lru_cache(maxsize=64)
@@ -143,18 +68,10 @@ def compiled(pattern: str) -> Pattern:
     return Pattern(pattern)
 
 
-def _place(text: str, i: int) -> int:
-    """What is true before character `i` of a text."""
-    before, after = text[i - 1 : i] if i else "", text[i : i + 1]
-    found = (_BEGIN | _LINE_BEGIN) if not i else _LINE_BEGIN * (before == "\n")
-    found |= (_END | _LINE_END) if not after else _LINE_END * (after == "\n")
-    return found | (_BOUNDARY if (before in _WORD) != (after in _WORD) else _INSIDE)
-
-
 class _Parser:
     """Adds the states of a pattern to an automaton, by descent."""
 
-    def __init__(self, text: str, automaton: Pattern) -> None:
+    def __init__(self, text: str, automaton: Automaton) -> None:
         self.text = re.sub(r"(?s)\\Q(.*?)(?:\\E|\Z)|\\.", _unquoted, text)
         self.i, self.to = 0, automaton
         self.fold = self.lines = self.dots = False
@@ -267,9 +184,9 @@ class _Parser:
             dots = self.dots
             self.takes(a, b, lambda x: dots or x != "\n")
         elif c == "^":
-            self.to.link(a, b, _LINE_BEGIN if self.lines else _BEGIN)
+            self.to.link(a, b, LINE_BEGIN if self.lines else BEGIN)
         elif c == "$":
-            self.to.link(a, b, _LINE_END if self.lines else _END)
+            self.to.link(a, b, LINE_END if self.lines else END)
         elif c == "\\":
             self.escape(a, b)
         elif c in "*+?":
@@ -298,7 +215,7 @@ class _Parser:
             )
             if named:
                 while (c := self.char()) != ">":
-                    if c not in _WORD:
+                    if c not in WORD:
                         raise self.fail("bad name of a group")
             elif self.flags(a, b):
                 return
@@ -334,7 +251,7 @@ class _Parser:
         return c == ")"
 
     def escape(self, a: int, b: int) -> None:
-        places = {"A": _BEGIN, "z": _END, "b": _BOUNDARY, "B": _INSIDE}
+        places = {"A": BEGIN, "z": END, "b": BOUNDARY, "B": INSIDE}
         c = self.text[self.i : self.i + 1]
         if c in places and c:
             self.i += 1

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._automaton import Matcher
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import need_dtype, need_room
-from tinsmith.ops.regex import Matcher, compiled
+from tinsmith.ops.regex import compiled
 
 STRING = np.dtype(object)
 TEXT = {"object"}

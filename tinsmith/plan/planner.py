@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from tinsmith.codegen.target import Target
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
-from tinsmith.kernels._kernel import Packed
-from tinsmith.kernels.build import Code
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
@@ -22,17 +20,17 @@ from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, w
 from tinsmith.plan.footprint import footprint
 from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
-from tinsmith.plan.memory import align
 from tinsmith.plan.micro_batching import choose_micro_batches, forced_micro_batches
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
-from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights, key_of
+from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights
+from tinsmith.plan.state import Sink, State
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, estimate, typical
+from tinsmith.sizes import typical
 
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
@@ -64,115 +62,6 @@ class Built:
         return tuple(dict.fromkeys((kept.offset, kept.nbytes) for _, kept in self.made))
 
 
-class Sink(Protocol):
-    """Takes code and weights as they are made, so that compiling and writing to disk overlap."""
-
-    def code(self, symbol: str, text: str) -> None: ...
-
-    def weights(self, offset: int, array: np.ndarray[Any, Any]) -> None: ...
-
-
-@dataclass
-class _State:
-    """What accumulates while steps are built."""
-
-    sink: Sink | None
-    shared_weights: SharedWeights
-    codes: dict[str, str] = field(default_factory=dict)
-    weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
-    own_bytes: int = 0
-    shared: list[Blob] = field(default_factory=list)
-    borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
-    kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
-    fresh: list[tuple[Key, Kept]] = field(default_factory=list)
-    sizes: list[Size] = field(default_factory=list)
-    made: Number = 0
-    _made: dict[Tensor, Number] = field(default_factory=dict)
-    _tables: dict[tuple[Size, ...], int] = field(default_factory=dict)
-    _flops: dict[Hashable, float] = field(default_factory=dict)
-
-    def code(self, symbol: str, text: str) -> None:
-        if symbol not in self.codes:
-            self.codes[symbol] = text
-            if self.sink is not None:
-                self.sink.code(symbol, text)
-
-    def made_at(self, tensor: Tensor) -> Number:
-        """The offset of a tensor among those that are computed once for each set of sizes (space
-        "made")."""
-        if tensor not in self._made:
-            self._made[tensor] = self.made
-            self.made = self.made + align(tensor.settled.nbytes)
-        return self._made[tensor]
-
-    def table(self, code: Code) -> tuple[Ref, ...]:
-        """The address at which the sizes lie that a function of code reads."""
-        if not code.sizes:
-            return ()
-        first = self._tables.setdefault(code.sizes, len(self.sizes))
-        if first == len(self.sizes):
-            self.sizes += code.sizes
-        return (Ref("sizes", 8 * first),)
-
-    def packed(self, packed: Packed) -> Kept:
-        """The address of the array that `packed` describes. The array is made, unless an equal one
-        is there."""
-        key = key_of(packed.pack, *packed.args)
-        return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
-
-    def constant(self, array: np.ndarray[Any, Any]) -> Kept:
-        """Where an array lies among the weights."""
-        key = key_of(array)
-        return self._known(key) or self._put(array, key)
-
-    def ref(self, kept: Kept, before: int = 0) -> Ref:
-        """The address of the byte number `before` of a packed array."""
-        if kept.blob is None:
-            return Ref("weights", kept.offset + before)
-        if kept.blob not in self.shared:
-            self.shared.append(kept.blob)
-        index = 1 + self.shared.index(kept.blob)
-        self.borrowed[index, kept.offset] = kept.nbytes
-        return Ref("weights", kept.offset + before, index)
-
-    def flops(self, s: Placed) -> float:
-        """Arithmetic operations of a step; equivalent nodes are counted once."""
-        if s.computed is None:
-            return flops_of(s.node)
-        known = self._flops.get(s.computed)
-        if known is None:
-            known = self._flops[s.computed] = flops_of(s.node)
-        return known
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all weights that the program reads, each array once."""
-        return self.own_bytes + sum(map(align, self.borrowed.values()))
-
-    def _known(self, key: Key) -> Kept | None:
-        known, kept = self.kept.get(key.name, (None, None))
-        if known is not None and known.lives:  # freed memory may hold another array by now
-            return kept
-        kept = self.shared_weights.made(key)
-        if kept is not None:
-            self.kept[key.name] = key, kept
-        return kept
-
-    def _put(self, array: np.ndarray[Any, Any], key: Key) -> Kept:
-        kept = self.shared_weights.same(array)
-        if kept is None:
-            kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
-            self.own_bytes = align(kept.offset + array.nbytes)
-            if self.sink is not None:
-                self.sink.weights(kept.offset, array)
-            else:
-                self.weights.append((kept.offset, array))
-        self.kept[key.name] = key, kept
-        if kept.blob is None:
-            self.fresh.append((key, kept))
-        return kept
-
-
 def make_plan(
     graph: Graph,
     target: Target,
@@ -196,7 +85,7 @@ def make_plan(
     graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
     placement = Placement(target, overrides or {}, precision, threads, preferences, small)
-    state = _State(sink, shared_weights or SharedWeights())
+    state = State(sink, shared_weights or SharedWeights())
     placed = _place(graph, placement, micro_batches, state)
     if placed is None:
         threads, placement = 1, placement.again(1)
@@ -245,7 +134,7 @@ def is_free(graph: Graph) -> bool:
 
 
 def _place(
-    graph: Graph, placement: Placement, micro_batches: int | None, state: _State
+    graph: Graph, placement: Placement, micro_batches: int | None, state: State
 ) -> list[Placed] | None:
     """The steps of a graph, with their code. None, with nothing generated, if the program is so
     short that several threads would take longer than one."""
@@ -287,7 +176,7 @@ def _constants(
     return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
 
-def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
+def _output(name: str, tensor: Tensor, state: State, offsets: dict[Tensor, int]) -> Operand:
     ref = None if not tensor.is_static else _ref(tensor, state, offsets)
     return (
         Operand(name, name_of(tensor.dtype), tensor.dims, ref)
@@ -296,7 +185,7 @@ def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]
     )
 
 
-def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
+def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
@@ -314,7 +203,7 @@ def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
 # ---- steps
 
 
-def _generate(s: Placed, state: _State) -> None:
+def _generate(s: Placed, state: State) -> None:
     """Pack the weights of a settled step, and generate its code."""
     if s.site is None or s.choice is None:
         return
@@ -336,7 +225,7 @@ def _generate(s: Placed, state: _State) -> None:
 
 def _step(
     s: Placed,
-    state: _State,
+    state: State,
     offsets: dict[Tensor, int],
     workspace: int,
     zeroed: set[Tensor],
@@ -385,7 +274,7 @@ def _step(
     )
 
 
-def _counted(s: Placed, state: _State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
+def _counted(s: Placed, state: State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
     """The outputs of a step that counts (but those of stated sizes), and the count itself."""
     assert s.node is not None
     *found, count = [_operand(t, state, offsets) for t in s.writes]
@@ -395,7 +284,7 @@ def _counted(s: Placed, state: _State, offsets: dict[Tensor, int]) -> tuple[Oper
 
 def _zero_calls(
     s: Placed,
-    state: _State,
+    state: State,
     offsets: dict[Tensor, int],
     zeroed: set[Tensor],
     target: Target,
@@ -428,14 +317,6 @@ def _halo_parts(spec: Spec, s: Placed) -> int:
     return s.site.threads if near else 1
 
 
-def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
+def _operand(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Operand:
     ref = _ref(t, state, offsets) if t.is_static else None
     return Operand(t.name, name_of(t.dtype), t.dims, ref)
-
-
-@estimate
-def flops_of(node: Node | None) -> float:
-    """The operations of a node whose types are static."""
-    if node is None:
-        return 0.0
-    return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]

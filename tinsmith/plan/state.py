@@ -1,0 +1,137 @@
+"""What accumulates while a plan is made: code, packed weights, and tables of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tinsmith.graph import Node
+from tinsmith.kernels._kernel import Packed
+from tinsmith.kernels.build import Code
+from tinsmith.plan.memory import align
+from tinsmith.plan.placed import Placed
+from tinsmith.plan.plan import Ref
+from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights, key_of
+from tinsmith.plan.tensors import Tensor
+from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, estimate
+
+
+class Sink(Protocol):
+    """Takes code and weights as they are made, so that compiling and writing to disk overlap."""
+
+    def code(self, symbol: str, text: str) -> None: ...
+
+    def weights(self, offset: int, array: np.ndarray[Any, Any]) -> None: ...
+
+
+@dataclass
+class State:
+    """What accumulates while steps are built."""
+
+    sink: Sink | None
+    shared_weights: SharedWeights
+    codes: dict[str, str] = field(default_factory=dict)
+    weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
+    own_bytes: int = 0
+    shared: list[Blob] = field(default_factory=list)
+    borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
+    kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
+    fresh: list[tuple[Key, Kept]] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    made: Number = 0
+    _made: dict[Tensor, Number] = field(default_factory=dict)
+    _tables: dict[tuple[Size, ...], int] = field(default_factory=dict)
+    _flops: dict[Hashable, float] = field(default_factory=dict)
+
+    def code(self, symbol: str, text: str) -> None:
+        if symbol not in self.codes:
+            self.codes[symbol] = text
+            if self.sink is not None:
+                self.sink.code(symbol, text)
+
+    def made_at(self, tensor: Tensor) -> Number:
+        """The offset of a tensor among those that are computed once for each set of sizes (space
+        "made")."""
+        if tensor not in self._made:
+            self._made[tensor] = self.made
+            self.made = self.made + align(tensor.settled.nbytes)
+        return self._made[tensor]
+
+    def table(self, code: Code) -> tuple[Ref, ...]:
+        """The address at which the sizes lie that a function of code reads."""
+        if not code.sizes:
+            return ()
+        first = self._tables.setdefault(code.sizes, len(self.sizes))
+        if first == len(self.sizes):
+            self.sizes += code.sizes
+        return (Ref("sizes", 8 * first),)
+
+    def packed(self, packed: Packed) -> Kept:
+        """The address of the array that `packed` describes. The array is made, unless an equal one
+        is there."""
+        key = key_of(packed.pack, *packed.args)
+        return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Kept:
+        """Where an array lies among the weights."""
+        key = key_of(array)
+        return self._known(key) or self._put(array, key)
+
+    def ref(self, kept: Kept, before: int = 0) -> Ref:
+        """The address of the byte number `before` of a packed array."""
+        if kept.blob is None:
+            return Ref("weights", kept.offset + before)
+        if kept.blob not in self.shared:
+            self.shared.append(kept.blob)
+        index = 1 + self.shared.index(kept.blob)
+        self.borrowed[index, kept.offset] = kept.nbytes
+        return Ref("weights", kept.offset + before, index)
+
+    def flops(self, s: Placed) -> float:
+        """Arithmetic operations of a step; equivalent nodes are counted once."""
+        if s.computed is None:
+            return flops_of(s.node)
+        known = self._flops.get(s.computed)
+        if known is None:
+            known = self._flops[s.computed] = flops_of(s.node)
+        return known
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights that the program reads, each array once."""
+        return self.own_bytes + sum(map(align, self.borrowed.values()))
+
+    def _known(self, key: Key) -> Kept | None:
+        known, kept = self.kept.get(key.name, (None, None))
+        if known is not None and known.lives:  # freed memory may hold another array by now
+            return kept
+        kept = self.shared_weights.made(key)
+        if kept is not None:
+            self.kept[key.name] = key, kept
+        return kept
+
+    def _put(self, array: np.ndarray[Any, Any], key: Key) -> Kept:
+        kept = self.shared_weights.same(array)
+        if kept is None:
+            kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
+            self.own_bytes = align(kept.offset + array.nbytes)
+            if self.sink is not None:
+                self.sink.weights(kept.offset, array)
+            else:
+                self.weights.append((kept.offset, array))
+        self.kept[key.name] = key, kept
+        if kept.blob is None:
+            self.fresh.append((key, kept))
+        return kept
+
+
+@estimate
+def flops_of(node: Node | None) -> float:
+    """The operations of a node whose types are static."""
+    if node is None:
+        return 0.0
+    return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
