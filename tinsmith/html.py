@@ -10,12 +10,9 @@ MOST = 200
 
 
 def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *,
     left: Sequence[str] = (),
-) -> str:
+) -> str:  # fmt: skip
     """Rows under their column names, as HTML without scripts, styles or links of its own. Columns
     named in `left`, and the first, align left."""
     listed = list(rows)

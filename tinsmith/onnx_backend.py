@@ -22,15 +22,9 @@ from tinsmith.errors import InputNameError, TargetError
 from tinsmith.runtime.net import Net
 
 __all__ = [
-    "TinsmithBackend",
-    "TinsmithRep",
-    "is_compatible",
-    "prepare",
-    "run",
-    "run_model",
-    "run_node",
+    "TinsmithBackend", "TinsmithRep", "is_compatible", "prepare", "run", "run_model", "run_node",
     "supports_device",
-]
+]  # fmt: skip
 
 DEVICE = "CPU"
 
@@ -99,13 +93,9 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def run_node(
-        cls,
-        node: NodeProto,
-        inputs: Any,
-        device: str = DEVICE,
-        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
+        cls, node: NodeProto, inputs: Any, device: str = DEVICE, outputs_info: Sequence[tuple[Any,
+        tuple[int, ...]]] | None = None, **kwargs: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The outputs of one node on arrays.
 
         `opset_version` chooses what the node means (the newest where it is not given);

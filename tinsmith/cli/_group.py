@@ -38,13 +38,8 @@ INSTEAD = {
 }
 """What is said where one looks for these commands."""
 USAGE = (
-    FileNameError,
-    InputNameError,
-    KernelChoiceError,
-    OptionError,
-    PassChoiceError,
-    UnknownName,
-)
+    FileNameError, InputNameError, KernelChoiceError, OptionError, PassChoiceError, UnknownName,
+)  # fmt: skip
 """Errors that only what the user wrote can cause."""
 
 

@@ -29,15 +29,9 @@ RANDOM = "null"
 @click.argument("cutend", required=False)
 @_show.json_option
 def command(
-    inparam: str,
-    inbin: str,
-    outparam: str,
-    outbin: str,
-    flag: str,
-    cutstart: str | None,
-    cutend: str | None,
-    json_: bool,
-) -> None:
+    inparam: str, inbin: str, outparam: str, outbin: str, flag: str, cutstart: str | None,
+    cutend: str | None, json_: bool,
+) -> None:  # fmt: skip
     """Write an ncnn model as `ncnnoptimize` does, for scripts that call it.
 
     \b

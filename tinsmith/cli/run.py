@@ -52,15 +52,9 @@ TOP, ROWS = 5, 16
 @build_options
 @_show.json_option
 def command(
-    model: str,
-    given: Given,
-    labels: str | None,
-    top: int | None,
-    save: str | None,
-    save_inputs: bool,
-    build: Build,
-    json_: bool,
-) -> None:
+    model: str, given: Given, labels: str | None, top: int | None, save: str | None,
+    save_inputs: bool, build: Build, json_: bool,
+) -> None:  # fmt: skip
     """Run MODEL once and say what came out, how long it took, and what was done to the graph.
 
     \b
@@ -267,14 +261,9 @@ def passes_of(built: Built) -> dict[str, int]:
 
 
 def document(
-    built: Built,
-    build: Build,
-    arrays: dict[str, Any],
-    notes: dict[str, str],
-    outputs: dict[str, Any],
-    first: float,
-    again: float,
-) -> dict[str, Any]:
+    built: Built, build: Build, arrays: dict[str, Any], notes: dict[str, str], outputs: dict[str,
+    Any], first: float, again: float,
+) -> dict[str, Any]:  # fmt: skip
     """What --json prints. `changes` is null where the program was compiled by an earlier run."""
     stored = built.net.has_programs and built.net.program().stored
     return {

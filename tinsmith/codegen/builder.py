@@ -118,14 +118,9 @@ class Builder:
         self._block = label
 
     def intrinsic(
-        self,
-        name: str,
-        ty: Ty | None,
-        args: Sequence[Val] = (),
-        *,
-        text: str = "",
+        self, name: str, ty: Ty | None, args: Sequence[Val] = (), *, text: str = "",
         params: str = "",
-    ) -> Val:
+    ) -> Val:  # fmt: skip
         """Call an intrinsic or outside function; declares it. Gate a target's own on its ISA."""
         text = text or ", ".join(f"{a.ty.llvm} {a.ref}" for a in args)
         params = params or ", ".join(a.ty.llvm for a in args)
@@ -141,12 +136,9 @@ class Builder:
         self.call_at(f"@{function.name}", function, args)
 
     def call_at(
-        self,
-        address: str,
-        kind: Function,
-        args: Sequence[Val | Ptr | Number],
+        self, address: str, kind: Function, args: Sequence[Val | Ptr | Number],
         result: Ty | None = None,
-    ) -> Val:
+    ) -> Val:  # fmt: skip
         """Call the function at an address, which takes what `kind` takes; what it returns."""
         shown = []
         params, table = kind.params, list[str]()
@@ -265,12 +257,9 @@ class Builder:
         return found
 
     def rest(
-        self,
-        start: Val | int,
-        count: int,
-        lanes: int,
-        body: Callable[[Any, int, Val | None], None],
-    ) -> None:
+        self, start: Val | int, count: int, lanes: int, body: Callable[[Any, int, Val | None],
+        None],
+    ) -> None:  # fmt: skip
         """`body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: one masked
         vector where the target has cheap masks, else single elements."""
         if self.target.has_masks and lanes > 1:
@@ -283,12 +272,8 @@ class Builder:
 
     @contextmanager
     def loop(
-        self,
-        start: Val | int,
-        stop: Val | int,
-        step: int = 1,
-        carry: Sequence[Val] | None = None,
-    ) -> Iterator[Any]:
+        self, start: Val | int, stop: Val | int, step: int = 1, carry: Sequence[Val] | None = None,
+    ) -> Iterator[Any]:  # fmt: skip
         """`for index in range(start, stop, step)`.
 
         Without `carry` yields the index. With it (even if it is empty) yields a Loop, whose `next`
@@ -424,16 +409,6 @@ class Builder:
 
 
 __all__ = [
-    "F32",
-    "I1",
-    "I32",
-    "I64",
-    "Builder",
-    "Function",
-    "Loop",
-    "Module",
-    "Ptr",
-    "Ty",
-    "Val",
+    "F32", "I1", "I32", "I64", "Builder", "Function", "Loop", "Module", "Ptr", "Ty", "Val",
     "literal",
-]
+]  # fmt: skip

@@ -65,14 +65,10 @@ class Core(NamedTuple):
         loads = LOADS * 4 * lanes * hertz
         l2, l3 = min(self.l2 * hertz, loads), min(self.l3 * hertz, loads)
         return Rates(
-            peak=2 * lanes * products * hertz,
-            l2_bandwidth=l2,
-            l3_bandwidth=l3,
-            dram_bandwidth=min(self.memory * 1e9, l3),
-            dram_together=self.together * 1e9,
-            wait=self.wait * 1e-9,
-            wide=2 * self.pipes[2] / self.pipes[1] if lanes >= 16 else 1.0,
-        )
+            peak=2 * lanes * products * hertz, l2_bandwidth=l2, l3_bandwidth=l3,
+            dram_bandwidth=min(self.memory * 1e9, l3), dram_together=self.together * 1e9,
+            wait=self.wait * 1e-9, wide=2 * self.pipes[2] / self.pipes[1] if lanes >= 16 else 1.0,
+        )  # fmt: skip
 
 
 def _width(lanes: int) -> int:

@@ -61,12 +61,9 @@ class Ptr:
         return Ptr(self.b, value.ref, self.elem)
 
     def load(
-        self,
-        lanes: int = 1,
-        mask: Val | None = None,
-        align: int | None = None,
+        self, lanes: int = 1, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
-    ) -> Val:
+    ) -> Val:  # fmt: skip
         """`lanes` consecutive elements. Elements from index `count` on, and lanes that are off in
         `mask`, are not read and give 0."""
         ty = self.elem.x(lanes)
@@ -111,12 +108,9 @@ class Ptr:
         return self.b.intrinsic(name, ty, text=text, params=params)
 
     def store(
-        self,
-        value: Val,
-        mask: Val | None = None,
-        align: int | None = None,
+        self, value: Val, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the lanes of a value, except those off in `mask` and those from index `count`
         on."""
         lanes = value.ty.lanes

@@ -59,12 +59,9 @@ def function(
 
     def register(emit: Callable[..., Val]) -> Callable[..., Val]:
         FUNCTIONS[name] = Function(
-            name=name,
-            numpy=lambda e, *arrays: meaning(*arrays),
-            emit=lambda b, e, args, lanes: emit(*args),
-            dtypes=dtypes,
-            flops=flops,
-        )
+            name=name, numpy=lambda e, *arrays: meaning(*arrays),
+            emit=lambda b, e, args, lanes: emit(*args), dtypes=dtypes, flops=flops,
+        )  # fmt: skip
         return emit
 
     return register

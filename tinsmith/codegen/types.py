@@ -92,16 +92,9 @@ def _ty(kind: str, lanes: int) -> Ty:
 
 
 BF16, F32, F64, I1, I32, I64, U8, U64, PTR = (
-    Ty("bf16"),
-    Ty("f32"),
-    Ty("f64"),
-    Ty("i1"),
-    Ty("i32"),
-    Ty("i64"),
-    Ty("u8"),
-    Ty("u64"),
+    Ty("bf16"), Ty("f32"), Ty("f64"), Ty("i1"), Ty("i32"), Ty("i64"), Ty("u8"), Ty("u64"),
     Ty("ptr"),
-)
+)  # fmt: skip
 
 
 @cache

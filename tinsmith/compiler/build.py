@@ -67,13 +67,9 @@ class Compilation:
     """A model with its options; `build` compiles it for one signature. Not thread-safe."""
 
     def __init__(
-        self,
-        graph: Graph,
-        target: Target,
-        options: Options,
-        cache: bool,
+        self, graph: Graph, target: Target, options: Options, cache: bool,
         around: Compilation | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.imported, self.target, self.options, self.cache = graph, target, options, cache
         self.backends, self.column = backends_of(options.backend), HOST.column
         self.passes = passes = options.passes
@@ -179,24 +175,17 @@ class Compilation:
         return find_matches(self._precise, self.column, self.passes)
 
     def compile(
-        self,
-        placed: Graph,
-        preferences: Preferences | None = None,
-        forced: Mapping[str, str] | None = None,
-        room: Room | None = None,
-        shared_weights: SharedWeights | None = None,
-    ) -> Compiled:
+        self, placed: Graph, preferences: Preferences | None = None, forced: Mapping[str,
+        str] | None = None, room: Room | None = None, shared_weights: SharedWeights | None = None,
+    ) -> Compiled:  # fmt: skip
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
         weights go that `shared_weights` does not hold."""
         made = Job(self.target, self.options.threads, self.options.precision, self.cache)
         job = replace(
-            made,
-            overrides={**self.overrides, **(forced or {})},
-            preferences=preferences,
-            small=self.options.memory == "small",
-            room=_LettingGo(room or Heap(), self._constants),
+            made, overrides={**self.overrides, **(forced or {})}, preferences=preferences,
+            small=self.options.memory == "small", room=_LettingGo(room or Heap(), self._constants),
             shared_weights=shared_weights,
-        )
+        )  # fmt: skip
         compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.
         program = compiled.program
@@ -214,12 +203,9 @@ class Compilation:
         return compiled
 
     def build(
-        self,
-        signature: Signature,
-        measure: bool = False,
-        room: Room | None = None,
+        self, signature: Signature, measure: bool = False, room: Room | None = None,
         shared_weights: SharedWeights | None = None,
-    ) -> Made:
+    ) -> Made:  # fmt: skip
         """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
         are as in `compile`."""
         check_unchanged(self._constants)

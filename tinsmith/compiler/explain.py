@@ -48,19 +48,13 @@ def _explained(
         chosen = {"detail": BACKENDS[step.kernel].explain(step.node.attrs["body"])}
     refused = dict.fromkeys((r.rule, r.reason) for r in _of(refusals, own))
     return Explanation(
-        step.name,
-        step.op,
-        step.kernel,
-        because=step.reason,
-        origin=str(step.origin),
-        fused=list(names.values()),
-        took_in=[{"node": n, "rule": rule} for n, rule in held.items()],
+        step.name, step.op, step.kernel, because=step.reason, origin=str(step.origin),
+        fused=list(names.values()), took_in=[{"node": n, "rule": rule} for n, rule in held.items()],
         candidates=[_candidate(c) for c in step.candidates],
         notes=[{"rule": n.rule, "reason": n.reason} for n in _of(notes, own)],
         refused=[{"rule": rule, "reason": reason} for rule, reason in refused],
-        aliases=[*names, *names.values(), *held],
-        **chosen,
-    )
+        aliases=[*names, *names.values(), *held], **chosen,
+    )  # fmt: skip
 
 
 def _tensor(t: Tensor | None) -> dict[str, Any]:

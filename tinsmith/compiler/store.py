@@ -216,14 +216,9 @@ class Store:
             return None
 
     def put(
-        self,
-        key: str,
-        signature: Any,
-        target: Target,
-        program: Program | FreeProgram,
-        told: Told,
+        self, key: str, signature: Any, target: Target, program: Program | FreeProgram, told: Told,
         draft: Draft | None = None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Store a program, whose own weights a draft may hold already; why it is not kept, if that
         is to be told. It is not where it cannot be written as data or reads weights that are not
         stored, nor on a full or read-only disk."""

@@ -11,19 +11,15 @@ HEAD = 4096
 """How many bytes of a file are enough to recognise any format."""
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89PNG", "a PNG image"),
-    (0, b"\xff\xd8\xff", "a JPEG image"),
-    (0, b"GIF8", "a GIF image"),
-    (0, b"\x1f\x8b", "a gzip archive"),
-    (0, b"\x28\xb5\x2f\xfd", "a zstd archive"),
-    (257, b"ustar", "a tar archive"),
-    (0, b"\x93NUMPY", "a numpy array"),
-    (0, b"\x7fELF", "an ELF binary"),
+    (0, b"\x89PNG", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"), (0, b"\x1f\x8b", "a gzip archive"),
+    (0, b"\x28\xb5\x2f\xfd", "a zstd archive"), (257, b"ustar", "a tar archive"),
+    (0, b"\x93NUMPY", "a numpy array"), (0, b"\x7fELF", "an ELF binary"),
     (0, b"%PDF", "a PDF document"),
     (0, b"version https://git-lfs", "a Git LFS pointer (the file itself was not downloaded)"),
     (0, b"<!DOCTYPE", "an HTML page (a failed download?)"),
     (0, b"<html", "an HTML page (a failed download?)"),
-)
+)  # fmt: skip
 _PACKED = (
     (0, b"PK\x03\x04", "a zip archive (a PyTorch .pt file, or a model still packed?)"),
     (0, b"\x89HDF", "an HDF5 file (a Keras model?)"),
@@ -36,12 +32,10 @@ PNNX, NCNN = "a pnnx model", "an ncnn model"
 """What `describe` calls models of PNNX, which begin as those of ncnn do: their types have dots."""
 
 _MODELS = (
-    (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX),
-    (rb"7767517\s|\xdd\x85\x76\x00", NCNN),
+    (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX), (rb"7767517\s|\xdd\x85\x76\x00", NCNN),
     (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
-    (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
-    (rb"GGUF", "a GGUF model"),
-)
+    (rb"(?s:....)TFL3", "a TensorFlow Lite model"), (rb"GGUF", "a GGUF model"),
+)  # fmt: skip
 _NAMED = {
     ".caffemodel": "a Caffe model", ".h5": "a Keras model", ".keras": "a Keras model",
     ".mlmodel": "a Core ML model", ".mnn": "an MNN model", ".pb": "a TensorFlow model",

@@ -29,15 +29,9 @@ class SourceNode:
     """
 
     def __init__(
-        self,
-        scope: Scope,
-        type: str,
-        name: str,
-        inputs: Iterable[str] = (),
-        outputs: Iterable[str] = (),
-        attrs: Mapping[Any, Any] | None = None,
-        edition: str = "",
-    ) -> None:
+        self, scope: Scope, type: str, name: str, inputs: Iterable[str] = (),
+        outputs: Iterable[str] = (), attrs: Mapping[Any, Any] | None = None, edition: str = "",
+    ) -> None:  # fmt: skip
         self.scope, self.type, self.key, self.edition = scope, type, type, edition
         self.input_names, self.outputs = list(inputs), list(outputs)
         self.inputs: list[Value | None] = []

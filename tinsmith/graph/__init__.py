@@ -19,21 +19,6 @@ from tinsmith.graph.types import (
 )
 
 __all__ = [
-    "Dim",
-    "Graph",
-    "Holder",
-    "MapType",
-    "Node",
-    "OptionalType",
-    "Origin",
-    "SequenceType",
-    "Shape",
-    "Type",
-    "Value",
-    "bare",
-    "compatible",
-    "dtype_of",
-    "kind_of",
-    "same_kind",
-    "shown",
-]
+    "Dim", "Graph", "Holder", "MapType", "Node", "OptionalType", "Origin", "SequenceType", "Shape",
+    "Type", "Value", "bare", "compatible", "dtype_of", "kind_of", "same_kind", "shown",
+]  # fmt: skip

@@ -27,15 +27,9 @@ class Node:
     __slots__ = ("attrs", "graph", "inputs", "name", "op", "origin", "outputs", "seq")
 
     def __init__(
-        self,
-        graph: Graph,
-        op: OpLike,
-        inputs: tuple[Value | None, ...],
-        attrs: dict[str, Any],
-        name: str,
-        origin: Origin,
-        seq: float,
-    ) -> None:
+        self, graph: Graph, op: OpLike, inputs: tuple[Value | None, ...], attrs: dict[str, Any],
+        name: str, origin: Origin, seq: float,
+    ) -> None:  # fmt: skip
         self.graph, self.op, self.inputs, self.attrs = graph, op, inputs, attrs
         self.name, self.origin, self.seq = name, origin, seq
         self.outputs: tuple[Value, ...] = ()
@@ -125,15 +119,9 @@ class Graph:
         return Value(self, Type(array.dtype, array.shape), self.unique(name), const=array)
 
     def add(
-        self,
-        op: OpLike,
-        *inputs: Any,
-        name: str | None = None,
-        origin: Origin | None = None,
-        outputs: Sequence[str] | None = None,
-        before: Node | None = None,
-        **attrs: Any,
-    ) -> Node:
+        self, op: OpLike, *inputs: Any, name: str | None = None, origin: Origin | None = None,
+        outputs: Sequence[str] | None = None, before: Node | None = None, **attrs: Any,
+    ) -> Node:  # fmt: skip
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
 
         `before`: take that node's place in the order. Raises TypeRuleError, naming node and file,
@@ -156,16 +144,10 @@ class Graph:
         return self._append(op, values, bound, types, name, origin, list(outputs or []), before)
 
     def _append(
-        self,
-        op: OpLike,
-        values: tuple[Value | None, ...],
-        bound: dict[str, Any],
-        types: tuple[Type, ...],
-        name: str,
-        origin: Origin,
-        names: list[str],
+        self, op: OpLike, values: tuple[Value | None, ...], bound: dict[str, Any],
+        types: tuple[Type, ...], name: str, origin: Origin, names: list[str],
         before: Node | None = None,
-    ) -> Node:
+    ) -> Node:  # fmt: skip
         names = names[: len(types)]
         names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
         names = [self.unique(n or f"{name}:{i}") for i, n in enumerate(names)]
@@ -176,15 +158,9 @@ class Graph:
         return node
 
     def attach(
-        self,
-        op: OpLike,
-        values: tuple[Value | None, ...],
-        attrs: dict[str, Any],
-        types: Sequence[Type],
-        name: str,
-        origin: Origin,
-        names: Sequence[str],
-    ) -> Node:
+        self, op: OpLike, values: tuple[Value | None, ...], attrs: dict[str, Any],
+        types: Sequence[Type], name: str, origin: Origin, names: Sequence[str],
+    ) -> Node:  # fmt: skip
         """Append a node as it is: nothing is checked, and its names must be free."""
         self._seq += 1
         node = Node(self, op, values, attrs, name, origin, self._seq)

@@ -34,14 +34,9 @@ class Value:
     __slots__ = ("const", "graph", "index", "name", "producer", "type", "uses")
 
     def __init__(
-        self,
-        graph: Graph,
-        type: Type,
-        name: str,
-        producer: Node | None = None,
-        index: int = 0,
+        self, graph: Graph, type: Type, name: str, producer: Node | None = None, index: int = 0,
         const: np.ndarray[Any, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.graph, self.type, self.name = graph, type, name
         self.producer, self.index, self.const = producer, index, const
         self.uses = Uses()

@@ -238,17 +238,9 @@ ELEMENTWISE = "Elementwise"
 
 
 def kernel(
-    op: str,
-    tier: Tier,
-    *,
-    dtypes: str = "",
-    isas: str = "",
-    checks: bool = False,
-    numbers: bool = False,
-    backend: str = CPU,
-    name: str = "",
-    cores: tuple[str, ...] = (),
-) -> Callable[[Rule], Rule]:
+    op: str, tier: Tier, *, dtypes: str = "", isas: str = "", checks: bool = False,
+    numbers: bool = False, backend: str = CPU, name: str = "", cores: tuple[str, ...] = (),
+) -> Callable[[Rule], Rule]:  # fmt: skip
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
     first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`,
     `cores`: see `Kernel`. Raises UnknownName for an instruction set or a core that no table has,
@@ -295,22 +287,6 @@ def elem(value: Value | Spec) -> Ty:
 
 
 __all__ = [
-    "ELEMENTWISE",
-    "KERNELS",
-    "PLAIN",
-    "Choice",
-    "Emit",
-    "Kernel",
-    "Layout",
-    "Packed",
-    "Phase",
-    "Site",
-    "Skip",
-    "Spec",
-    "Tier",
-    "View",
-    "elem",
-    "kernel",
-    "kernels_for",
-    "one_phase",
-]
+    "ELEMENTWISE", "KERNELS", "PLAIN", "Choice", "Emit", "Kernel", "Layout", "Packed", "Phase",
+    "Site", "Skip", "Spec", "Tier", "View", "elem", "kernel", "kernels_for", "one_phase",
+]  # fmt: skip

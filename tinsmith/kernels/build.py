@@ -35,13 +35,9 @@ class Code:
 
 
 def build_phase(
-    site: Site,
-    choice: Choice,
-    phase: int,
-    reads: Sequence[Spec | None],
-    writes: Sequence[Spec],
+    site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
     packed: Sequence[np.dtype],
-) -> Code:
+) -> Code:  # fmt: skip
     """Emit phase number `phase` of a choice, given where each operand and output lies.
 
     `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
@@ -69,28 +65,19 @@ def build_phase(
             spec = replace(spec, lane=0)  # its channel axis is broadcast: see Site.extra_reads
         extras.append(view(f"in{i}", spec))
     em = Emit(
-        b=b,
-        site=site,
-        ins=tuple(views[:count]),
-        extras=tuple(extras),
+        b=b, site=site, ins=tuple(views[:count]), extras=tuple(extras),
         outs=tuple(view(f"out{i}", s) for i, s in enumerate(writes)),
         packed=tuple(b.pointer(f"pack{i}", from_dtype(d)) for i, d in enumerate(packed)),
-        workspace=b.pointer("workspace", U8),
-        scratch=b.pointer("scratch", U8),
-        begin=Val(b, I64, "%begin"),
-        end=Val(b, I64, "%end"),
-        finished=[],
+        workspace=b.pointer("workspace", U8), scratch=b.pointer("scratch", U8),
+        begin=Val(b, I64, "%begin"), end=Val(b, I64, "%end"), finished=[],
         step=Val(b, I64, "%step") if repeated else 0,
-    )
+    )  # fmt: skip
     choice.phases[phase].emit(em)
     b.ret()
     text = module.text()
     digest = blake2b(text.encode(), digest_size=10).hexdigest()
     symbol = f"k_{digest}"
     return Code(
-        symbol,
-        text.replace("@kernel(", f"@{symbol}(", 1),
-        len(names),
-        bool(em.finished),
+        symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished),
         tuple(b.sizes),
-    )
+    )  # fmt: skip

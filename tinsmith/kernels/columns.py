@@ -64,14 +64,9 @@ def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, in
 
 
 def _add(
-    em: Emit,
-    tap: Ptr,
-    out: Ptr,
-    rows: tuple[int, int, int],
-    columns: tuple[int, int, int],
-    widths: tuple[int, int],
-    stride: tuple[int, ...],
-) -> None:
+    em: Emit, tap: Ptr, out: Ptr, rows: tuple[int, int, int], columns: tuple[int, int, int],
+    widths: tuple[int, int], stride: tuple[int, ...],
+) -> None:  # fmt: skip
     """One tap of all blocks of a plane; `widths` are those of the blocks' grid and the image."""
     b, lanes = em.b, block_of(em.target)
     (first, last, row), (left, right, column) = rows, columns

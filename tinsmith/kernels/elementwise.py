@@ -69,13 +69,10 @@ def _choice(site: Site, layout: Layout) -> Choice:
         parts = whole_shares(parts, site.threads)
     emit = _emit_blocked if layout.block else _emit_plain
     return Choice(
-        cost=0.2e-6 + cost,
-        reads=site.reads((), layout),
-        writes=(layout,),
+        cost=0.2e-6 + cost, reads=site.reads((), layout), writes=(layout,),
         phases=(Phase(outer * parts, lambda em: emit(em, parts), sweep=parts if near else 0),),
-        by_channels=single and not near,
-        detail=str(site.epilogue)[:60],
-    )
+        by_channels=single and not near, detail=str(site.epilogue)[:60],
+    )  # fmt: skip
 
 
 class _Loop:

@@ -96,13 +96,10 @@ def arg_reduce(site: Site) -> Choice:
             _vectors(em, search, split, blocks, unit)
 
     return Choice(
-        cost=cost,
-        reads=site.reads((PLAIN,), PLAIN),
-        writes=(PLAIN,),
-        phases=each_unit(units, cost, emit),
-        repeats=short is not None and short.overlap,
+        cost=cost, reads=site.reads((PLAIN,), PLAIN), writes=(PLAIN,),
+        phases=each_unit(units, cost, emit), repeats=short is not None and short.overlap,
         detail=str(split),
-    )
+    )  # fmt: skip
 
 
 def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:

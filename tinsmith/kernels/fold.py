@@ -115,14 +115,9 @@ def each_part(
 
 
 def fold_row(
-    b: Builder,
-    n: int,
-    lanes: int,
-    folds: Sequence[Fold],
-    step: FoldStep,
-    chains: int = 4,
+    b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = 4,
     ty: Ty = F32,
-) -> list[Val]:
+) -> list[Val]:  # fmt: skip
     """The folds, one scalar each, over positions 0 .. n - 1. Short rows are straight code whose
     positions are numbers."""
     full, rest = divmod(n, lanes)

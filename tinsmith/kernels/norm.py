@@ -103,13 +103,10 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
         _normalise(em, runs, x, unit, mean, factor)
 
     return Choice(
-        cost=cost,
-        reads=site.reads([PLAIN if v is not None else None for v in site.inputs], PLAIN),
-        writes=(PLAIN,) * len(site.outputs),
-        phases=each_unit(units, cost, emit),
-        inplace=0,
+        cost=cost, reads=site.reads([PLAIN if v is not None else None for v in site.inputs], PLAIN),
+        writes=(PLAIN,) * len(site.outputs), phases=each_unit(units, cost, emit), inplace=0,
         detail=f"{units} runs of {n}",
-    )
+    )  # fmt: skip
 
 
 def _normalise(

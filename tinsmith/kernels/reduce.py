@@ -198,13 +198,10 @@ def reduce(site: Site) -> Choice:
             _fold_rows(em, plan, unit)
 
     return Choice(
-        cost=cost,
-        reads=site.reads_first(PLAIN, PLAIN),
-        writes=(PLAIN,),
-        phases=each_unit(units, cost, emit),
-        repeats=short is not None and short.overlap,
+        cost=cost, reads=site.reads_first(PLAIN, PLAIN), writes=(PLAIN,),
+        phases=each_unit(units, cost, emit), repeats=short is not None and short.overlap,
         detail=" ".join(f"{'-' if r.reduced else '+'}{r.extent}" for r in plan.runs),
-    )
+    )  # fmt: skip
 
 
 def plan_of(site: Site) -> Plan:
@@ -225,13 +222,9 @@ def plan_of(site: Site) -> Plan:
         raise Skip(f"{name} of {x.dtype}")
     fold = identity_of(kind.fold, x.dtype)
     return Plan(
-        runs_of(dims, axes),
-        kind,
-        fold,
-        from_dtype(x.dtype),
-        lanes_of(site.target, x.dtype.itemsize),
-        count,
-    )
+        runs_of(dims, axes), kind, fold, from_dtype(x.dtype),
+        lanes_of(site.target, x.dtype.itemsize), count,
+    )  # fmt: skip
 
 
 def outer_offset(plan: Plan, flat: Position) -> Position:
@@ -243,12 +236,9 @@ def outer_offset(plan: Plan, flat: Position) -> Position:
 
 
 def nest(
-    b: Builder,
-    loops: Sequence[Run],
-    x: Ptr,
-    accs: list[Val],
-    body: Callable[[Ptr, list[Val]], list[Val]],
-) -> list[Val]:
+    b: Builder, loops: Sequence[Run], x: Ptr, accs: list[Val], body: Callable[[Ptr, list[Val]],
+    list[Val]],
+) -> list[Val]:  # fmt: skip
     """`body` at every place of the reduced loops, accumulators carried through."""
     if not loops:
         return body(x, accs)

@@ -39,14 +39,10 @@ def roi_align(site: Site) -> Choice:
     values = rois.dims[0] * blocks * layout.block * prod(cells)
     cost = 1e-6 + site.target.time(2 * taps**2 * values, site.out.type.nbytes, 0.25)
     return Choice(
-        cost,
-        (layout, PLAIN, PLAIN),
-        (layout,),
-        (Phase(rois.dims[0], emit),),
-        workspace=sum(room.nbytes for room in rooms),
-        scratch=64,
+        cost, (layout, PLAIN, PLAIN), (layout,), (Phase(rois.dims[0], emit),),
+        workspace=sum(room.nbytes for room in rooms), scratch=64,
         fault=f"a batch index is out of range: it must lie in [-{x.dims[0]}, {x.dims[0]})",
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -189,14 +185,9 @@ Span = tuple[Val, Val]
 
 
 def _cell(
-    b: Builder,
-    source: View,
-    first: Val | int,
-    count: int,
-    axes: list[_Axis],
-    spans: tuple[Span, Span],
-    mean: bool,
-) -> list[Val]:
+    b: Builder, source: View, first: Val | int, count: int, axes: list[_Axis], spans: tuple[Span,
+    Span], mean: bool,
+) -> list[Val]:  # fmt: skip
     """The weighted sums (or maxima) of one cell for `count` blocks of channels."""
     lanes, steps = source.spec.layout.block, source.spec.strides
     start = b.splat(0.0 if mean else float("-inf"), F32, lanes)

@@ -57,12 +57,10 @@ def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
         cost += 0.25e-9 * max(typical(spec.size) for spec in both)  # element by element
     row = _square if block and src.block != dst.block else _straight
     return Choice(
-        cost=cost,
-        reads=(src,),
-        writes=(dst,),
+        cost=cost, reads=(src,), writes=(dst,),
         phases=(Phase(outer * parts, lambda em: _emit(em, block, parts, row)),),
         detail=f"{src} -> {dst}",
-    )
+    )  # fmt: skip
 
 
 Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]

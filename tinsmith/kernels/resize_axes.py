@@ -103,13 +103,9 @@ def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
 
 
 def rows_at(
-    em: Emit,
-    axes: Sequence[Axis],
-    flat: Position,
-    src: Ptr,
-    dst: Ptr,
+    em: Emit, axes: Sequence[Axis], flat: Position, src: Ptr, dst: Ptr,
     steps: Sequence[Sequence[int]],
-) -> tuple[list[Row], Ptr]:
+) -> tuple[list[Row], Ptr]:  # fmt: skip
     """The input rows with their weights, and the output row, at flat index `flat` of the outer
     axes; `steps` are the strides of input and output."""
     b = em.b

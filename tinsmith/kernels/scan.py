@@ -55,13 +55,9 @@ def _scan(site: Site, fold: Fold) -> Choice:
         blocks.emit(b, unit % blocks.number, columns)
 
     return Choice(
-        cost=cost,
-        reads=site.reads((PLAIN, None), PLAIN),
-        writes=(PLAIN,),
-        phases=each_unit(split.outer * blocks.number, cost, emit),
-        inplace=0,
-        detail=str(split),
-    )
+        cost=cost, reads=site.reads((PLAIN, None), PLAIN), writes=(PLAIN,),
+        phases=each_unit(split.outer * blocks.number, cost, emit), inplace=0, detail=str(split),
+    )  # fmt: skip
 
 
 @kernel("CumSum", Tier.VECTOR, dtypes="float32 float64 int32 int64")

@@ -21,12 +21,9 @@ NUMBERS = "bool float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint6
 
 
 def each_held(
-    b: Builder,
-    count: Val | int,
-    size: Ptr,
-    holds: Callable[[Val | int, int, Val | None], Val],
+    b: Builder, count: Val | int, size: Ptr, holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
-) -> None:
+) -> None:  # fmt: skip
     """Call `put(n, i)` for the n-th index i below `count` for which `holds(i, lanes, mask)` is
     true, and store how many there are in `size`. For one n, `put` may be called several times; the
     last call is the right one, and n <= i always."""
@@ -71,12 +68,10 @@ def places_by_parts(site: Site) -> Choice:
             at = (source.pointer + first).fixed()
             notes = (_notes(em, parts) + first).fixed()
             each_held(
-                b,
-                b.minimum(b.index(size) - first, part),
-                em.scratch.cast(I64) + tile,
+                b, b.minimum(b.index(size) - first, part), em.scratch.cast(I64) + tile,
                 lambda i, lanes, mask: (at + i).load(lanes, mask).ne(0),
                 lambda n, i: (notes + n).store((first + i).to("u32")),
-            )
+            )  # fmt: skip
 
     def place(em: Emit) -> None:
         b, counts = em.b, em.scratch.cast(I64)
@@ -122,12 +117,10 @@ def compress_slices(site: Site) -> Choice:
         condition = em.input(1)
         notes = _notes(em, 1).fixed()
         each_held(
-            em.b,
-            given,
-            em.outs[1].pointer,
+            em.b, given, em.outs[1].pointer,
             lambda i, lanes, mask: (condition.pointer + i).load(lanes, mask).ne(0),
             lambda n, i: (notes + n).store(i.to("u32")),
-        )
+        )  # fmt: skip
 
     def copy(em: Emit) -> None:
         b, source, count = em.b, em.input(0), em.outs[1].pointer.load()

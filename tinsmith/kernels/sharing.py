@@ -42,16 +42,9 @@ def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> 
 
 @estimate
 def by_positions(
-    site: Site,
-    source: Value,
-    read: float,
-    flops: float,
-    units: int,
-    panels: int,
-    *,
-    planes: int = 0,
-    weights: float | None = None,
-) -> bool:
+    site: Site, source: Value, read: float, flops: float, units: int, panels: int, *,
+    planes: int = 0, weights: float | None = None,
+) -> bool:  # fmt: skip
     """Whether threads should share positions rather than channels.
 
     By positions: each thread computes some of the `units` positions of every panel of output

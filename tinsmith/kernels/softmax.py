@@ -54,14 +54,9 @@ def _choice(site: Site, log: bool) -> Choice:
         units, emit = split.outer * blocks.number, _columns(axis % len(dims), split, blocks, log)
         kept = split.n * blocks.width
     return Choice(
-        cost=cost,
-        reads=site.reads((PLAIN,), PLAIN),
-        writes=(PLAIN,),
-        phases=each_unit(units, cost, emit),
-        workspace=4 * kept,
-        inplace=0,
-        detail=str(split),
-    )
+        cost=cost, reads=site.reads((PLAIN,), PLAIN), writes=(PLAIN,),
+        phases=each_unit(units, cost, emit), workspace=4 * kept, inplace=0, detail=str(split),
+    )  # fmt: skip
 
 
 @kernel("Softmax", Tier.VECTOR, dtypes="float32")

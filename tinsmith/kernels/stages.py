@@ -32,17 +32,12 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
         return None if v is None else View(pointer(v.pointer), v.spec)
 
     inner = replace(
-        em,
-        b=b,
-        ins=tuple(map(view, em.ins)),
+        em, b=b, ins=tuple(map(view, em.ins)),
         extras=tuple(View(pointer(v.pointer), v.spec) for v in em.extras),
         outs=tuple(View(pointer(v.pointer), v.spec) for v in em.outs),
-        packed=tuple(map(pointer, em.packed)),
-        workspace=pointer(em.workspace),
-        scratch=pointer(em.scratch),
-        begin=b.args["begin"],
-        end=b.args["end"],
-    )
+        packed=tuple(map(pointer, em.packed)), workspace=pointer(em.workspace),
+        scratch=pointer(em.scratch), begin=b.args["begin"], end=b.args["end"],
+    )  # fmt: skip
     body(inner, *(b.pointer(n, F32) if ty == PTR else b.args[n] for n, ty in names))
     function = b.ret()
     outer: Builder = em.b

@@ -100,12 +100,9 @@ def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) ->
         size.store(b.index(count))
         return
     each_held(
-        b,
-        count,
-        size,
-        lambda i, lanes, mask: (scores + i).load(lanes, mask) > least,
+        b, count, size, lambda i, lanes, mask: (scores + i).load(lanes, mask) > least,
         lambda n, i: heap.put(n, heap.key((scores + i).load(), i)),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -365,12 +365,6 @@ def make_site(node: Node, target: Target, precision: str = "default") -> Site:
     elif anchor is not None and anchor.attrs.get("precise") and precision == "default":
         precision = "strict"
     return Site(
-        node=node,
-        anchor=anchor,
-        inputs=inputs,
-        extras=extras,
-        outputs=node.outputs,
-        epilogue=epilogue,
-        target=target,
-        precision=precision,
-    )
+        node=node, anchor=anchor, inputs=inputs, extras=extras, outputs=node.outputs,
+        epilogue=epilogue, target=target, precision=precision,
+    )  # fmt: skip

@@ -129,12 +129,9 @@ class Walk:
     """
 
     def __init__(
-        self,
-        dims: Sequence[int],
-        strides: Sequence[Strides],
-        first: int = 0,
+        self, dims: Sequence[int], strides: Sequence[Strides], first: int = 0,
         innermost: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.strides, self.first, self.rank = strides, first, first + len(dims)
         self.axes, last = merged(dims, strides), len(dims) - 1
         if innermost and self.axes and any(s[self.axes[-1][1]] != s[last] for s in strides):
@@ -177,14 +174,9 @@ class Walk:
         return [moved(p, s, index).fixed() for p, s in zip(pointers, self.strides, strict=True)]
 
     def shared(
-        self,
-        b: Builder,
-        pointers: Sequence[Ptr],
-        part: Position,
-        parts: int,
-        body: Callable[[Sequence[Ptr], Position, Position], None],
-        units: int | None = None,
-    ) -> None:
+        self, b: Builder, pointers: Sequence[Ptr], part: Position, parts: int,
+        body: Callable[[Sequence[Ptr], Position, Position], None], units: int | None = None,
+    ) -> None:  # fmt: skip
         """Share `part` of `parts`: `body(starts, lo, hi)` for each of its lines, with lo = 0 and hi
         the `units` of a line (its elements, if not given); a single line is itself shared."""
         units = self.length if units is None else units

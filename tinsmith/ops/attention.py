@@ -19,26 +19,11 @@ Array = np.ndarray[Any, Any]
 
 @op()
 def Attention(
-    q,
-    k,
-    v,
-    attn_mask=None,
-    past_key=None,
-    past_value=None,
-    nonpad_kv_seqlen=None,
-    *,
-    scale=None,
-    is_causal=False,
-    q_num_heads=None,
-    kv_num_heads=None,
-    softcap=0.0,
-    qk_matmul_output_mode=0,
-    softmax_precision=None,
-    left_window_size=-1,
-    right_window_size=-1,
-    with_present=False,
+    q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *, scale=None,
+    is_causal=False, q_num_heads=None, kv_num_heads=None, softcap=0.0, qk_matmul_output_mode=0,
+    softmax_precision=None, left_window_size=-1, right_window_size=-1, with_present=False,
     with_qk=False,
-):
+):  # fmt: skip
     """y = softmax(cap(scale * q k^T) + bias) v, for every head; cap(s) = softcap * tanh(s/softcap)
 
     q [N,H,Q,E], k [N,G,K,E], v [N,G,K,F], or [N,Q,H*E] and so on with the numbers of heads given;
@@ -94,12 +79,9 @@ def _heads(x: Array, count: int | None) -> Array:
 
 
 def _bias(
-    scores: Array,
-    mask: Array | None,
-    before: int,
-    lengths: Array | None,
-    limits: tuple[bool, int, int],
-) -> Array:
+    scores: Array, mask: Array | None, before: int, lengths: Array | None, limits: tuple[bool, int,
+    int],
+) -> Array:  # fmt: skip
     """What is added to the scores [N,H,Q,K], in full; `before` keys come before the first query."""
     batch, _, queries, keys = scores.shape
     ninf = scores.dtype.type(-np.inf)
@@ -153,23 +135,10 @@ def _agree(a: Dim, b: Dim, message: str) -> None:
 
 @Attention.type
 def _(
-    q,
-    k,
-    v,
-    attn_mask=None,
-    past_key=None,
-    past_value=None,
-    nonpad_kv_seqlen=None,
-    *,
-    q_num_heads,
-    kv_num_heads,
-    qk_matmul_output_mode,
-    left_window_size,
-    right_window_size,
-    with_present,
-    with_qk,
+    q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *, q_num_heads,
+    kv_num_heads, qk_matmul_output_mode, left_window_size, right_window_size, with_present, with_qk,
     **_,
-):
+):  # fmt: skip
     need(is_float(q.dtype), f"q must be of a floating-point type, it is {q.dtype}")
     need(k.dtype == q.dtype, f"q is {q.dtype}, k is {k.dtype}")
     both = (past_key is None) == (past_value is None)
@@ -227,15 +196,9 @@ def _(q, k, v, attn_mask=None, past_key=None, *_, q_num_heads, kv_num_heads, **_
 
 @op()
 def RotaryEmbedding(
-    x,
-    cos_cache,
-    sin_cache,
-    position_ids=None,
-    *,
-    interleaved=False,
-    num_heads=None,
+    x, cos_cache, sin_cache, position_ids=None, *, interleaved=False, num_heads=None,
     rotary_embedding_dim=0,
-):
+):  # fmt: skip
     """(a, b) -> (a cos - b sin, a sin + b cos) for pairs of the first rotary_embedding_dim elements
 
     x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if interleaved, else element

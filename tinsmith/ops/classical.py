@@ -22,23 +22,9 @@ AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
 
 @op()
 def TreeEnsemble(
-    x,
-    feature,
-    split,
-    mode,
-    yes,
-    no,
-    missing,
-    roots,
-    first,
-    target,
-    weight,
-    held=None,
-    member=None,
-    *,
-    targets,
-    aggregate="SUM",
-):
+    x, feature, split, mode, yes, no, missing, roots, first, target, weight, held=None, member=None,
+    *, targets, aggregate="SUM",
+):  # fmt: skip
     """y[n, t] = aggregate of weight over all leaves that x[n] reaches and that have the target t
 
     Node i goes to yes[i] where `x[n, feature[i]] <mode[i]> split[i]`, or where that feature is NaN

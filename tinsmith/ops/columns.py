@@ -51,14 +51,9 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
 
 @Col2Im.type
 def _(
-    x: Value,
-    image_shape: Value,
-    block_shape: Value,
-    *,
-    stride: tuple[int, ...] | None,
-    pad: tuple[int, ...] | None,
-    dilation: tuple[int, ...] | None,
-) -> Type:
+    x: Value, image_shape: Value, block_shape: Value, *, stride: tuple[int, ...] | None,
+    pad: tuple[int, ...] | None, dilation: tuple[int, ...] | None,
+) -> Type:  # fmt: skip
     need_rank(x, 3, "x")
     need_dtype(image_shape, INTS, "image_shape")
     need_dtype(block_shape, INTS, "block_shape")

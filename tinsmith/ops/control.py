@@ -217,15 +217,9 @@ def _(count=None, condition=None, *values, body, captured):
 
 @op("control")
 def Scan(
-    *values,
-    body,
-    num_scan_inputs,
-    captured=0,
-    scan_input_axes=None,
-    scan_input_directions=None,
-    scan_output_axes=None,
-    scan_output_directions=None,
-):
+    *values, body, num_scan_inputs, captured=0, scan_input_axes=None, scan_input_directions=None,
+    scan_output_axes=None, scan_output_directions=None,
+):  # fmt: skip
     """For every t: states, items = body(states, inputs at t, captures)
 
     values are the initial states, num_scan_inputs inputs that are cut along their axes, and
@@ -260,15 +254,9 @@ def _per(given: Sequence[int] | None, count: int) -> tuple[int, ...]:
 
 @Scan.type
 def _(
-    *values,
-    body,
-    num_scan_inputs,
-    captured,
-    scan_input_axes,
-    scan_input_directions,
-    scan_output_axes,
-    scan_output_directions,
-):
+    *values, body, num_scan_inputs, captured, scan_input_axes, scan_input_directions,
+    scan_output_axes, scan_output_directions,
+):  # fmt: skip
     need(num_scan_inputs >= 1, f"num_scan_inputs must be at least 1, it is {num_scan_inputs}")
     need(
         len(values) >= num_scan_inputs + captured,

@@ -152,18 +152,9 @@ Conv.weights = Weights((1,), 0, data=(0,), bias=2)
 
 @op("anchor")
 def ConvTranspose(
-    x,
-    w,
-    b=None,
-    *,
-    stride=None,
-    pad=None,
-    dilation=None,
-    group=1,
-    output_padding=None,
-    output_shape=None,
-    auto_pad="NOTSET",
-):
+    x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, output_padding=None,
+    output_shape=None, auto_pad="NOTSET",
+):  # fmt: skip
     """y[n,m,i*stride + k*dilation - pad] = b[m] + sum over c, k of x[n,c,i] * w[c,m,k]
 
     x [N,C,*spatial], w [C,M/group,*kernel], b [M]; output_shape is spatial only.
@@ -191,15 +182,10 @@ def ConvTranspose(
 
 
 def transposed_window(
-    sizes: Sequence[Dim],
-    kernel: Sequence[int],
-    stride: Any = None,
-    pad: Any = None,
-    dilation: Any = None,
-    output_padding: Any = None,
-    output_shape: Any = None,
+    sizes: Sequence[Dim], kernel: Sequence[int], stride: Any = None, pad: Any = None,
+    dilation: Any = None, output_padding: Any = None, output_shape: Any = None,
     auto_pad: str = "NOTSET",
-) -> Window:
+) -> Window:  # fmt: skip
     """The geometry of a transposed convolution; begin and end are what is cut from the full sum."""
     rank = len(sizes)
     kernel = spatial_attr("kernel", tuple(kernel), rank, 1, 1)

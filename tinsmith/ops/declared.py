@@ -122,14 +122,9 @@ def _(*xs: Value | None, message: str, dtypes: tuple[str, ...]) -> tuple[Type, .
 
 
 def refuse(
-    graph: Graph,
-    operator: Op,
-    inputs: tuple[Value | None, ...],
-    attrs: Mapping[str, Any],
-    error: TypeRuleError,
-    name: str,
-    origin: Origin,
-) -> Node:
+    graph: Graph, operator: Op, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any],
+    error: TypeRuleError, name: str, origin: Origin,
+) -> Node:  # fmt: skip
     """A node that stands for one whose type rule has refused it with `error`, which is raised where
     nothing tells the element types of its outputs."""
     types = None

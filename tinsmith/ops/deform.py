@@ -55,18 +55,9 @@ def _whole(a: Array) -> Array:
 
 @op("anchor")
 def DeformConv(
-    x,
-    w,
-    offset,
-    b=None,
-    mask=None,
-    *,
-    stride=None,
-    pad=None,
-    dilation=None,
-    group=1,
+    x, w, offset, b=None, mask=None, *, stride=None, pad=None, dilation=None, group=1,
     offset_group=1,
-):
+):  # fmt: skip
     """y = Conv(x, w, b), where tap k at output o reads x at o*stride + k*dilation - pad + offset
 
     offset [N, offset_group*taps*rank, *out], one number an axis for each tap; mask

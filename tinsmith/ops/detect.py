@@ -24,14 +24,9 @@ def _number(a: Array | None, default: Any) -> Any:
 
 @op()
 def NonMaxSuppression(
-    boxes,
-    scores,
-    max_output_boxes_per_class=None,
-    iou_threshold=None,
-    score_threshold=None,
-    *,
+    boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, *,
     center_point_box=0,
-):
+):  # fmt: skip
     """Rows (batch, class, box): for each class, boxes by falling score, none too near a former one
 
     boxes [N,B,4] as two opposite corners (y, x, y, x), or centre and size (x, y, w, h) with
@@ -107,14 +102,9 @@ def _overlapping(some: Array, others: Array, overlap: float) -> Array:
 
 @NonMaxSuppression.type
 def _(
-    boxes,
-    scores,
-    max_output_boxes_per_class=None,
-    iou_threshold=None,
-    score_threshold=None,
-    *,
+    boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, *,
     center_point_box,
-):
+):  # fmt: skip
     need(center_point_box in (0, 1), f"center_point_box must be 0 or 1, it is {center_point_box}")
     for name, v in (("boxes", boxes), ("scores", scores)):
         need(v.rank in (None, 3), f"{name} needs rank 3, it has {v.rank}")
@@ -138,17 +128,9 @@ def _(boxes, scores, most=None, overlap=None, least=None, *, center_point_box):
 
 @op()
 def RoiAlign(
-    x,
-    rois,
-    batch_indices,
-    *,
-    mode="avg",
-    output_height=1,
-    output_width=1,
-    sampling_ratio=0,
-    spatial_scale=1.0,
-    coordinate_transformation_mode="half_pixel",
-):
+    x, rois, batch_indices, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0,
+    spatial_scale=1.0, coordinate_transformation_mode="half_pixel",
+):  # fmt: skip
     """y[r,c,i,j] = the mean (or maximum) of samples of x in cell (i, j) of region r
 
     rois [R,4] as (x1, y1, x2, y2), scaled by spatial_scale, and shifted by half an element with
@@ -225,16 +207,9 @@ def _check_rois(x: Value, rois: Value, columns: int) -> None:
 
 @RoiAlign.type
 def _(
-    x,
-    rois,
-    batch_indices,
-    *,
-    mode,
-    output_height,
-    output_width,
-    coordinate_transformation_mode,
+    x, rois, batch_indices, *, mode, output_height, output_width, coordinate_transformation_mode,
     **_,
-):
+):  # fmt: skip
     _check_rois(x, rois, 4)
     need(mode in ("avg", "max"), f"mode {mode!r} is none of avg, max")
     known = ("half_pixel", "output_half_pixel")

@@ -21,17 +21,9 @@ Array = np.ndarray[Any, Any]
 
 @op("reduction", "homogeneous")
 def MaxPool(
-    x,
-    *,
-    kernel,
-    stride=None,
-    pad=None,
-    dilation=None,
-    ceil_mode=False,
-    storage_order=0,
-    auto_pad="NOTSET",
-    with_indices=False,
-):
+    x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, storage_order=0,
+    auto_pad="NOTSET", with_indices=False,
+):  # fmt: skip
     """y[n,c,o] = max over k of x[n, c, o*stride + k*dilation - pad]; padding never wins
 
     with_indices adds the places of the (first) maxima in the flat x, int64; storage_order 1
@@ -115,16 +107,9 @@ def _(x, *, kernel, **attrs):
 
 @op("reduction", "homogeneous")
 def AveragePool(
-    x,
-    *,
-    kernel,
-    stride=None,
-    pad=None,
-    dilation=None,
-    ceil_mode=False,
-    count_include_pad=False,
+    x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, count_include_pad=False,
     auto_pad="NOTSET",
-):
+):  # fmt: skip
     """y[n,c,o] = sum over k of x[n, c, o*stride + k*dilation - pad] / count
 
     The count is of the taps inside x, or inside x and its padding with count_include_pad; what

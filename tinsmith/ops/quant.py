@@ -223,17 +223,9 @@ def _check_zeros(*pairs: tuple[Value, Value | None]) -> None:
 
 @op("anchor")
 def ConvInteger(
-    x,
-    w,
-    x_zero_point=None,
-    w_zero_point=None,
-    *,
-    stride=None,
-    pad=None,
-    dilation=None,
-    group=1,
+    x, w, x_zero_point=None, w_zero_point=None, *, stride=None, pad=None, dilation=None, group=1,
     auto_pad="NOTSET",
-):
+):  # fmt: skip
     """y = Conv(x - x_zero_point, w - w_zero_point), int32; padding is x_zero_point
 
     w_zero_point is one number or one for each output channel.
@@ -264,22 +256,9 @@ def _requantise(sums: Array, factor: Array, zero: Array) -> Array:
 
 @op("anchor")
 def QLinearConv(
-    x,
-    x_scale,
-    x_zero_point,
-    w,
-    w_scale,
-    w_zero_point,
-    y_scale,
-    y_zero_point,
-    b=None,
-    *,
-    stride=None,
-    pad=None,
-    dilation=None,
-    group=1,
-    auto_pad="NOTSET",
-):
+    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b=None, *,
+    stride=None, pad=None, dilation=None, group=1, auto_pad="NOTSET",
+):  # fmt: skip
     """y = saturate(round((Conv(x - xz, w - wz) + b) * x_scale * w_scale / y_scale) + yz)
 
     b is int32 with scale x_scale * w_scale; w_scale and w_zero_point are one number or one for
@@ -298,22 +277,9 @@ def QLinearConv(
 
 @QLinearConv.type
 def _(
-    x,
-    x_scale,
-    x_zero_point,
-    w,
-    w_scale,
-    w_zero_point,
-    y_scale,
-    y_zero_point,
-    b=None,
-    *,
-    stride,
-    pad,
-    dilation,
-    group,
-    auto_pad,
-):
+    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b=None, *, stride,
+    pad, dilation, group, auto_pad,
+):  # fmt: skip
     check_conv(x, w, b, group)
     _check_bytes(x=x, w=w, y_zero_point=y_zero_point)
     _check_zeros((x, x_zero_point), (w, w_zero_point))

@@ -39,12 +39,9 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Array], float | None, float | None]] 
 
 
 def functions(
-    names: Sequence[str],
-    alphas: Sequence[float] | None,
-    betas: Sequence[float] | None,
-    clip: float | None,
-    each: int,
-) -> list[Function]:
+    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None,
+    clip: float | None, each: int,
+) -> list[Function]:  # fmt: skip
     """The activations in order, `each` of a direction; alphas and betas go, in order, to those that
     take one. The third, of an LSTM's state, is not clipped, as in ONNX Runtime."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
@@ -93,16 +90,10 @@ def _run(
 
 
 def _recurrent(
-    make_step: Callable[[int, Array, Array, Array], tuple[StepFunction, Array]],
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None,
-    lens: Array | None,
-    initial: Sequence[Array | None],
-    direction: str,
+    make_step: Callable[[int, Array, Array, Array], tuple[StepFunction, Array]], x: Array, w: Array,
+    r: Array, b: Array | None, lens: Array | None, initial: Sequence[Array | None], direction: str,
     layout: int,
-) -> tuple[Array, ...]:
+) -> tuple[Array, ...]:  # fmt: skip
     """All directions d. make_step(d, r[d]^T, wb[d], rb[d]) gives the step and the bias that joins
     the input product."""
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
@@ -134,21 +125,9 @@ def _recurrent(
 
 @op()
 def RNN(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    *,
-    hidden_size=None,
-    direction="forward",
-    activations=None,
-    activation_alpha=None,
-    activation_beta=None,
-    clip=None,
-    layout=0,
-):
+    x, w, r, b=None, sequence_lens=None, initial_h=None, *, hidden_size=None, direction="forward",
+    activations=None, activation_alpha=None, activation_beta=None, clip=None, layout=0,
+):  # fmt: skip
     """h = f(x w^T + wb + h r^T + rb), for every step; returns (all h, last h)
 
     x [T,N,I], w [D,H,I], r [D,H,H], b [D,2H]; y [T,D,N,H], y_h [D,N,H]; layout 1 puts N first.
@@ -166,22 +145,10 @@ def RNN(
 
 @op()
 def GRU(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    *,
-    hidden_size=None,
-    direction="forward",
-    activations=None,
-    activation_alpha=None,
-    activation_beta=None,
-    clip=None,
-    layout=0,
+    x, w, r, b=None, sequence_lens=None, initial_h=None, *, hidden_size=None, direction="forward",
+    activations=None, activation_alpha=None, activation_beta=None, clip=None, layout=0,
     linear_before_reset=False,
-):
+):  # fmt: skip
     """z, q = f(x w^T + wb + h r^T + rb); n = g(x w^T + wb + (q*h) r^T + rb); h = (1-z)*n + z*h
 
     linear_before_reset: n = g(x w^T + wb + q*(h r^T + rb)). Gates are ordered z, q, n; w [D,3H,I],
@@ -213,24 +180,10 @@ def GRU(
 
 @op()
 def LSTM(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    initial_c=None,
-    p=None,
-    *,
-    hidden_size=None,
-    direction="forward",
-    activations=None,
-    activation_alpha=None,
-    activation_beta=None,
-    clip=None,
-    layout=0,
-    input_forget=False,
-):
+    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, *,
+    hidden_size=None, direction="forward", activations=None, activation_alpha=None,
+    activation_beta=None, clip=None, layout=0, input_forget=False,
+):  # fmt: skip
     """i, f = s(.. + p*c); c = f*c + i*g(..); o = s(.. + p*c); h = o*t(c), .. = x w^T + h r^T + b
 
     Gates are ordered i, o, f, g and peepholes i, o, f; w [D,4H,I], r [D,4H,H], b [D,8H], p [D,3H];
@@ -267,17 +220,10 @@ def _is(have: Any, wants: Any) -> bool:
 
 
 def _types(
-    gates: int,
-    per_direction: int,
-    states: int,
-    x: Value,
-    w: Value,
-    r: Value,
-    vectors: dict[str, tuple[Value | None, int]],
-    lens: Value | None,
-    initial: dict[str, Value | None],
+    gates: int, per_direction: int, states: int, x: Value, w: Value, r: Value, vectors: dict[str,
+    tuple[Value | None, int]], lens: Value | None, initial: dict[str, Value | None],
     attrs: dict[str, Any],
-) -> tuple[Type, ...]:
+) -> tuple[Type, ...]:  # fmt: skip
     direction, layout = attrs["direction"], attrs["layout"]
     need(
         direction in ("forward", "reverse", "bidirectional"),
@@ -314,17 +260,9 @@ def _types(
 
 
 def _check_operands(
-    gates: int,
-    count: int,
-    hidden: Any,
-    x: Value,
-    w: Value,
-    r: Value,
-    vectors: dict[str, tuple[Value | None, int]],
-    lens: Value | None,
-    initial: dict[str, Value | None],
-    layout: int,
-) -> Any:
+    gates: int, count: int, hidden: Any, x: Value, w: Value, r: Value, vectors: dict[str,
+    tuple[Value | None, int]], lens: Value | None, initial: dict[str, Value | None], layout: int,
+) -> Any:  # fmt: skip
     """Check what the operands agree on; the batch size."""
     need_same(x, w, r, *(v for v, _ in vectors.values()), *initial.values())
     need_dtype(lens, INTS, "sequence_lens")

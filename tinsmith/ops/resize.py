@@ -21,35 +21,20 @@ Array = np.ndarray[Any, Any]
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_crop_and_resize",
-    "tf_half_pixel_for_nn",
-)
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_crop_and_resize", "tf_half_pixel_for_nn",
+)  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 @op()
 def Resize(
-    x,
-    roi=None,
-    scales=None,
-    sizes=None,
-    *,
-    mode="nearest",
-    coordinate_transformation_mode="half_pixel",
-    nearest_mode="round_prefer_floor",
-    cubic_coeff_a=-0.75,
-    exclude_outside=False,
-    extrapolation_value=0.0,
-    antialias=False,
-    axes=None,
+    x, roi=None, scales=None, sizes=None, *, mode="nearest",
+    coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_floor",
+    cubic_coeff_a=-0.75, exclude_outside=False, extrapolation_value=0.0, antialias=False, axes=None,
     keep_aspect_ratio_policy="stretch",
-):
+):  # fmt: skip
     """y[o] = x interpolated at t(o), one axis after the other; t is the coordinate transform
 
     scales or sizes have one number for each of `axes` (default: all axes of x).
@@ -96,20 +81,10 @@ class Table:
 
 
 def axis_tables(
-    dims: Sequence[int],
-    roi: Array | None,
-    scales: Array | None,
-    sizes: Array | None,
-    *,
-    mode: str,
-    transform: str,
-    nearest_mode: str,
-    cubic_coeff_a: float,
-    exclude_outside: bool,
-    antialias: bool,
-    axes: Sequence[int] | None,
-    policy: str,
-) -> list[Table]:
+    dims: Sequence[int], roi: Array | None, scales: Array | None, sizes: Array | None, *, mode: str,
+    transform: str, nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool, antialias: bool,
+    axes: Sequence[int] | None, policy: str,
+) -> list[Table]:  # fmt: skip
     """The tables of all axes that change, in order; the interpolation is their product."""
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
     outs, factors = resized(
@@ -188,13 +163,9 @@ def _scaled(dim: Dim, scale: float) -> Dim:
 
 
 def coordinates(
-    transform: str,
-    out: int,
-    factor: float,
-    size: int,
-    roi: tuple[float, float],
+    transform: str, out: int, factor: float, size: int, roi: tuple[float, float],
     kind: type[np.floating[Any]] = np.float64,
-) -> Array:
+) -> Array:  # fmt: skip
     """Where each output element reads, in elements of the input (float64), computed as `kind`.
 
     The resized length is size * factor, which need not be a whole number.
@@ -231,13 +202,9 @@ def nearest(at: Array, rounding: str, size: int) -> Array:
 
 
 def interpolation(
-    at: Array,
-    mode: str,
-    size: int,
-    a: float = -0.75,
-    exclude_outside: bool = False,
+    at: Array, mode: str, size: int, a: float = -0.75, exclude_outside: bool = False,
     shrink: float | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """(places, weights), both [out, taps]: what each coordinate reads, clamped to the edges.
 
     `shrink` is the scale by which antialiasing widens the filter, or None.
@@ -266,19 +233,9 @@ def _cubic(t: Array, a: float) -> Array:
 
 @Resize.type
 def _(
-    x,
-    roi=None,
-    scales=None,
-    sizes=None,
-    *,
-    mode,
-    coordinate_transformation_mode,
-    nearest_mode,
-    antialias,
-    axes,
-    keep_aspect_ratio_policy,
-    **_,
-):
+    x, roi=None, scales=None, sizes=None, *, mode, coordinate_transformation_mode, nearest_mode,
+    antialias, axes, keep_aspect_ratio_policy, **_,
+):  # fmt: skip
     for name, value, known in (
         ("mode", mode, MODES),
         ("coordinate_transformation_mode", coordinate_transformation_mode, COORDINATES),

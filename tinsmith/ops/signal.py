@@ -116,13 +116,9 @@ def _frame(length: int, window: Any, frame_length: Any) -> int:
 
 @STFT.type
 def _(
-    signal: Value,
-    frame_step: Value,
-    window: Value | None,
-    frame_length: Value | None,
-    *,
+    signal: Value, frame_step: Value, window: Value | None, frame_length: Value | None, *,
     onesided: bool,
-) -> Type:
+) -> Type:  # fmt: skip
     need_dtype(signal, FLOATS, "signal")
     need_dtype(frame_step, INTS, "frame_step")
     need_rank(signal, 3, "signal")
@@ -224,14 +220,9 @@ def MelWeightMatrix(
 
 @MelWeightMatrix.type
 def _(
-    num_mel_bins: Value,
-    dft_length: Value,
-    sample_rate: Value,
-    lower_edge_hertz: Value,
-    upper_edge_hertz: Value,
-    *,
-    dtype: str,
-) -> Type:
+    num_mel_bins: Value, dft_length: Value, sample_rate: Value, lower_edge_hertz: Value,
+    upper_edge_hertz: Value, *, dtype: str,
+) -> Type:  # fmt: skip
     for v in (num_mel_bins, dft_length, sample_rate):
         need_dtype(v, INTS, v.name)
     for v in (lower_edge_hertz, upper_edge_hertz):

@@ -93,13 +93,9 @@ def StringNormalizer(
 
 @StringNormalizer.type
 def _(
-    x: Value,
-    *,
-    case_change_action: str,
-    is_case_sensitive: bool,
-    locale: str,
+    x: Value, *, case_change_action: str, is_case_sensitive: bool, locale: str,
     stopwords: tuple[str, ...],
-) -> Type:
+) -> Type:  # fmt: skip
     need_dtype(x, TEXT, "x")
     actions = ("NONE", "LOWER", "UPPER")
     need(case_change_action in actions, f"case_change_action is {case_change_action!r}")
@@ -115,18 +111,9 @@ def _(
 
 @op()
 def TfIdfVectorizer(
-    x,
-    *,
-    mode,
-    min_gram_length,
-    max_gram_length,
-    max_skip_count,
-    ngram_counts,
-    ngram_indexes,
-    pool_int64s=None,
-    pool_strings=None,
-    weights=None,
-):
+    x, *, mode, min_gram_length, max_gram_length, max_skip_count, ngram_counts, ngram_indexes,
+    pool_int64s=None, pool_strings=None, weights=None,
+):  # fmt: skip
     """y[..., ngram_indexes[i]] = how often n-gram i of the pool stands in the sequence x
 
     x is [C] or [N, C]. The items of an n-gram may be 1 to max_skip_count + 1 places apart. Mode

@@ -56,14 +56,9 @@ def spatial_attr(name: str, value: Any, count: int, default: int, least: int) ->
 
 
 def window(
-    sizes: Sequence[Dim],
-    kernel: int | Sequence[int],
-    stride: Any = None,
-    pad: Any = None,
-    dilation: Any = None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: bool = False,
-) -> Window:
+    sizes: Sequence[Dim], kernel: int | Sequence[int], stride: Any = None, pad: Any = None,
+    dilation: Any = None, auto_pad: str = "NOTSET", ceil_mode: bool = False,
+) -> Window:  # fmt: skip
     """The geometry of windows over the spatial sizes; TypeRuleError where it does not fit.
 
     The last window starts inside the input or its left padding, whatever `ceil_mode` says.

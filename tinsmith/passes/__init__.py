@@ -4,13 +4,6 @@ from tinsmith.passes.choice import COURSE, FILED, PASSES, Entry, list_passes
 from tinsmith.passes.manager import Context, Report, register, run_passes
 
 __all__ = [
-    "COURSE",
-    "FILED",
-    "PASSES",
-    "Context",
-    "Entry",
-    "Report",
-    "list_passes",
-    "register",
+    "COURSE", "FILED", "PASSES", "Context", "Entry", "Report", "list_passes", "register",
     "run_passes",
-]
+]  # fmt: skip

@@ -85,15 +85,9 @@ def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
     **NORM,
 )
 def fold_batchnorm_into_conv(
-    conv: Node,
-    bn: Node,
-    w: Array,
-    b: Array | None,
-    scale: Array,
-    shift: Array,
-    mean: Array,
+    conv: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
     var: Array,
-) -> Value:
+) -> Value:  # fmt: skip
     """bn(conv(x, w, b)) -> conv(x, k*w, k*(b - mean) + shift), k = scale / sqrt(var + eps)."""
     return _apply(conv, w, b, *affine(scale, shift, mean, var, bn.eps))
 
@@ -244,15 +238,9 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
     **NORM,
 )
 def fold_batchnorm_into_dense(
-    mm: Node,
-    bn: Node,
-    w: Array,
-    b: Array | None,
-    scale: Array,
-    shift: Array,
-    mean: Array,
+    mm: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
     var: Array,
-) -> Value:
+) -> Value:  # fmt: skip
     """bn(x @ w + b) -> x @ (w * k) + k * (b - mean) + shift, k = scale / sqrt(var + eps)."""
     if len(shape_of(bn.output)) != 2 or w.ndim != 2:
         raise Skip("the columns are the channels of a matrix only")

@@ -45,14 +45,9 @@ def beside(first: Any, second: Any) -> Any:
     second={"group": 2},
 )
 def join_added_convs(
-    first: Node,
-    w: Array,
-    b: Array | None,
-    second: Node,
-    v: Array,
-    c: Array | None,
+    first: Node, w: Array, b: Array | None, second: Node, v: Array, c: Array | None,
     y: Value | None,
-) -> Value:
+) -> Value:  # fmt: skip
     """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), the taps of v being some of w's."""
     _same_results(first.output, second.output)
     one, other = _Taps(first, w), _Taps(second, v)
@@ -77,16 +72,9 @@ def join_added_convs(
     **NORM,
 )
 def join_norm_with_conv(
-    conv: Node,
-    bn: Node,
-    w: Array,
-    b: Array | None,
-    scale: Array,
-    shift: Array,
-    mean: Array,
-    var: Array,
-    y: Value | None,
-) -> Value:
+    conv: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
+    var: Array, y: Value | None,
+) -> Value:  # fmt: skip
     """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
     _same_results(conv.output, bn.output)
     taps = _Taps(conv, w)

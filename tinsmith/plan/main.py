@@ -159,15 +159,9 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: in
         for word in range(OWN):
             (own + word).store(b.index(0))
     emit = _Segment(
-        b,
-        module,
-        plan.threads,
-        {key: _base(table, plan, *key) for key in sorted(used)},
-        (table + SYNC).load_pointer(U8),
-        (table + COUNTERS).load_pointer(I64),
-        stamps,
-        own,
-    )
+        b, module, plan.threads, {key: _base(table, plan, *key) for key in sorted(used)},
+        (table + SYNC).load_pointer(U8), (table + COUNTERS).load_pointer(I64), stamps, own,
+    )  # fmt: skip
     emit.stamp(-1)
     numbered = list(enumerate(steps))
     for region, group in groupby(numbered, lambda row: row[1].region):
@@ -341,14 +335,8 @@ def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
 
 
 def _in_micro_batches(
-    b: Builder,
-    done: Ptr,
-    sync: Ptr,
-    call: Call,
-    threads: int,
-    tid: Val,
-    run: Callable[..., None],
-) -> None:
+    b: Builder, done: Ptr, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None],
+) -> None:  # fmt: skip
     """Emit a repeated call: each thread runs the same tiles in every repetition, and waits for the
     others before the next."""
     begin = tid * call.tiles // threads

@@ -95,12 +95,9 @@ def _common_block(values: list[Value], homes: Mapping[Value, Tensor]) -> int:
 
 
 def _cuts_cleanly(
-    shapes: list[tuple[int, ...]],
-    axis: int,
-    block: int,
-    total: int | None = None,
+    shapes: list[tuple[int, ...]], axis: int, block: int, total: int | None = None,
     starts: list[int] | None = None,
-) -> bool:
+) -> bool:  # fmt: skip
     if not block:
         return prod(shapes[0][:axis]) == 1
     if axis != 1:

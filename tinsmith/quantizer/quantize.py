@@ -31,24 +31,12 @@ from tinsmith.runtime.forks import working
 
 
 def quantize(
-    model: ModelLike,
-    data: Any,
-    *,
-    method: str = "minmax",
-    per_channel: bool = True,
-    symmetric: bool = False,
-    weight_bits: int = 8,
-    activation_bits: int = 8,
-    equalise: bool = True,
-    correct: bool = True,
-    rounding: str | None = None,
-    products: bool = False,
-    keep: Collection[str] = (),
-    labels: Any = None,
-    max_drop: float | None = None,
-    threads: int = 1,
+    model: ModelLike, data: Any, *, method: str = "minmax", per_channel: bool = True,
+    symmetric: bool = False, weight_bits: int = 8, activation_bits: int = 8, equalise: bool = True,
+    correct: bool = True, rounding: str | None = None, products: bool = False,
+    keep: Collection[str] = (), labels: Any = None, max_drop: float | None = None, threads: int = 1,
     progress: Callable[[int, int, str], object] | bool | None = None,
-) -> Quantized:
+) -> Quantized:  # fmt: skip
     """Quantise a float model: its operators with weights compute with whole numbers of 8 bits.
 
     data       calibrates: arrays by name (samples along the first axis), one array, an .npz file, a

@@ -5,23 +5,7 @@ from tinsmith.rewrite.pattern import Call, Pattern, const, is_number, opt, p
 from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Skip, like, meet, rule, with_
 
 __all__ = [
-    "Call",
-    "Pattern",
-    "Refusal",
-    "Rewritten",
-    "Rule",
-    "RuleSet",
-    "Skip",
-    "Start",
-    "const",
-    "is_number",
-    "like",
-    "matching",
-    "meet",
-    "opt",
-    "p",
-    "replace_outputs",
-    "rewrite",
-    "rule",
+    "Call", "Pattern", "Refusal", "Rewritten", "Rule", "RuleSet", "Skip", "Start", "const",
+    "is_number", "like", "matching", "meet", "opt", "p", "replace_outputs", "rewrite", "rule",
     "with_",
-]
+]  # fmt: skip

@@ -37,12 +37,8 @@ class Start(NamedTuple):
 
 
 def rewrite(
-    graph: Graph,
-    rules: Iterable[Rule],
-    *,
-    limit: int | None = None,
-    start: Start | None = None,
-) -> Rewritten:
+    graph: Graph, rules: Iterable[Rule], *, limit: int | None = None, start: Start | None = None,
+) -> Rewritten:  # fmt: skip
     """Apply rules, in their order, at every node until none fires. Edits the graph in place.
 
     `start` (from `matching`) says where patterns may match, so that other nodes need not be looked

@@ -55,15 +55,9 @@ class Rule:
     """A pattern and the function that builds what replaces it."""
 
     def __init__(
-        self,
-        pattern: Pattern,
-        build: Callable[..., Any],
-        sample: dict[str, Any],
-        *,
-        tolerance: float = 0.0,
-        any_shape: bool = False,
-        halves: bool = True,
-    ) -> None:
+        self, pattern: Pattern, build: Callable[..., Any], sample: dict[str, Any], *,
+        tolerance: float = 0.0, any_shape: bool = False, halves: bool = True,
+    ) -> None:  # fmt: skip
         self.pattern, self.build, self.sample = pattern, build, sample
         self.tolerance, self.any_shape, self.halves = tolerance, any_shape, halves
         self.name = build.__name__

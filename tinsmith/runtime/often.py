@@ -45,12 +45,9 @@ class Often:
         session.left = max(OFTEN - calls, 0) + 1
 
     def run(
-        self,
-        session: Session,
-        signature: Signature,
-        arrays: Sequence[Array],
+        self, session: Session, signature: Signature, arrays: Sequence[Array],
         into: Sequence[Array | None] | None,
-    ) -> tuple[list[Array], Program | None]:
+    ) -> tuple[list[Array], Program | None]:  # fmt: skip
         """The results of a call, and the program that is to compute this shape from now on, if it
         is another."""
         begun = perf_counter()

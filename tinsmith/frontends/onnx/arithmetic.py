@@ -171,25 +171,19 @@ def reduction(call: Call) -> Result:
     if (given := call.attr("axes")) is not None:
         axes = call.ints(*given)
     return call.emit(
-        "Reduce",
-        call[0],
-        axes,
-        kind=_REDUCTIONS[call.type],
+        "Reduce", call[0], axes, kind=_REDUCTIONS[call.type],
         keepdims=bool(call.attr("keepdims", 1)),
         noop_with_empty_axes=bool(call.attr("noop_with_empty_axes", 0)),
-    )
+    )  # fmt: skip
 
 
 @importer("ArgMax", "ArgMin")
 def arg_reduction(call: Call) -> Result:
     return call.emit(
-        "ArgReduce",
-        call[0],
-        kind=call.type[3:].lower(),
-        axis=call.attr("axis", 0),
+        "ArgReduce", call[0], kind=call.type[3:].lower(), axis=call.attr("axis", 0),
         keepdims=bool(call.attr("keepdims", 1)),
         select_last=bool(call.attr("select_last_index", 0)),
-    )
+    )  # fmt: skip
 
 
 @importer("Softmax", "LogSoftmax", "Hardmax")
@@ -214,13 +208,9 @@ def eye_like(call: Call) -> Result:
 def top_k(call: Call) -> Result:
     k = call.ints(call.required("k")) if call.opset < 10 else call[1]
     return call.emit(
-        "TopK",
-        call[0],
-        k,
-        axis=call.attr("axis", -1),
-        largest=bool(call.attr("largest", 1)),
+        "TopK", call[0], k, axis=call.attr("axis", -1), largest=bool(call.attr("largest", 1)),
         sorted=bool(call.attr("sorted", 1)),
-    )
+    )  # fmt: skip
 
 
 @importer("DFT")
@@ -230,13 +220,9 @@ def dft(call: Call) -> Result:
     if call.opset < 20:
         axis = call.const(np.array(call.attr("axis", 1), np.int64))
     return call.emit(
-        "DFT",
-        call[0],
-        call.arg(1),
-        axis,
-        inverse=bool(call.attr("inverse", 0)),
+        "DFT", call[0], call.arg(1), axis, inverse=bool(call.attr("inverse", 0)),
         onesided=bool(call.attr("onesided", 0)),
-    )
+    )  # fmt: skip
 
 
 @importer("STFT")

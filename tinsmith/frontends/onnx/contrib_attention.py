@@ -135,15 +135,9 @@ def _bias(
 
 
 def _attend(
-    call: Call,
-    q: Value,
-    k: Value,
-    v: Value,
-    mask: Value | None,
-    past: list[Value | None],
-    heads: int,
-    present: bool,
-) -> Any:
+    call: Call, q: Value, k: Value, v: Value, mask: Value | None, past: list[Value | None],
+    heads: int, present: bool,
+) -> Any:  # fmt: skip
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(

@@ -74,14 +74,9 @@ def scan(call: Call) -> Result:
     body = _settled(call, call.required("body"), [], states, rows, 0)
     captured = _captures([body])
     y = call.emit(
-        "Scan",
-        *values,
-        *captured,
-        body=body.graph,
-        num_scan_inputs=count,
-        captured=len(captured),
+        "Scan", *values, *captured, body=body.graph, num_scan_inputs=count, captured=len(captured),
         **attrs,
-    )
+    )  # fmt: skip
     return y if isinstance(y, tuple) else (y,)
 
 

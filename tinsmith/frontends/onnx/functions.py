@@ -99,14 +99,9 @@ def expand(call: Call, body: Any) -> Result:
         )
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in body.opset_import}
     inner = Scope(
-        outer.shared,
-        outer.graph,
-        {**outer.opsets, **opsets},
-        prefix=prefix,
-        attrs={**_defaults(call, body), **call.attrs},
-        origin=call.origin,
-        depth=outer.depth + 1,
-    )
+        outer.shared, outer.graph, {**outer.opsets, **opsets}, prefix=prefix,
+        attrs={**_defaults(call, body), **call.attrs}, origin=call.origin, depth=outer.depth + 1,
+    )  # fmt: skip
     inner.nested = outer.nested
     for name, value in zip(body.input, call.inputs, strict=False):
         if value is not None:

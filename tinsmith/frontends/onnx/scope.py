@@ -48,17 +48,10 @@ class Scope(nodes.Scope):
     shared: OnnxImport
 
     def __init__(
-        self,
-        shared: OnnxImport,
-        graph: Graph,
-        opsets: dict[str, int],
-        *,
-        parent: Scope | None = None,
-        prefix: str = "",
-        attrs: dict[str, Any] | None = None,
-        origin: Origin | None = None,
-        depth: int = 0,
-    ) -> None:
+        self, shared: OnnxImport, graph: Graph, opsets: dict[str, int], *,
+        parent: Scope | None = None, prefix: str = "", attrs: dict[str, Any] | None = None,
+        origin: Origin | None = None, depth: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(shared, graph, nested=parent is not None, prefix=prefix)
         self.opsets, self.parent, self.attrs = opsets, parent, attrs
         self.origin, self.depth = origin, depth

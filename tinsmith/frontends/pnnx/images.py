@@ -99,27 +99,17 @@ def _for_each(node: PnnxNode, size: Any, rank: int) -> Value:
 
 @operator("nn.Unfold", "F.unfold")
 def unfold(
-    node: PnnxNode,
-    input: Value,
-    *,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
+    node: PnnxNode, input: Value, *, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     stride: Any = 1,
-) -> Value:
+) -> Value:  # fmt: skip
     kernel = each(kernel_size, 2)
     channels, count = node.size(input, 1), prod(kernel)
     node.spend(channels * count * count * input.dtype.itemsize)
     taps = np.tile(np.eye(count, dtype=input.dtype).reshape(count, 1, *kernel), (channels, 1, 1, 1))
     y = node.emit(
-        "Conv",
-        input,
-        taps,
-        stride=each(stride, 2),
-        pad=each(padding, 2) * 2,
-        dilation=each(dilation, 2),
-        group=channels,
-    )
+        "Conv", input, taps, stride=each(stride, 2), pad=each(padding, 2) * 2,
+        dilation=each(dilation, 2), group=channels,
+    )  # fmt: skip
     return (
         node.emit("Flatten", y, axis=2)
         if y.rank is None
@@ -129,45 +119,26 @@ def unfold(
 
 @operator("nn.Fold", "F.fold")
 def fold(
-    node: PnnxNode,
-    input: Value,
-    *,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-) -> Value:
+    node: PnnxNode, input: Value, *, output_size: Any, kernel_size: Any, dilation: Any = 1,
+    padding: Any = 0, stride: Any = 1,
+) -> Value:  # fmt: skip
     sizes = [node.ints(*each(v, 2)) for v in (output_size, kernel_size)]
     return node.emit(
-        "Col2Im",
-        input,
-        *sizes,
-        dilation=each(dilation, 2),
-        pad=each(padding, 2) * 2,
+        "Col2Im", input, *sizes, dilation=each(dilation, 2), pad=each(padding, 2) * 2,
         stride=each(stride, 2),
-    )
+    )  # fmt: skip
 
 
 @operator("F.grid_sample")
 def grid_sample(
-    node: PnnxNode,
-    input: Value,
-    grid: Value,
-    *,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: Any = False,
-) -> Value:
+    node: PnnxNode, input: Value, grid: Value, *, mode: str = "bilinear",
+    padding_mode: str = "zeros", align_corners: Any = False,
+) -> Value:  # fmt: skip
     modes = {"bilinear": "linear", "bicubic": "cubic"}
     return node.emit(
-        "GridSample",
-        input,
-        grid,
-        mode=modes.get(mode, mode),
-        padding_mode=padding_mode,
+        "GridSample", input, grid, mode=modes.get(mode, mode), padding_mode=padding_mode,
         align_corners=bool(align_corners),
-    )
+    )  # fmt: skip
 
 
 @operator("F.affine_grid")
@@ -177,15 +148,9 @@ def affine_grid(node: PnnxNode, theta: Value, *, size: Any, align_corners: Any =
 
 @operator("torchvision.ops.RoIAlign")
 def roi_align(
-    node: PnnxNode,
-    input: Value,
-    rois: Value,
-    *,
-    output_size: Any,
-    spatial_scale: float = 1.0,
-    sampling_ratio: int = -1,
-    aligned: bool = False,
-) -> Value:
+    node: PnnxNode, input: Value, rois: Value, *, output_size: Any, spatial_scale: float = 1.0,
+    sampling_ratio: int = -1, aligned: bool = False,
+) -> Value:  # fmt: skip
     parts = [node.slice(rois, node.ints(a), node.ints(b), [1]) for a, b in ((0, 1), (1, 5))]
     at = node.cast(node.emit("Squeeze", parts[0], node.ints(1)), "int64")
     height, width = each(output_size, 2)

@@ -64,15 +64,9 @@ def conv(
         x = node.emit("Pad", x, node.ints(*pads), None, axes, mode=pad_mode(padding_mode))
         pads = [0] * len(pads)
     y = node.emit(
-        "Conv",
-        x,
-        weight,
-        bias,
-        stride=each(stride, rank),
-        pad=tuple(pads),
-        dilation=dilation,
+        "Conv", x, weight, bias, stride=each(stride, rank), pad=tuple(pads), dilation=dilation,
         group=groups,
-    )
+    )  # fmt: skip
     return unbatched(node, y, input, rank)
 
 
@@ -296,14 +290,9 @@ def each_size(shape: Any) -> tuple[int, ...]:
 
 @operator("nn.LocalResponseNorm", "F.local_response_norm")
 def local_response_norm(
-    node: PnnxNode,
-    input: Value,
-    *,
-    size: int,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
+    node: PnnxNode, input: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
     k: float = 1.0,
-) -> Value:
+) -> Value:  # fmt: skip
     """Of an even size, PyTorch's window has one channel more before, ours after: of channels in
     reverse they are the same."""
 

@@ -107,14 +107,9 @@ def cumulative(node: PnnxNode, input: Value, *, dim: int, dtype: Any = None) -> 
 
 @operator("torch.topk")
 def topk(
-    node: PnnxNode,
-    input: Value,
-    *,
-    k: Any,
-    dim: int = -1,
-    largest: bool = True,
+    node: PnnxNode, input: Value, *, k: Any, dim: int = -1, largest: bool = True,
     sorted: bool = True,
-) -> Any:
+) -> Any:  # fmt: skip
     count = node.emit("Reshape", k, node.ints(1)) if isinstance(k, Value) else node.ints(k)
     return node.emit("TopK", input, count, axis=dim, largest=largest, sorted=sorted)
 

@@ -279,14 +279,9 @@ def unlisted(node: PnnxNode, input: Any) -> Any:
     *(f"Tensor.{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "fill")),
 )
 def filled(
-    node: PnnxNode,
-    input: Any = None,
-    *,
-    size: Any = None,
-    fill_value: Any = None,
-    value: Any = None,
-    dtype: Any = None,
-) -> Value:
+    node: PnnxNode, input: Any = None, *, size: Any = None, fill_value: Any = None,
+    value: Any = None, dtype: Any = None,
+) -> Value:  # fmt: skip
     kind, like = node.type, input if isinstance(input, Value) else None
     of_like = kind.endswith("_like") or kind == "Tensor.fill"
     value = 1 if "ones" in kind else value if fill_value is None else fill_value
@@ -332,23 +327,13 @@ def one_hot(node: PnnxNode, input: Value, *, num_classes: int) -> Value:
 
 @operator("Tensor.index_put", "torch.scatter", "torch.scatter_add")
 def scatter(
-    node: PnnxNode,
-    input: Value,
-    index: Any = None,
-    src: Any = None,
-    *,
-    dim: int = 0,
-    reduce: Any = None,
-    **_: Any,
-) -> Value:
+    node: PnnxNode, input: Value, index: Any = None, src: Any = None, *, dim: int = 0,
+    reduce: Any = None, **_: Any,
+) -> Value:  # fmt: skip
     if node.type == "Tensor.index_put":
         raise Unsupported("it writes at indices of several axes")
     kind = "add" if node.type == "torch.scatter_add" else reduce or "none"
     return node.emit(
-        "ScatterElements",
-        input,
-        index,
-        node.cast(src, input.dtype.name),
-        axis=dim,
+        "ScatterElements", input, index, node.cast(src, input.dtype.name), axis=dim,
         reduction={"multiply": "mul"}.get(kind, kind),
-    )
+    )  # fmt: skip

@@ -177,16 +177,9 @@ def repeat_interleave(node: PnnxNode, input: Value, *, repeats: int, dim: Any = 
 
 @operator("torch.addmm", "torch.baddbmm", "torch.addmv")
 def addmm(
-    node: PnnxNode,
-    input: Any,
-    mat1: Any = None,
-    mat2: Any = None,
-    batch1: Any = None,
-    batch2: Any = None,
-    *,
-    alpha: Any = 1,
-    beta: Any = 1,
-) -> Value:
+    node: PnnxNode, input: Any, mat1: Any = None, mat2: Any = None, batch1: Any = None,
+    batch2: Any = None, *, alpha: Any = 1, beta: Any = 1,
+) -> Value:  # fmt: skip
     y = node.emit("MatMul", mat1 if batch1 is None else batch1, mat2 if batch2 is None else batch2)
     y = y if alpha == 1 else node.emit("Mul", y, node.number(alpha, y))
     x = input if beta == 1 else node.emit("Mul", input, node.number(beta, y))

@@ -29,12 +29,10 @@ def matmul_amx(site: Site) -> Choice:
     draft = AmxPlan(1, k, -(-n // SIDE), Axis(m), Axis(1), row=row)
     plan, seconds = best_plan(site.target, draft, 4.0 * m * (k + n), site.threads)
     return Choice(
-        cost=seconds,
-        reads=site.reads((PLAIN, None), PLAIN),
-        writes=(PLAIN,),
+        cost=seconds, reads=site.reads((PLAIN, None), PLAIN), writes=(PLAIN,),
         packed=(packed_weights(w, row, columns=True),),
         **Work(plan, partial(_source, k), partial(_finish, n)).fields,
-    )
+    )  # fmt: skip
 
 
 def _source(k: int, em: Emit) -> Source:

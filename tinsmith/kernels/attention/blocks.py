@@ -99,14 +99,10 @@ class Blocks:
         bytes at the beginning of the workspace that the variant keeps for itself."""
         places = list(accumulate((-(-r // 64) * 64 for r in self.sizes), initial=before))
         return Choice(
-            cost=cost,
-            reads=site.reads(self.operands.reads(site), PLAIN),
-            writes=(PLAIN,),
+            cost=cost, reads=site.reads(self.operands.reads(site), PLAIN), writes=(PLAIN,),
             phases=one_phase(self.of.items * groups, lambda em: self.emit(em, groups, places[:-1])),
-            packed=self.operands.packed,
-            workspace=places[-1],
-            detail=detail,
-        )
+            packed=self.operands.packed, workspace=places[-1], detail=detail,
+        )  # fmt: skip
 
     def emit(self, em: Emit, groups: int, places: list[int]) -> None:
         """Emit the kernel. A tile is one group of an item's blocks of queries; the groups of an

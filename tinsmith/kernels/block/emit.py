@@ -97,15 +97,9 @@ class _Step:
     """One step: rows [row, row + size) of image n, for all channels or those of one panel."""
 
     def __init__(
-        self,
-        em: Emit,
-        stages: Stages,
-        plan: BlockPlan,
-        n: Val | int,
-        row: Val,
-        size: int,
+        self, em: Emit, stages: Stages, plan: BlockPlan, n: Val | int, row: Val, size: int,
         panel: Panel | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.em, self.b, self.stages, self.plan = em, em.b, stages, plan
         self.n, self.row, self.size, self.panel = n, row, size, panel
         self.geo = stages.depthwise.geo

@@ -23,14 +23,11 @@ def conv_block(site: Site) -> Choice:
     reads = stages.reads()
     plan = plan_block(site.target, stages.shape)
     return Choice(
-        cost=plan.cost,
-        reads=reads,
-        writes=(Layout(stages.width),),
+        cost=plan.cost, reads=reads, writes=(Layout(stages.width),),
         phases=one_phase(tiles_of(stages, plan), lambda em: emit_block(em, stages, plan)),
-        packed=tuple(_packed(stages, plan)),
-        workspace=workspace(stages, plan),
+        packed=tuple(_packed(stages, plan)), workspace=workspace(stages, plan),
         detail=f"{plan.most} rows, {plan.bands} bands",
-    )
+    )  # fmt: skip
 
 
 def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:

@@ -130,15 +130,11 @@ def matmul_integer(site: Site) -> Choice:
     if w is not None:
         read[1::2] = [None] * len(read[1::2])
     return Choice(
-        cost=cost,
-        reads=site.reads(read, PLAIN),
-        writes=(PLAIN,),
-        phases=tuple(phases),
+        cost=cost, reads=site.reads(read, PLAIN), writes=(PLAIN,), phases=tuple(phases),
         packed=packed,
         workspace=4 * plan.buffer_at + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
-        scratch=plan.scratch,
-        detail=f"{row.name}, {tiling}, batch {p.items}",
-    )
+        scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
+    )  # fmt: skip
 
 
 def _constant(site: Site) -> Array | None:

@@ -253,14 +253,12 @@ def packed_choice(
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
     return Choice(
         cost=cost + (site.target.time(0, 8.0 * rows * k) if copied else 0),
-        reads=site.reads((PLAIN, None), PLAIN),
-        writes=(PLAIN,),
-        phases=phases,
+        reads=site.reads((PLAIN, None), PLAIN), writes=(PLAIN,), phases=phases,
         packed=(_packed(w, tiling.columns, nbytes, words),),
         workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
         detail=f"{tiling}{', rows copied apart' if copied else ''}{', 24 bits' if words else ''}",
-    )
+    )  # fmt: skip
 
 
 def _packed(w: np.ndarray[Any, Any], columns: Columns, nbytes: int, words: bool) -> Packed:

@@ -59,9 +59,7 @@ def matvec(site: Site) -> Choice:
             each_row_panel(b, rows, lo, hi, panel)
 
     return Choice(
-        cost=cost + 1e-7,
-        reads=site.reads((PLAIN, PLAIN), PLAIN),
-        writes=(PLAIN,),
+        cost=cost + 1e-7, reads=site.reads((PLAIN, PLAIN), PLAIN), writes=(PLAIN,),
         phases=one_phase(p.items * groups, emit),
         detail=f"{rows.size} rows at a time, batch {p.items}",
-    )
+    )  # fmt: skip

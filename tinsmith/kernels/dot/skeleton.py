@@ -103,13 +103,9 @@ Tile = list[list[Val]]
 
 
 def product(
-    b: Builder,
-    at: Operands,
-    rows: int,
-    widths: Sequence[int],
-    full: int = 0,
+    b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0,
     add: Tile | None = None,
-) -> Tile:
+) -> Tile:  # fmt: skip
     """The tile of sums over k. Small tiles use several chains of accumulators along k.
 
     The sums start from those of `add`, or from 0. `full` is the number of accumulators of the
@@ -181,14 +177,9 @@ def _unroll(depth: int) -> int:
 
 
 def _steps(
-    at: Operands,
-    first: int,
-    last: int,
-    rows: int,
-    widths: Sequence[int],
-    sums: Sequence[Val],
+    at: Operands, first: int, last: int, rows: int, widths: Sequence[int], sums: Sequence[Val],
     chains: int,
-) -> list[Val]:
+) -> list[Val]:  # fmt: skip
     b, sums, n = at.a.b, list(sums), len(widths)
     weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
@@ -243,14 +234,9 @@ def buffer_bytes(site: Site, rows: int, columns: int) -> int:
 
 
 def finish_tile(
-    em: Emit,
-    tile: Tile,
-    row: Position,
-    column: Position,
-    valid: int,
-    buffer: Ptr,
+    em: Emit, tile: Tile, row: Position, column: Position, valid: int, buffer: Ptr,
     row_dims: tuple[int, int],
-) -> None:
+) -> None:  # fmt: skip
     """Epilogue and store of a tile whose first element is at (row, column) of the output.
 
     Dimensions row_dims[0] .. row_dims[1] - 1 are one flat row index; the next, if any, is the

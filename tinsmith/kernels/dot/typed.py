@@ -64,13 +64,11 @@ def matmul_typed(site: Site) -> Choice:
             each_column_panel(b, columns, 0, columns.count, panel)
 
     return Choice(
-        cost=cost,
-        reads=site.reads((PLAIN, PLAIN), PLAIN),
-        writes=(PLAIN,),
+        cost=cost, reads=site.reads((PLAIN, PLAIN), PLAIN), writes=(PLAIN,),
         phases=one_phase(p.items * groups, emit),
         workspace=nbytes * packed + nbytes // 4 * buffer_bytes(site, rows.size, VECTORS * lanes),
         detail=f"{rows.size} rows at a time, batch {p.items}",
-    )
+    )  # fmt: skip
 
 
 def _pack_panel(

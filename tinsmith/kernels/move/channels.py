@@ -80,13 +80,10 @@ def _blocks(site: Site) -> Choice:
                 _mix_rows(em, mix, k, image, part, parts)
 
     return Choice(
-        cost,
-        (layout,) * len(site.inputs),
-        (layout,),
+        cost, (layout,) * len(site.inputs), (layout,),
         (Phase(len(mixes) * n * parts, emit, sweep=parts if near else 0),),
-        by_channels=n == 1 and not near,
-        detail=f"{loads} vectors into {len(mixes)}",
-    )
+        by_channels=n == 1 and not near, detail=f"{loads} vectors into {len(mixes)}",
+    )  # fmt: skip
 
 
 def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts: int) -> None:

@@ -78,12 +78,10 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
 
     nbytes = 2 * (y.type.nbytes + updates.type.nbytes)
     return Choice(
-        1e-6 + site.target.time(0, nbytes) + len(targets) * 2e-9,
-        (PLAIN, None, PLAIN),
-        (PLAIN,),
+        1e-6 + site.target.time(0, nbytes) + len(targets) * 2e-9, (PLAIN, None, PLAIN), (PLAIN,),
         (copy_all(y), Phase(len(targets), scatter)),
         (packed_table("targets", targets), packed_table("sources", sources)),
-    )
+    )  # fmt: skip
 
 
 def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:

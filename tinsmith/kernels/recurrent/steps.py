@@ -186,9 +186,6 @@ def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -
     way, line = layer.state_strides
     with b.loop(0, layer.batch) as row:
         copy(
-            b,
-            (view.pointer + d * way + row * line).fixed(),
-            (buffer + row * layer.padded).fixed(),
-            layer.hidden,
-            v,
-        )
+            b, (view.pointer + d * way + row * line).fixed(), (buffer + row * layer.padded).fixed(),
+            layer.hidden, v,
+        )  # fmt: skip

@@ -80,13 +80,9 @@ def pack(w: Array, shape: Shape) -> Array:
 
 
 def choice_of(
-    site: Site,
-    w: Array,
-    shape: Shape,
-    layout: Layout,
-    ends: Callable[[Emit], Ends],
+    site: Site, w: Array, shape: Shape, layout: Layout, ends: Callable[[Emit], Ends],
     more: Sequence[Packed] = (),
-) -> Choice:
+) -> Choice:  # fmt: skip
     """The choice for operands in `layout`. `ends` gives access to rows and results; `more` are
     packed arrays, from index 3 on."""
     cuts, count = shape.cuts, shape.tiling.rows.count

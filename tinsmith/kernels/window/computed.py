@@ -95,14 +95,11 @@ def _packing(choice: Choice, name: str, width: int) -> Choice:
     moves = ((len(squares), _squares(width)), (len(vectors), _vectors(width)))
     reads = (choice.reads[0], PLAIN, *choice.reads[2:])
     return replace(
-        choice,
-        cost=choice.cost + PACKING * size / 4,
-        reads=reads,
+        choice, cost=choice.cost + PACKING * size / 4, reads=reads,
         phases=(*(Phase(n, emit) for n, emit in moves if n), *map(compute, choice.phases)),
         packed=(packed_table("squares", squares), packed_table("vectors", vectors), *others),
-        scratch=size,
-        detail=f"{name}, {choice.detail}",
-    )
+        scratch=size, detail=f"{name}, {choice.detail}",
+    )  # fmt: skip
 
 
 def _moves(packed: Array, width: int) -> tuple[Array, Array]:

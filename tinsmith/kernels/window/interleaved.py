@@ -243,14 +243,8 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
 
 
 def _copy(
-    geo: Geometry,
-    plan: Interleaved,
-    spec: Spec,
-    corner: Ptr,
-    first: Val,
-    space: View,
-    rows: Val,
-) -> None:
+    geo: Geometry, plan: Interleaved, spec: Spec, corner: Ptr, first: Val, space: View, rows: Val,
+) -> None:  # fmt: skip
     """Copy what `rows` rows of outputs read to the workspace, the groups interleaved: of the blocks
     from number `first` on (missing ones are zeros). `corner` is the first element, in block 0."""
     b, width = corner.b, plan.width

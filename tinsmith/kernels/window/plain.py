@@ -146,12 +146,8 @@ class Work:
 
 
 def plain_choice(
-    site: Site,
-    geo: Geometry,
-    inputs: int,
-    packed: Sequence[Packed],
-    work: Work,
-) -> Choice:
+    site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work,
+) -> Choice:  # fmt: skip
     """The choice for windows over groups of `inputs` channels."""
     panels = work.panels
     target, cut = site.target, segments(geo, inputs)
@@ -164,15 +160,13 @@ def plain_choice(
     time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
     time += target.time(0, 8.0 * pieces * copied)
     return Choice(
-        cost=overlap(time, target.time(0, geo.traffic())),
-        reads=site.reads_first(PLAIN, PLAIN),
+        cost=overlap(time, target.time(0, geo.traffic())), reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work.of(em, tile.width))),
-        packed=tuple(packed),
-        workspace=4 * room(copied) if copied else 0,
+        packed=tuple(packed), workspace=4 * room(copied) if copied else 0,
         repeats=_tiles_overlap(geo, cut, tile),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
-    )
+    )  # fmt: skip
 
 
 def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:

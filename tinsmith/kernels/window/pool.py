@@ -195,14 +195,9 @@ def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
 
 
 def emit_pool(
-    em: Emit,
-    geo: Geometry,
-    fold: Fold,
-    shares: tuple[np.ndarray, ...] | None,
-    counted: Counted,
-    blocks: int,
-    count: int,
-) -> None:
+    em: Emit, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None, counted: Counted,
+    blocks: int, count: int,
+) -> None:  # fmt: skip
     """Emit a pooling. A tile is one (batch, band of rows, channel block), the block innermost.
     Tiles are taken from last to first: the input that was written last is still in the cache."""
     b, image = em.b, image_of(em.input(0), geo)

@@ -71,14 +71,9 @@ def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
 
 
 def _window(
-    em: Emit,
-    geo: Geometry,
-    x: Ptr,
-    out: tuple[Val | int, Val | int, Val | int],
-    step: Triple,
-    distances: Triple,
-    width: int,
-) -> tuple[Val, Val]:
+    em: Emit, geo: Geometry, x: Ptr, out: tuple[Val | int, Val | int, Val | int], step: Triple,
+    distances: Triple, width: int,
+) -> tuple[Val, Val]:  # fmt: skip
     """The maxima of one window and their places in the plane, -1 where it sees only padding."""
     b = em.b
     corner = [o * s - p for o, s, p in zip(out, geo.stride, geo.begin, strict=True)]

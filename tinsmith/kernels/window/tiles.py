@@ -308,12 +308,9 @@ def digits(flat: Val | int, *extents: int) -> list[Val | int]:
 
 
 def sweep(
-    b: Builder,
-    tiles: Tiling,
-    band: Val | int,
-    count: int,
-    tile: Callable[[Val | int, Val | int, int, int], None],
-) -> None:
+    b: Builder, tiles: Tiling, band: Val | int, count: int, tile: Callable[[Val | int, Val | int,
+    int, int], None],
+) -> None:  # fmt: skip
     """Call `tile(row, col, rows, cols)` for every tile of band `band` of `count`.
 
     Bands divide the rows, or the columns where there are fewer rows than bands and columns.
@@ -336,12 +333,8 @@ def sweep(
 
 
 def walk(
-    b: Builder,
-    pieces: Pieces,
-    band: Val | int,
-    count: int,
-    body: Callable[[Val | int, int], None],
-) -> None:
+    b: Builder, pieces: Pieces, band: Val | int, count: int, body: Callable[[Val | int, int], None],
+) -> None:  # fmt: skip
     """Call `body(start, size)` for the pieces of band `band`, of `count` with equal shares."""
     total = sum(n for n, _ in pieces)
     if count > 1:

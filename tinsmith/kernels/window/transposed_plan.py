@@ -274,13 +274,8 @@ def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
 
 
 def _segments(
-    target: Target,
-    places: Geometry,
-    inputs: int,
-    bands: int,
-    parts: int,
-    ways: tuple[Way, ...],
-) -> Segments:
+    target: Target, places: Geometry, inputs: int, bands: int, parts: int, ways: tuple[Way, ...],
+) -> Segments:  # fmt: skip
     """The cut of a plane of places in so many bands and at least so many parts."""
     kernel = prod(places.kernel[:2])
     count = len(ways[0].sequences) if len(ways) > 1 else 1
@@ -293,14 +288,9 @@ def _segments(
 
 
 def _tile(
-    target: Target,
-    places: Geometry,
-    pieces: Segments,
-    inputs: int,
-    depth: int,
-    ways: tuple[Way, ...],
-    far: bool,
-) -> Tile:
+    target: Target, places: Geometry, pieces: Segments, inputs: int, depth: int, ways: tuple[Way,
+    ...], far: bool,
+) -> Tile:  # fmt: skip
     """The best tile, or Skip. What it reads comes from the second-level cache where it is `far`."""
     best: Tile | None = None
     saves = len(ways) > 1

@@ -125,14 +125,9 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 
 @cached(1024)
 def best_plan(
-    target: Target,
-    geo: Geometry,
-    rows: Bilinear,
-    cols: Bilinear,
-    threads: int = 1,
-    split: bool = False,
-    words: bool = False,
-) -> tuple[WinogradPlan, float]:
+    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1,
+    split: bool = False, words: bool = False,
+) -> tuple[WinogradPlan, float]:  # fmt: skip
     """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
     (`cost`)."""
     width = block_of(target)

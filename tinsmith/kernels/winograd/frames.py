@@ -87,12 +87,9 @@ def extent_inside(
 
 
 def put_inside(
-    b: Builder,
-    plan: WinogradPlan,
-    extent: tuple[Val | int, Val | int],
-    out: Sink,
+    b: Builder, plan: WinogradPlan, extent: tuple[Val | int, Val | int], out: Sink,
     result: Callable[[Val, Val], Ptr],
-) -> None:
+) -> None:  # fmt: skip
     """Write the results of a tile that lie in the image (`extent` rows and columns) to `out`;
     `result(row, column)` is where they were stored."""
     below, right = extent

@@ -126,16 +126,10 @@ def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
     planes = replace(
-        geo,
-        batch=geo.batch * frames.out,
-        channels=frames.taps * blocks * width,
-        size=(1, *geo.size[1:]),
-        out=(1, *geo.out[1:]),
-        kernel=(1, high, wide),
-        stride=(1, *geo.stride[1:]),
-        dilation=(1, *geo.dilation[1:]),
-        begin=(0, *geo.begin[1:]),
-    )
+        geo, batch=geo.batch * frames.out, channels=frames.taps * blocks * width,
+        size=(1, *geo.size[1:]), out=(1, *geo.out[1:]), kernel=(1, high, wide),
+        stride=(1, *geo.stride[1:]), dilation=(1, *geo.dilation[1:]), begin=(0, *geo.begin[1:]),
+    )  # fmt: skip
     return frames, planes
 
 
@@ -203,14 +197,10 @@ def choice(
     rooms = rooms or Rooms()
     own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
-        seconds,
-        phases(plan, rooms),
-        constants(without_sizes(plan), conv.weights, turn, conv.bias),
-        plan.halo,
-        workspace=own if plan.whole else 4 * plan.size + own,
-        scratch=4 * plan.size if plan.whole else 0,
-        detail=str(plan),
-    )
+        seconds, phases(plan, rooms), constants(without_sizes(plan), conv.weights, turn, conv.bias),
+        plan.halo, workspace=own if plan.whole else 4 * plan.size + own,
+        scratch=4 * plan.size if plan.whole else 0, detail=str(plan),
+    )  # fmt: skip
 
 
 def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:

@@ -74,14 +74,9 @@ class Splitter:
 
 
 def product_stage(
-    em: Emit,
-    plan: WinogradPlan,
-    space: Ptr,
-    configuration: Ptr,
-    u0: Val,
-    u1: Val,
+    em: Emit, plan: WinogradPlan, space: Ptr, configuration: Ptr, u0: Val, u1: Val,
     prefetch: Prefetch | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """The products of units (position, panel) [u0, u1) of a block; `prefetch(i)` is emitted in
     register tile i."""
     b, product, count = em.b, plan.product, plan.micro.count

@@ -47,17 +47,9 @@ class Builder:
         if last.kind == "LSTM":
             states.append(self._states([c.run.c for c in courses], n, last.hidden))
         outs = self.edit.op(
-            last.kind,
-            x,
-            w,
-            r,
-            b,
-            None,
-            *states,
-            name=last.root.name,
-            origin=last.root.origin,
+            last.kind, x, w, r, b, None, *states, name=last.root.name, origin=last.root.origin,
             **attrs,
-        )
+        )  # fmt: skip
         deliver(self.edit, courses, outs)
 
     def _check(self, courses: Sequence[Course], sources: Sequence[Source]) -> None:

@@ -68,13 +68,9 @@ def _lstm(step: TimeStep) -> Cell | None:
 
 
 def _lstm_of(
-    step: TimeStep,
-    o: Value,
-    c_out: Value,
-    left: tuple[Value, Value],
-    right: tuple[Value, Value],
+    step: TimeStep, o: Value, c_out: Value, left: tuple[Value, Value], right: tuple[Value, Value],
     inner: frozenset[Node],
-) -> Cell:
+) -> Cell:  # fmt: skip
     made = step.gate(o, "Sigmoid")
     if made is None:
         raise Skip(f"the output gate {o.name!r} is not sigmoid of an affine function")

@@ -118,14 +118,9 @@ def gru(step: TimeStep) -> Cell | None:
         form, state = gate[0], next(iter(h_part.terms), state)
         update = form if forward else replace(form.scaled(-1.0, step.root), nodes=form.nodes)
         return step.cell(
-            "GRU",
-            [update, reset, x_part, h_part],
-            h=state,
-            c=None,
-            c_out=None,
-            nodes=frozenset(expansion.nodes) | gate[1] | candidate[1] | extra,
-            after=after,
-        )
+            "GRU", [update, reset, x_part, h_part], h=state, c=None, c_out=None,
+            nodes=frozenset(expansion.nodes) | gate[1] | candidate[1] | extra, after=after,
+        )  # fmt: skip
     if why:
         raise Skip(why)
     return None

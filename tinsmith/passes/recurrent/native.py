@@ -40,19 +40,10 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
     outs = node.outputs
     lead = rows(outs[1].shape[:-1]) if outs[1].shape else ()
     return Cell(
-        kind,
-        node,
-        gates,
-        hidden,
-        lead,
-        h=h,
-        c=c,
-        h_out=outs[:2],
-        c_out=outs[2] if kind == "LSTM" else None,
-        nodes=frozenset((node,)),
-        after=after,
+        kind, node, gates, hidden, lead, h=h, c=c, h_out=outs[:2],
+        c_out=outs[2] if kind == "LSTM" else None, nodes=frozenset((node,)), after=after,
         native=node,
-    )
+    )  # fmt: skip
 
 
 def _is_plain(node: Node) -> bool:
@@ -73,14 +64,9 @@ def _is_plain(node: Node) -> bool:
 
 
 def _gates(
-    kind: str,
-    after: bool,
-    hidden: int,
-    weights: tuple[int, int],
-    xs: Sequence[Source | None],
-    h: Source | None,
-    bias: Array,
-) -> tuple[Form, ...]:
+    kind: str, after: bool, hidden: int, weights: tuple[int, int], xs: Sequence[Source | None],
+    h: Source | None, bias: Array,
+) -> tuple[Form, ...]:  # fmt: skip
     wb, rb = bias.reshape(2, -1, hidden)
 
     def form(gate: int, total: Array, of_x: bool = True, of_h: bool = True) -> Form:

@@ -54,14 +54,9 @@ class Row:
         return found
 
     def put(
-        self,
-        type: str,
-        /,
-        *inputs: Operand,
-        gives: Sequence[str] | None = None,
-        domain: str = "",
+        self, type: str, /, *inputs: Operand, gives: Sequence[str] | None = None, domain: str = "",
         **attrs: Any,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Add an ONNX node; attributes that are None are left out. The name of its first output,
         a new one unless `gives` names them."""
         from onnx import NodeProto

@@ -44,12 +44,9 @@ def formula(w: Export, node: Node) -> None:
         else:
             texts.append(str(literal))
     w.add(
-        "pnnx.Expression",
-        node.name,
-        operands,
-        [node.output],
+        "pnnx.Expression", node.name, operands, [node.output],
         {"expr": f"{name}({','.join(texts)})"},
-    )
+    )  # fmt: skip
 
 
 def by_row(w: Export, node: Node) -> None:
@@ -73,12 +70,9 @@ def by_row(w: Export, node: Node) -> None:
                 if p not in defaults or v != defaults[p] or op == "Clip"
             }
             w.add(
-                types.split()[0],
-                node.name,
-                [v for v in node.inputs if v is not None],
-                node.outputs,
-                params,
-            )
+                types.split()[0], node.name, [v for v in node.inputs if v is not None],
+                node.outputs, params,
+            )  # fmt: skip
             return
     plain(node)
     raise Refused("PNNX has none with such attributes")
@@ -115,12 +109,9 @@ def compare(w: Export, node: Node) -> None:
     word = {"Where": "where", "Not": "logical_not"}.get(node.op.name)
     word = word or next(k for k, op in COMPARISONS.items() if op == node.op.name)
     w.add(
-        f"torch.{word}",
-        node.name,
-        given,
-        node.outputs,
+        f"torch.{word}", node.name, given, node.outputs,
         {k: v for k, v in params.items() if v is not None},
-    )
+    )  # fmt: skip
 
 
 @writes("Cast")

@@ -48,13 +48,9 @@ def resize(w: Export, node: Node) -> None:
 def grid_sample(w: Export, node: Node) -> None:
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(node.mode, node.mode)
     w.put(
-        node,
-        "F.grid_sample",
-        "input grid",
-        mode=mode,
-        padding_mode=node.padding_mode,
+        node, "F.grid_sample", "input grid", mode=mode, padding_mode=node.padding_mode,
         align_corners=node.align_corners,
-    )
+    )  # fmt: skip
 
 
 @writes("Col2Im")
@@ -66,24 +62,17 @@ def fold(w: Export, node: Node) -> None:
     pads = tuple(node.pad or (0,) * 4)
     only(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
     w.put(
-        node,
-        "F.fold",
-        padding=pads[:2],
-        stride=tuple(node.stride or (1, 1)),
-        dilation=tuple(node.dilation or (1, 1)),
-        **sizes,
-    )
+        node, "F.fold", padding=pads[:2], stride=tuple(node.stride or (1, 1)),
+        dilation=tuple(node.dilation or (1, 1)), **sizes,
+    )  # fmt: skip
 
 
 @writes("AffineGrid")
 def affine_grid(w: Export, node: Node) -> None:
     w.put(
-        node,
-        "F.affine_grid",
-        "theta",
-        size=whole(node.inputs[1], "sizes"),
+        node, "F.affine_grid", "theta", size=whole(node.inputs[1], "sizes"),
         align_corners=node.align_corners,
-    )
+    )  # fmt: skip
 
 
 @writes("OneHot")

@@ -60,25 +60,18 @@ def conv(w: Export, node: Node) -> None:
     if weight.const is None or (bias is not None and bias.const is None):
         name = f"F.conv_transpose{count}d" if turned else f"F.conv{count}d"
         w.add(
-            name,
-            node.name,
-            {"input": start, "weight": weight, "bias": bias},
-            node.outputs,
+            name, node.name, {"input": start, "weight": weight, "bias": bias}, node.outputs,
             params | ({"bias": None} if bias is None else {}),
-        )
+        )  # fmt: skip
         return
     params |= {"in_channels": ins, "out_channels": outs, "bias": bias is not None}
     params |= {"kernel_size": weight.const.shape[2:]} | (
         {} if turned else {"padding_mode": "zeros"}
     )
     w.add(
-        f"nn.Conv{'Transpose' * turned}{count}d",
-        node.name,
-        [start],
-        node.outputs,
-        params,
+        f"nn.Conv{'Transpose' * turned}{count}d", node.name, [start], node.outputs, params,
         {"weight": weight, "bias": bias},
-    )
+    )  # fmt: skip
 
 
 @writes("MatMul")
@@ -131,12 +124,9 @@ def global_pool(w: Export, node: Node) -> None:
     count = spatial(node)
     name = "AdaptiveAvgPool" if node.kind == "mean" else "AdaptiveMaxPool"
     w.add(
-        f"nn.{name}{count}d",
-        node.name,
-        [node.inputs[0]],
-        node.outputs,
+        f"nn.{name}{count}d", node.name, [node.inputs[0]], node.outputs,
         {"output_size": (1,) * count},
-    )
+    )  # fmt: skip
 
 
 @writes("MaxPool", "AveragePool")
@@ -174,13 +164,9 @@ def prelu(w: Export, node: Node) -> None:
         "its slopes are not one for each channel",
     )
     op = w.add(
-        "nn.PReLU",
-        node.name,
-        [node.inputs[0]],
-        node.outputs,
-        {"num_parameters": slope.size},
+        "nn.PReLU", node.name, [node.inputs[0]], node.outputs, {"num_parameters": slope.size},
         {"weight": node.inputs[1]},
-    )
+    )  # fmt: skip
     w.set_weight(op, "weight", slope.reshape(-1))
 
 
@@ -278,18 +264,12 @@ def recurrent(w: Export, node: Node) -> None:
                 w.set_weight(op, f"bias_{name}_l0{end}", ordered(part))
     if len(ends) == 1:
         w.add(
-            "torch.unsqueeze",
-            f"{node.name}/directions",
-            {"input": out},
-            node.outputs[:1],
+            "torch.unsqueeze", f"{node.name}/directions", {"input": out}, node.outputs[:1],
             {"dim": 1},
-        )
+        )  # fmt: skip
         return
     cut = w.step(node, "Tensor.unflatten", out, dim=2, sizes=(2, hh.shape[2]))
     w.add(
-        "Tensor.permute",
-        f"{node.name}/directions",
-        {"input": cut},
-        node.outputs[:1],
+        "Tensor.permute", f"{node.name}/directions", {"input": cut}, node.outputs[:1],
         {"dims": (0, 2, 1, 3)},
-    )
+    )  # fmt: skip

@@ -69,12 +69,9 @@ def unsqueeze(w: Export, node: Node) -> None:
 @writes("Concat")
 def concat(w: Export, node: Node) -> None:
     w.add(
-        "torch.cat",
-        node.name,
-        [v for v in node.inputs if v is not None],
-        node.outputs,
+        "torch.cat", node.name, [v for v in node.inputs if v is not None], node.outputs,
         {"dim": node.axis},
-    )
+    )  # fmt: skip
 
 
 @writes("Split")
