@@ -223,7 +223,7 @@ def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
         if relation != "==":
             continue
         symbols = _symbols(form)
-        if len(symbols) == 1:
+        if len(symbols) == 1 and len([m for m, _ in form if m]) == 1:
             [only] = symbols
             yield only, only.value
             continue
