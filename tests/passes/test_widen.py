@@ -112,15 +112,19 @@ def test_casts_between_halves_and_singles_disappear_inside():
     assert ops_of(g) == ["Cast", "MatMul", "Softmax", "MatMul", "Cast"]
 
 
-def test_weights_that_are_only_stored_in_half_become_constants():
+def test_weights_that_are_only_stored_in_half_become_constants_unless_products_read_them():
     g = Graph("g")
     x = g.input("x", Type(np.dtype(np.float32), (2, 1200)))
-    w = g.const(np.random.default_rng(0).standard_normal((1200, 1200)).astype(np.float16), "w")
-    g.outputs = [ops.MatMul(x, ops.Cast(w, to="float32"))]
+    rng = np.random.default_rng(0)
+    w, v = (g.const(rng.standard_normal((n, 1200)).astype(np.float16)) for n in (1200, 2))
+    g.outputs = [ops.Add(ops.MatMul(x, ops.Cast(w, to="float32")), ops.Cast(v, to="float32"))]
     run_passes(g, "portable", verify=True)
     run_passes(g, "precision", verify=True)
-    assert ops_of(g) == ["MatMul"]
-    assert g.nodes[0].inputs[1].dtype == np.float32
+    run_passes(g, "portable", verify=True)
+    assert ops_of(g) == ["Cast", "MatMul", "Add"]
+    run_passes(g, "machine", verify=True)
+    small = next(n for n in g.nodes if n.op.name in ("SmallMatMul", "Fused"))
+    assert any(value is not None and value.dtype == np.float16 for value in small.inputs)
 
 
 def test_what_cannot_be_widened_says_why():

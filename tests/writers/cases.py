@@ -21,7 +21,8 @@ UNWRITTEN = {
     "TreeEnsemble": "its arrays are no longer the attributes of ai.onnx.ml",
     "Refused": "a node that cannot run",
     **dict.fromkeys(
-        ("Block", "ChannelGather", "Fused", "Part", "RowAttention"), "of placed graphs"
+        ("Block", "ChannelGather", "Fused", "Part", "RowAttention", "SmallMatMul"),
+        "of placed graphs",
     ),
 }
 """Operators of ours without a row that writes them, with the reason."""

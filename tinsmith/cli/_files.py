@@ -4,7 +4,7 @@ comparison of what was written with what was read."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 3
 """Exit code where an output differs, as of `verify`."""
-TOLERANCES = {"float32": 1e-3, "float16": 2e-2}
+TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 1e-1, "int8": 1e-1, "int4": 1.0}
 """Greatest errors that agree, relative to the greatest element of an output, by how weights are
 kept. Estimated: of float16 every weight is rounded to one part in 2048, layer by layer."""
 
@@ -68,7 +68,9 @@ class Writing:
 
         batch = None if self._has_batch() else as_batch(self.batch)
         written = ts.load(self.out, batch=batch)
-        most = TOLERANCES[self.weights] if self.tolerance is None else self.tolerance
+        most = (
+            TOLERANCES[self.weights.partition("/")[0]] if self.tolerance is None else self.tolerance
+        )
         return differences(graph, written, self.dims, most)
 
     def _has_batch(self) -> bool:
@@ -124,15 +126,25 @@ def rows_of(found: Sequence[Difference]) -> list[dict[str, Any]]:
     ]
 
 
+def known_weights(_: click.Context, __: click.Parameter, text: str) -> str:
+    """A value of --weights. Raises OptionError."""
+    from tinsmith.passes.weights import parse
+
+    parse(text)
+    return text
+
+
 OPTIONS = (
     click.argument("model", type=MODEL),
     click.argument("out", type=click.Path(dir_okay=False)),
     click.option(
         "--weights",
-        type=click.Choice(["fp32", "fp16"]),
         default="fp32",
         show_default=True,
-        help="How the file keeps weights; they are computed with as fp32 in any case.",
+        metavar="[fp32|fp16|bf16|int8|int4]",
+        callback=known_weights,
+        help="How the file keeps large weights, which count as the fp32 that they stand for; "
+        "int4/32: a scale for each 32 weights.",
     ),
     click.option(
         "--outputs",
@@ -161,7 +173,8 @@ OPTIONS = (
     click.option(
         "--tolerance",
         type=Number(1e6),
-        help="Greatest error of --verify, relative to the greatest element; 0.001, for fp16 0.02.",
+        help="Greatest error of --verify, relative to the greatest element; 0.001, for fp16 0.02, "
+        "for bf16 and int8 0.1, for int4 1.",
     ),
     click.option(
         "--dim",
@@ -171,7 +184,6 @@ OPTIONS = (
         help="Size of a free dimension for --verify, or a range that it is in the middle of.",
     ),
 )
-FULL: Mapping[str, str] = {"fp32": "float32", "fp16": "float16"}
 
 
 def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +192,6 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         taken = {f.name: kwargs.pop(f.name) for f in fields(Writing)}
-        taken["weights"] = FULL[taken["weights"]]
         return command(*args, writing=Writing(**taken), **kwargs)
 
     for option in reversed(OPTIONS):

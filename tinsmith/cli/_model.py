@@ -66,6 +66,7 @@ class Build:
     kernels: str | None = None
     passes: str | None = None
     precision: str | None = None
+    weights: str | None = None
     small_memory: bool = False
     shapes: str | None = None
     tune: bool = False
@@ -173,6 +174,11 @@ BUILD_OPTIONS = (
         metavar="[default|strict]",
         help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
         " large Winograd tiles.",
+    ),
+    click.option(
+        "--weights",
+        metavar="[fp32|fp16|bf16|int8|int4]",
+        help="Keep large weights so, rounded to the nearest; 'int4/32': a scale for each 32.",
     ),
     click.option(
         "--small-memory",

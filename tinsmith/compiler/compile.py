@@ -85,6 +85,7 @@ def compile(
     kernels: str | Mapping[str, str] | None = None,
     passes: str | None = None,
     precision: str | None = None,
+    weights: str | None = None,
     memory: str | None = None,
     shapes: str | None = None,
     sizes: Mapping[str, int | tuple[int, int]] | None = None,
@@ -109,6 +110,9 @@ def compile(
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
                what rounds less)
+    weights    "float32", "float16", "bfloat16", "int8", "int4": how large weights are kept, also
+               in memory where products read them; "int4/32": a scale for each 32
+               (docs/quantize.md)
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
     shapes     of a model of free shapes: "fixed" (each is compiled on its own), "free" (one program
                takes all that it can), or "both": the first on its own, then one for all others, and
@@ -161,6 +165,7 @@ def compile(
         budget.check_setting()
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         passes = (os.environ.get("TINSMITH_PASSES") or None) if passes is None else passes
+        kept, small = _weights(weights)
         if is_whole(backends):
             [(name, whole)] = backends.items()
             graph, _ = with_fixed(
@@ -168,7 +173,13 @@ def compile(
             )
             check_unused(graph, forced, passes)
             check_names(hints, {v.name: v.type for v in graph.inputs})
+            if small:
+                from tinsmith.passes.weights import shrunk
+
+                graph = shrunk(graph, *kept)
             return _whole(graph, name, whole, Job(None, threads or 1), ranges_of(hints))
+        if small:
+            passes = f"{passes},{small}" if passes else small
         asked = {
             "threads": threads, "backend": ",".join(backends), "kernels": forced,
             "passes": passes, "precision": precision, "memory": memory, "shapes": shapes,
@@ -176,6 +187,15 @@ def compile(
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
         return Model(model, target, given, tune, cache, trust, progress, values, reading).net()
+
+
+def _weights(text: str | None) -> tuple[tuple[str, int], str]:
+    """The element type and block size that `weights=` says, and the passes that make them so."""
+    if text is None:
+        return ("float32", 0), ""
+    from tinsmith.passes.weights import parse, spec_of
+
+    return parse(text), spec_of(text)
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:

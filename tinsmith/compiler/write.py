@@ -8,16 +8,15 @@ from pathlib import Path
 
 from tinsmith.backends.cpu import HOST
 from tinsmith.compiler.compile import ModelLike, load
-from tinsmith.compiler.options import check_flags, check_name
+from tinsmith.compiler.options import check_flags
 from tinsmith.errors import OptionError
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import between
 from tinsmith.passes import FILED, Report, run_passes
+from tinsmith.passes.weights import parse, shrunk
 from tinsmith.runtime.net import Net
 from tinsmith.writers.registry import write as write_graph
 from tinsmith.writers.registry import writer_of
-
-WEIGHTS = ("float32", "float16")
 
 
 def write(
@@ -32,19 +31,22 @@ def write(
 
     The graph is written as it was imported; `canonical` writes it after the portable passes, which
     are the same for every machine: constants folded, batch normalisations in weights. With
-    `weights="float16"` the file keeps large weights so; they are computed with as float32.
+    `weights` of "float16", "bfloat16", "int8" or "int4" (docs/quantize.md) the file keeps large
+    weights so; they are dequantised when they are read.
     Raises NotWritable, which names everything that the format cannot say, before anything is
     written; FileNameError, ModelFileError, and what `load` raises.
     """
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"write writes to a path, not to {type(path).__name__}")
     check_flags(canonical=canonical)
-    check_name("weights", weights, WEIGHTS)
-    writer_of(Path(path))
+    kind, block = parse(weights)
+    writer = writer_of(Path(path))
     graph = graph_of(model)
     if canonical:
         graph = portable(graph)
-    write_graph(graph, Path(path), weights == "float16")
+    if kind != "float32" and writer.small:
+        graph, kind = shrunk(graph, kind, block), "float32"
+    write_graph(graph, Path(path), kind)
 
 
 def optimize(

@@ -21,6 +21,7 @@ from tinsmith import budget
 from tinsmith.errors import ExternalDataError, ModelFileError
 from tinsmith.formats import describe
 from tinsmith.formats.mapped import Files, opened
+from tinsmith.formats.nibbles import BITS, packed_size, unpacked
 from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
 from tinsmith.graph import dtype_of
 
@@ -54,7 +55,6 @@ DTYPES: dict[int, str] = {
 }
 """TensorProto.DataType -> dtype name; strings are `object`."""
 
-_BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 _STRING = 8
 _LIFT = 1024  # raw_data of fewer bytes stays in the message
 
@@ -272,12 +272,6 @@ def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memory
     return out
 
 
-def packed_size(dtype: np.dtype[Any], count: int) -> int:
-    """Bytes of `count` elements as ONNX stores them: 4-bit and 2-bit types are packed."""
-    bits = _BITS.get(dtype.name, 8 * dtype.itemsize)
-    return -(-count * bits // 8)
-
-
 def _from_raw(
     raw: memoryview, dtype: np.dtype[Any], count: int, label: str
 ) -> np.ndarray[Any, Any]:
@@ -287,22 +281,9 @@ def _from_raw(
             f"{label} has {count} elements of {dtype.name}, which are {size} bytes; "
             f"the file holds {len(raw)}"
         )
-    if dtype.name in _BITS:
-        return _unpack(np.frombuffer(raw, np.uint8), dtype, count)
+    if dtype.name in BITS:
+        return unpacked(np.frombuffer(raw, np.uint8), dtype, count)
     return np.frombuffer(raw, dtype) if size else np.zeros(count, dtype)
-
-
-def _unpack(packed: np.ndarray[Any, Any], dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
-    """Elements of 4 or 2 bits, lowest bits first, one a byte."""
-    bits = _BITS[dtype.name]
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
-    if dtype.name.startswith("float"):
-        return codes.view(dtype)
-    if dtype.name.startswith("int"):
-        sign = 1 << (bits - 1)
-        return ((codes.astype(np.int8) ^ sign) - sign).astype(dtype)
-    return codes.astype(dtype)
 
 
 def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[Any, Any]:
@@ -320,8 +301,8 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
         flat = np.array(t.uint64_data, np.uint64).astype(dtype)
     else:
         words = np.array(t.int32_data, np.int32)
-        if name in _BITS:
-            flat = _unpack(words.astype(np.uint8), dtype, count)
+        if name in BITS:
+            flat = unpacked(words.astype(np.uint8), dtype, count)
         elif name in ("int8", "int16", "int32", "uint8", "uint16", "bool"):
             flat = words.astype(dtype)
         else:  # the bit patterns of 16-bit and 8-bit floats

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.formats.onnx import DTYPES, packed_size
+from tinsmith.formats.nibbles import BITS, packed, packed_size
+from tinsmith.formats.onnx import DTYPES
 from tinsmith.formats.whole import whole_file
 from tinsmith.graph import OptionalType, SequenceType, Type
 from tinsmith.graph.types import MapType
@@ -59,15 +60,7 @@ def raw(array: np.ndarray[Any, Any]) -> bytes:
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.byteorder == ">":
         flat = flat.astype(flat.dtype.newbyteorder("<"))
-    size = packed_size(flat.dtype, flat.size)
-    if size == flat.nbytes:
-        return flat.tobytes()
-    each = -(-flat.size // size) if size else 1
-    bits = 8 // each
-    codes = np.zeros(size * each, np.uint8)
-    codes[: flat.size] = flat.view(np.uint8) & ((1 << bits) - 1)
-    packed = codes.reshape(size, each) << np.arange(0, 8, bits, dtype=np.uint8)
-    return np.bitwise_or.reduce(packed, axis=1).astype(np.uint8).tobytes()
+    return packed(flat).tobytes() if flat.dtype.name in BITS else flat.tobytes()
 
 
 def attribute_proto(name: str, value: Any) -> Any:

@@ -12,11 +12,14 @@ import numpy as np
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
 from tinsmith.formats.mapped import check_unchanged
+from tinsmith.formats.nibbles import BITS, packed, packed_size, unpacked
 from tinsmith.graph import Graph
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.graph.types import dtype_named
 
 ALIGNMENT = 64
+PACKED = ":packed"
+"""Behind the name of an element type of 4 or 2 bits: several lie in a byte (`nibbles`)."""
 Table = dict[str, tuple[str, tuple[int, ...], int]]
 """Element type, shape and offset of constants, by name."""
 
@@ -39,7 +42,13 @@ def graph_sections(graph: Graph) -> dict[str, Any]:
     for name, array in weights.items():
         if array.dtype == object:
             raise ModelFileError(f"the constant {name!r} holds text, which a .tin file cannot keep")
-        table[name] = (array.dtype.name, list(array.shape), at)
+        kind = array.dtype.name
+        if kind in BITS:
+            flat = np.ascontiguousarray(array).reshape(-1)
+            table[name] = (f"{kind}{PACKED}", list(array.shape), at)
+            array = packed(flat)
+        else:
+            table[name] = (kind, list(array.shape), at)
         arrays.append((at, array))
         at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     blob = np.zeros(at, np.uint8)
@@ -77,11 +86,17 @@ def _constants(
     arrays = {}
     for name, (dtype_name, dims, offset) in table.items():
         try:
-            dtype = dtype_named(dtype_name)
-            end = offset + prod(dims) * dtype.itemsize
+            kind = dtype_name.removesuffix(PACKED)
+            dtype, is_packed = dtype_named(kind), kind != dtype_name
+            if is_packed and kind not in BITS:
+                raise ValueError(f"elements of {kind} are not packed")
+            count = prod(dims)
+            end = offset + (packed_size(dtype, count) if is_packed else count * dtype.itemsize)
             if min(*dims, offset, 0) < 0 or end > data.size or dtype.hasobject:
                 raise ValueError("it does not fit")
-            arrays[name] = data[offset:end].view(dtype).reshape(dims)
+            part = data[offset:end]
+            flat = unpacked(part, dtype, count) if is_packed else part.view(dtype)
+            arrays[name] = flat.reshape(dims)
         except ValueError as error:  # numpy has a greatest rank, and greatest extents
             raise ModelFileError(f"{path} is corrupt: the constant {name!r}: {error}") from error
     return arrays

@@ -3,8 +3,8 @@
 Layers of the same shape, and plans for other input shapes, share kernels; generating their text is
 most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
 site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
-are integers or have at most `SMALL` elements. Larger floating-point constants reach code as packed
-arrays, never as text.
+are integers or have at most `SMALL` elements. Larger floating-point constants, and `WEIGHTS` bytes
+and more of matrices of whole numbers of 8 bits or less, reach code as packed arrays, never as text.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
 SMALL = 16  # the most elements of a floating-point constant whose values code may depend on
+WEIGHTS = 1 << 16
+"""Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
+not depend on its values, which are not looked at. Estimated."""
 LIMIT = 48 << 20  # characters of text that are kept; estimated
 
 _kept: OrderedDict[Any, Code] = OrderedDict()
@@ -126,12 +129,18 @@ def _operand(v: Value | None, small: int) -> Any:
         return None
     if v.const is None:
         return name_of(v.dtype), v.dims
-    if v.dtype.kind == "f" and v.const.size > small:
+    if (v.dtype.kind == "f" and v.const.size > small) or is_weights(v.const):
         return name_of(v.dtype), v.dims, True
     if v.const.dtype == object:
         return name_of(v.dtype), v.dims, tuple(v.const.reshape(-1).tolist())
     data = np.ascontiguousarray(v.const)
     return name_of(v.dtype), v.dims, blake2b(data.tobytes(), digest_size=16).digest()
+
+
+def is_weights(array: np.ndarray[Any, Any]) -> bool:
+    """Whether code may not depend on the values of a constant because these are many small ones."""
+    small = array.dtype.itemsize == 1 and array.dtype != np.bool_
+    return array.ndim == 2 and array.nbytes >= WEIGHTS and (small or array.dtype.name == "bfloat16")
 
 
 def _attrs(attrs: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops.precision import is_half
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER, Number, Size
 
@@ -28,6 +29,26 @@ def number(array: Array) -> float:
     if array.size != 1:
         raise Skip(f"the constant has {array.size} elements, not one")
     return float(array.reshape(-1)[0])
+
+
+LARGE = 1 << 14
+"""Elements of the smallest matrix that products read in few bits: fewer, as float32, stay in the
+first cache. Estimated."""
+
+
+def is_small_half(node: Node) -> bool:
+    """Whether a node casts a large constant matrix of halves that products alone read."""
+    x = node.inputs[0] if node.op.name == "Cast" else None
+    if x is None or x.const is None or node.output.dtype != np.float32 or not is_half(x.dtype):
+        return False
+    if x.const.ndim != 2 or x.const.size < LARGE:
+        return False
+    return all(
+        n.op.name == "MatMul" and n.inputs[1] is v
+        for v in (node.output, *(t.output for t in node.output.uses if t.op.name == "Transpose"))
+        for n in v.uses
+        if n.op.name != "Transpose" or v is not node.output
+    )
 
 
 def shape_of(value: Value) -> tuple[Dim, ...]:

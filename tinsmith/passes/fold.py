@@ -11,6 +11,7 @@ from tinsmith import budget
 from tinsmith.errors import BudgetExceeded, OutOfMemory, ReferenceFailed
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.graph.infer import check_types
+from tinsmith.passes.facts import is_small_half
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
@@ -75,7 +76,7 @@ class FoldConstants:
         for node in list(graph.nodes):
             if not is_constant(node) or not is_pure(node):
                 continue
-            if node.op.name in self.keep and widens(node):
+            if (node.op.name in self.keep and widens(node)) or (self.keep and is_small_half(node)):
                 continue
             if any(isinstance(v.type, Holder) for v in node.outputs):
                 continue

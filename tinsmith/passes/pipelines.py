@@ -25,7 +25,7 @@ PORTABLE = (
     "drop-dead",
 )
 
-PRECISION = ("widen-halves",)
+PRECISION = ("widen-halves", "small-weights")
 
 MACHINE = (
     "split-dequantised",
@@ -36,6 +36,7 @@ MACHINE = (
     "drop-rounded",
     "requantise",
     "quantise-by-factor",
+    "small-products",
     "fold-remaining",
     "split-attention",
     "lower-attention",

@@ -17,6 +17,7 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import HALVES, is_half
+from tinsmith.passes.facts import is_small_half
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 
@@ -76,6 +77,8 @@ class _Widening:
         that it was rounded from. To a half: that number is remembered."""
         x, y = node.inputs[0], node.output
         assert x is not None
+        if is_small_half(node):
+            return
         if is_half(x.dtype):
             source = self.wide.get(x)
             if source is None and x.const is not None and y.dtype == FLOAT32:

@@ -15,6 +15,7 @@ from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.trace import make_site
+from tinsmith.ops.cast import NIBBLES
 from tinsmith.plan.equivalence import Answers
 from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.pick import Preferences
@@ -89,7 +90,8 @@ class Placement:
                 )
             if v.const is None and v in self.homes and not self.homes[v].is_static:
                 raise Skip(f"{v.name} is computed by the reference with a shape known only then")
-            elem(v)
+            if v.const is None or v.dtype.name not in NIBBLES:  # these are packed
+                elem(v)
             if v.type.size == 0:
                 raise Skip(f"{v.name} is empty")
 

@@ -20,12 +20,14 @@ from tinsmith.registry import Registry
 class Writer:
     """One format: `write(graph, path)` writes the files of a graph, each whole or not at all, and
     leaves the graph as it is. Raises NotWritable before anything is written, OSError. `halves` is
-    the same with weights as float16, if the format has a way to keep them so."""
+    the same with weights as float16, if the format has a way of its own to keep them so; one that
+    is `small` says in a graph that weights of any type are dequantised when they are read."""
 
     title: str
     suffixes: tuple[str, ...]
     write: Callable[[Graph, Path], None]
     halves: Callable[[Graph, Path], None] | None = None
+    small: bool = False
 
 
 WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsmith.writers")
@@ -41,18 +43,19 @@ def writer_of(path: Path) -> Writer:
     return max(found, key=lambda row: row[0])[1]
 
 
-def write(graph: Graph, path: Path, halves: bool = False) -> None:
-    """Write a graph in the format that the path says, with `halves` its weights as float16.
+def write(graph: Graph, path: Path, kind: str = "float32") -> None:
+    """Write a graph in the format that the path says, with weights of a type that are none in the
+    graph.
 
     Raises FileNameError, NotWritable, and ModelFileError where the file cannot be written.
     """
     writer = writer_of(path)
-    if halves and writer.halves is None:
+    write_graph = {"float32": writer.write, "float16": writer.halves}.get(kind)
+    if write_graph is None:
         raise NotWritable(
-            f"{writer.title} has no way to keep weights as float16 that are computed with as "
+            f"{writer.title} has no way to keep weights as {kind} that are computed with as "
             f"float32: {path.name!r} can have them as float32"
         )
-    write_graph = writer.halves if halves and writer.halves else writer.write
     try:
         write_graph(graph, path)
     except OSError as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 from tinsmith.formats.container import write_container
 from tinsmith.formats.tin import graph_sections
 from tinsmith.graph import Graph
-from tinsmith.writers.halves import halved
 from tinsmith.writers.registry import WRITERS, Writer
 
 
@@ -15,8 +14,4 @@ def write(graph: Graph, path: Path) -> None:
     write_container(path, graph_sections(graph))
 
 
-def _write_halves(graph: Graph, path: Path) -> None:
-    write(halved(graph), path)
-
-
-WRITERS.register("tin", Writer("Tinsmith", (".tin",), write, _write_halves))
+WRITERS.register("tin", Writer("Tinsmith", (".tin",), write, small=True))

@@ -12,7 +12,6 @@ from tinsmith.formats.onnx_messages import save, type_proto
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.records import dataclass
 from tinsmith.version import __version__
-from tinsmith.writers.halves import halved
 from tinsmith.writers.onnx.row import ML, MS, ROWS, Operand, Row, Unsaid
 from tinsmith.writers.registry import WRITERS, Problems, Writer
 
@@ -240,8 +239,4 @@ def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
     save(writing.proto(), writing.weights, path, inside)
 
 
-def _write_halves(graph: Graph, path: Path) -> None:
-    write(halved(graph), path)
-
-
-WRITERS.register("onnx", Writer("ONNX", (".onnx",), write, _write_halves))
+WRITERS.register("onnx", Writer("ONNX", (".onnx",), write, small=True))

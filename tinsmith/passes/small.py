@@ -1,0 +1,133 @@
+"""Weights in few bits: constants become small ones, and products read these as they are.
+
+A weight is small where DequantizeLinear, or a Cast from a half, stands between a constant and the
+operator that reads it: one form, whatever spelling a file has. `shrunk` brings weights to that
+form; the rules here hand the constants of products to kernels that decode them in registers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.precision import is_half
+from tinsmith.passes.facts import LARGE, Array, shape_of
+from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+
+rules = RuleSet("small-products", "Products with constant weights of few bits read these.")
+register("machine")(rules)
+
+SMALL = ("int8", "uint8", "int4", "uint4")
+FEW = 4
+"""Rows up to which a product with dequantised inputs takes small weights: more are bound by
+arithmetic, for which there are faster ways. As `FEW_ROWS` of the kernels."""
+
+
+def _few(*numbers: float) -> Any:
+    return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
+
+
+def _whole(graph: Graph, _: Any) -> Value:
+    return graph.const(np.resize(np.arange(-128, 128, dtype=np.int8), (128, LARGE // 128)))
+
+
+def _halves(graph: Graph, _: Any) -> Value:
+    return graph.const(np.resize(np.arange(-8, 8, dtype=np.float16), (128, LARGE // 128)))
+
+
+def _turned(v: Array | None, perm: tuple[int, ...] | None) -> Array | None:
+    return v if v is None or perm is None else np.ascontiguousarray(v.transpose(perm))
+
+
+def _need_product(x: Value, w: Array, product: Node) -> None:
+    if w.ndim != 2 or w.size < LARGE:
+        raise Skip(f"weights {list(w.shape)} are no large matrix")
+    if x.dtype != FLOAT32 or product.output.dtype != FLOAT32:
+        raise Skip(f"the left factor is {x.dtype}")
+    if product.precise:
+        raise Skip("the product is to be precise")
+    if not shape_of(x):
+        raise Skip("the left factor has no axes")
+
+
+def _need_few(x: Value) -> None:
+    """Bytes by bytes of many rows are for other kernels."""
+    before = x.producer.op.name if x.producer is not None else ""
+    if before == "DequantizeLinear" and not _has_few_rows(x):
+        raise Skip("both factors are dequantised")
+
+
+def _has_few_rows(x: Value) -> bool:
+    rows = shape_of(x)[:-1]
+    return all(isinstance(d, int) for d in rows) and prod(map(int, rows)) <= FEW
+
+
+_right = p.DequantizeLinear(const("w"), const("s"), opt(const("z"))).named("right")
+
+
+@rules.rule(
+    p.MatMul("x", p.Transpose(_right.shared()).named("t")).named("product")
+    | p.MatMul("x", _right.shared()).named("product"),
+    tolerance=1e-5,
+    x=given("float32", 2, 128),
+    w=_whole,
+    s=_few(0.5),
+    product={},
+)
+def whole(
+    x: Value, w: Array, s: Array, right: Node, product: Node, z: Array | None = None,
+    t: Node | None = None,
+) -> Value:  # fmt: skip
+    """x @ dequantise(w, s, z) -> small_product(x, w, s, z)."""
+    if w.dtype.name not in SMALL or s.dtype != FLOAT32 or right.output.dtype != FLOAT32:
+        raise Skip(f"weights of {w.dtype} with scales of {s.dtype} have no kernel")
+    _need_product(x, w, product)
+    _need_few(x)
+    if not np.isfinite(s).all():
+        raise Skip("a scale is not finite")
+    perm = None if t is None else (t.perm or (1, 0))
+    axis = 0 if s.size == 1 else right.axis % 2 if perm is None else perm.index(right.axis % 2)
+    block = right.block_size if s.ndim == 2 and axis == 0 else 0
+    if s.ndim == 2 and axis == 1 and right.block_size != 1:
+        raise Skip("blocks lie along the columns")
+    if s.ndim < 2 and s.size > 1 and axis == 0:
+        raise Skip("each row has a scale")
+    turned = _turned(w, perm)
+    assert turned is not None
+    scale, zero = (_row(v, perm, turned.shape[1]) for v in (s, z))
+    return OPS["SmallMatMul"](x, turned, scale, zero, block_size=block)
+
+
+def _row(v: Array | None, perm: tuple[int, ...] | None, n: int) -> Array | None:
+    """Scales or zero points with a row of `n` for each block."""
+    if v is None or v.ndim == 2:
+        return _turned(v, perm)
+    return np.ascontiguousarray(np.broadcast_to(v.reshape(1, -1), (1, n)))
+
+
+_half = p.Cast(const("w")).named("cast")
+
+
+@rules.rule(
+    p.MatMul("x", p.Transpose(_half.shared()).named("t")).named("product")
+    | p.MatMul("x", _half.shared()).named("product"),
+    tolerance=1e-5,
+    x=given("float32", 2, 128),
+    w=_halves,
+    cast={"to": "float32"},
+)
+def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None) -> Value:
+    """x @ float(w) -> small_product(x, w), w of 16 bits."""
+    if not is_half(w.dtype) or cast.output.dtype != FLOAT32:
+        raise Skip(f"weights are {w.dtype}")
+    _need_product(x, w, product)
+    if not _has_few_rows(x):
+        raise Skip("many rows are multiplied by them as float32")
+    w = w if t is None else np.ascontiguousarray(w.transpose(t.perm or (1, 0)))
+    return OPS["SmallMatMul"](x, w)

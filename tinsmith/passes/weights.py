@@ -1,0 +1,179 @@
+"""Large constant weights as numbers of a few bits, in one form: DequantizeLinear, or a Cast of a
+half, between the small constant and what reads it. Files keep weights so, and kernels take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import OptionError
+from tinsmith.graph import Graph, Node, Value, dtype_of
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array
+from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
+
+PASS = "small-weights"
+KINDS = {"fp16": "float16", "bf16": "bfloat16"}
+"""Other names of element types."""
+BITS = {"int8": 8, "int4": 4}
+HALVES = ("float16", "bfloat16")
+BLOCKS = {"int8": 0, "int4": 64}
+"""Consecutive weights that share a scale, if nothing is said; 0: all of an output."""
+LEAST, LEAST_HALVES = 1 << 12, 64
+"""Elements of the smallest constant that becomes small: what is smaller saves less than its scales
+and its node take. Estimated."""
+NOISE = 0.1
+"""The greatest share of noise, in squares, that rounding may add to weights: 10 dB, as the least
+that `quantize` does not mark."""
+
+
+def parse(text: object) -> tuple[str, int]:
+    """The element type and the block size that `weights=` says: "int8", "int4/32", "fp16"; the
+    type is "float32" where weights stay. Raises OptionError."""
+    known = ("float32", "fp32", *HALVES, *KINDS, *BITS)
+    kind, slash, size = text.partition("/") if isinstance(text, str) else ("", "", "")
+    if kind not in known or (slash and (kind not in BITS or not size.isdecimal())):
+        raise OptionError(
+            f"weights must be one of {', '.join(known)}, or int8/64, int4/32 and so on for a scale "
+            f"for each 64 or 32, not {text!r}"
+        )
+    kind = {"fp32": "float32", **KINDS}.get(kind, kind)
+    block = int(size) if size else BLOCKS.get(kind, 0)
+    if block % 8 or (kind == "int4" and not block):
+        raise OptionError(f"blocks of weights are multiples of 8, not {block}")
+    return kind, block
+
+
+def spec_of(text: object) -> str:
+    """The `passes=` text for a `weights=` one."""
+    kind, block = parse(text)
+    return "" if kind == "float32" else f"+{PASS}{{kind={kind},block={block}}}"
+
+
+def shrunk(graph: Graph, kind: str, block: int) -> Graph:
+    """A copy of a graph whose large weights are of a type."""
+    copy = graph.clone()
+    SmallWeights(kind, block).run(copy, Context())
+    return copy
+
+
+@register("precision", default=False, devices=("cpu",))
+@dataclass(frozen=True)
+class SmallWeights:
+    """Large constant weights become numbers of 16, 8 or 4 bits, which are dequantised when read.
+
+    kind: int8, int4, float16 or bfloat16. block: how many of them share a scale; 0: all of an
+    output. Convolutions and recurrent layers have int8 where others have int4.
+    """
+
+    kind: str = "int8"
+    block: int = 0
+
+    def run(self, graph: Graph, context: Context) -> int:
+        if self.kind in HALVES:
+            return sum([self._half(graph, v) for v in graph.constants()])
+        return sum([self._visit(graph, node, context) for node in list(graph.nodes)])
+
+    def _half(self, graph: Graph, v: Value) -> bool:
+        w = v.const
+        if w is None or w.dtype != np.float32 or w.ndim < 2 or w.size < LEAST_HALVES:
+            return False
+        with np.errstate(over="ignore"):
+            small = w.astype(dtype_of(self.kind))
+        if not np.isfinite(small.astype(np.float32)).all():
+            return False
+        const = graph.const(small, graph.unique(f"{v.name}/{self.kind}"))
+        made = graph.add(OPS["Cast"], const, name=f"{v.name}/float32", to="float32",
+                         before=_first(graph, v))  # fmt: skip
+        graph.replace(v, made.output, keep_name=False)
+        return True
+
+    def _visit(self, graph: Graph, node: Node, context: Context) -> int:
+        found = 0
+        plain = node.op.name == "MatMul"
+        for i, axis, along in _weights(node):
+            v = node.inputs[i] if i < len(node.inputs) else None
+            turned = plain and v is not None and _is_turned(v)
+            if turned and v is not None and v.producer is not None:
+                v = v.producer.inputs[0]
+            if v is None or v.const is None or v.const.dtype != np.float32:
+                continue
+            w = np.ascontiguousarray(v.const.T) if turned else v.const
+            if w.size < LEAST or w.ndim < 2 or (plain and w.ndim != 2):
+                continue
+            bits = BITS[self.kind] if plain else 8
+            block = self.block if plain else w.shape[along] if along == 2 else 0
+            small, scale, noise = quantised(w, bits, axis, along, block)
+            if not noise <= NOISE:
+                context.refuse(PASS, node.name, f"{v.name} would lose {noise:.0%} of its power")
+                continue
+            new = _dequantised(graph, v, small, scale, {"axis": along if block else axis,
+                               "block_size": block}, node)  # fmt: skip
+            old = node.inputs[i]
+            graph.set_input(node, i, new)
+            if old is not None and old.producer is not None:
+                graph.sweep([old.producer])
+            found += 1
+        return found
+
+
+def _dequantised(
+    graph: Graph, v: Value, small: Array, scale: Array, attrs: dict[str, Any], before: Node
+) -> Value:
+    """Small weights as float32, under names made from those of what they replace."""
+    const = graph.const(small, graph.unique(f"{v.name}/{small.dtype.name}"))
+    scales = graph.const(scale, graph.unique(f"{v.name}/scale"))
+    name = graph.unique(f"{v.name}/float32")
+    op = OPS["DequantizeLinear"]
+    return graph.add(op, const, scales, name=name, before=before, **attrs).output
+
+
+def _first(graph: Graph, v: Value) -> Node | None:
+    return next((n for n in graph.nodes if any(x is v for x in n.inputs)), None)
+
+
+def _is_turned(v: Value) -> bool:
+    node = v.producer
+    return node is not None and node.op.name == "Transpose" and node.perm in (None, (), (1, 0))
+
+
+def _weights(node: Node) -> list[tuple[int, int, int]]:
+    """(input, axis of outputs, axis that is summed) of the weights of a node."""
+    name = node.op.name
+    if name == "MatMul":
+        return [(1, 1, 0)]
+    if name == "Conv":
+        return [(1, 0, 1)]
+    if name == "ConvTranspose" and node.group == 1:
+        return [(1, 1, 0)]
+    return [(1, 1, 2), (2, 1, 2)] if name in ("LSTM", "GRU", "RNN") else []
+
+
+def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:
+    """Whole numbers, their scales, and the share of noise: with blocks a scale for each `block`
+    places along an axis, else for each place of `axis`."""
+    most = 2 ** (bits - 1) - 1
+    size = block or w.shape[along]
+    cuts = [slice(i, i + size) for i in range(0, w.shape[along], size)]
+    others = along if block else tuple(i for i in range(w.ndim) if i != axis)
+    small, scales = np.empty(w.shape, np.int8), []
+    noise = power = 0.0
+    for cut in cuts if block else [slice(None)]:
+        at = (*(slice(None),) * along, cut)
+        part = w[at]
+        largest = np.maximum(
+            part.max(axis=others, keepdims=True) / np.float32(most),
+            -part.min(axis=others, keepdims=True) / np.float32(most + (bits < 8)),
+        )
+        scale = np.where(largest > 0, largest, 1).astype(np.float32)
+        rounded = np.clip(np.rint(part / scale), -most - (bits < 8), most)
+        with np.errstate(invalid="ignore"):  # NaN, which the noise tells
+            small[at] = rounded
+        scales.append(scale)
+        noise += float(np.square(rounded * scale - part).sum(dtype=np.float64))
+        power += float(np.square(part).sum(dtype=np.float64))
+    scale = np.concatenate(scales, axis=along) if block else scales[0].reshape(-1)
+    kind = dtype_of(f"int{bits}")
+    return small.astype(kind), scale, noise / power if power else 0.0 if noise == 0 else np.inf
