@@ -93,8 +93,8 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def run_node(
-        cls, node: NodeProto, inputs: Any, device: str = DEVICE, outputs_info: Sequence[tuple[Any,
-        tuple[int, ...]]] | None = None, **kwargs: Any,
+        cls, node: NodeProto, inputs: Any, device: str = DEVICE,
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None, **kwargs: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
         """The outputs of one node on arrays.
 

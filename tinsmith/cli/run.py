@@ -261,8 +261,8 @@ def passes_of(built: Built) -> dict[str, int]:
 
 
 def document(
-    built: Built, build: Build, arrays: dict[str, Any], notes: dict[str, str], outputs: dict[str,
-    Any], first: float, again: float,
+    built: Built, build: Build, arrays: dict[str, Any], notes: dict[str, str],
+    outputs: dict[str, Any], first: float, again: float,
 ) -> dict[str, Any]:  # fmt: skip
     """What --json prints. `changes` is null where the program was compiled by an earlier run."""
     stored = built.net.has_programs and built.net.program().stored

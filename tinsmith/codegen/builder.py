@@ -257,8 +257,8 @@ class Builder:
         return found
 
     def rest(
-        self, start: Val | int, count: int, lanes: int, body: Callable[[Any, int, Val | None],
-        None],
+        self, start: Val | int, count: int, lanes: int,
+        body: Callable[[Any, int, Val | None], None],
     ) -> None:  # fmt: skip
         """`body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: one masked
         vector where the target has cheap masks, else single elements."""

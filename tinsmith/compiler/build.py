@@ -175,8 +175,9 @@ class Compilation:
         return find_matches(self._precise, self.column, self.passes)
 
     def compile(
-        self, placed: Graph, preferences: Preferences | None = None, forced: Mapping[str,
-        str] | None = None, room: Room | None = None, shared_weights: SharedWeights | None = None,
+        self, placed: Graph, preferences: Preferences | None = None,
+        forced: Mapping[str, str] | None = None, room: Room | None = None,
+        shared_weights: SharedWeights | None = None,
     ) -> Compiled:  # fmt: skip
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
         weights go that `shared_weights` does not hold."""

@@ -142,8 +142,9 @@ def release() -> str:
 
 
 def bundle(
-    graph: Graph, target: Target, options: Options, programs: Mapping[Signature, tuple[Program,
-    Told]], free: Mapping[FreeProgram, Told], last: Signature,
+    graph: Graph, target: Target, options: Options,
+    programs: Mapping[Signature, tuple[Program, Told]], free: Mapping[FreeProgram, Told],
+    last: Signature,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Programs of a graph, compiled with options for a target, as sections of a .tin file, in which
     they share what weights they share in memory; None where one cannot be written. `last` are the

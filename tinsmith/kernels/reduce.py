@@ -236,8 +236,8 @@ def outer_offset(plan: Plan, flat: Position) -> Position:
 
 
 def nest(
-    b: Builder, loops: Sequence[Run], x: Ptr, accs: list[Val], body: Callable[[Ptr, list[Val]],
-    list[Val]],
+    b: Builder, loops: Sequence[Run], x: Ptr, accs: list[Val],
+    body: Callable[[Ptr, list[Val]], list[Val]],
 ) -> list[Val]:  # fmt: skip
     """`body` at every place of the reduced loops, accumulators carried through."""
     if not loops:

@@ -185,8 +185,8 @@ Span = tuple[Val, Val]
 
 
 def _cell(
-    b: Builder, source: View, first: Val | int, count: int, axes: list[_Axis], spans: tuple[Span,
-    Span], mean: bool,
+    b: Builder, source: View, first: Val | int, count: int, axes: list[_Axis],
+    spans: tuple[Span, Span], mean: bool,
 ) -> list[Val]:  # fmt: skip
     """The weighted sums (or maxima) of one cell for `count` blocks of channels."""
     lanes, steps = source.spec.layout.block, source.spec.strides

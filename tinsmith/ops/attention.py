@@ -79,8 +79,8 @@ def _heads(x: Array, count: int | None) -> Array:
 
 
 def _bias(
-    scores: Array, mask: Array | None, before: int, lengths: Array | None, limits: tuple[bool, int,
-    int],
+    scores: Array, mask: Array | None, before: int, lengths: Array | None,
+    limits: tuple[bool, int, int],
 ) -> Array:  # fmt: skip
     """What is added to the scores [N,H,Q,K], in full; `before` keys come before the first query."""
     batch, _, queries, keys = scores.shape

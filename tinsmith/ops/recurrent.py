@@ -220,9 +220,9 @@ def _is(have: Any, wants: Any) -> bool:
 
 
 def _types(
-    gates: int, per_direction: int, states: int, x: Value, w: Value, r: Value, vectors: dict[str,
-    tuple[Value | None, int]], lens: Value | None, initial: dict[str, Value | None],
-    attrs: dict[str, Any],
+    gates: int, per_direction: int, states: int, x: Value, w: Value, r: Value,
+    vectors: dict[str, tuple[Value | None, int]], lens: Value | None,
+    initial: dict[str, Value | None], attrs: dict[str, Any],
 ) -> tuple[Type, ...]:  # fmt: skip
     direction, layout = attrs["direction"], attrs["layout"]
     need(
@@ -260,8 +260,9 @@ def _types(
 
 
 def _check_operands(
-    gates: int, count: int, hidden: Any, x: Value, w: Value, r: Value, vectors: dict[str,
-    tuple[Value | None, int]], lens: Value | None, initial: dict[str, Value | None], layout: int,
+    gates: int, count: int, hidden: Any, x: Value, w: Value, r: Value,
+    vectors: dict[str, tuple[Value | None, int]], lens: Value | None,
+    initial: dict[str, Value | None], layout: int,
 ) -> Any:  # fmt: skip
     """Check what the operands agree on; the batch size."""
     need_same(x, w, r, *(v for v, _ in vectors.values()), *initial.values())

@@ -68,8 +68,8 @@ def each_row_panel(
 
 
 def _each_free(
-    b: Builder, columns: Columns, lo: Position, hi: Position, body: Callable[[Position, Position,
-    tuple[int, ...], Any], None],
+    b: Builder, columns: Columns, lo: Position, hi: Position,
+    body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:  # fmt: skip
     """`each_column_panel` where the number of columns is free: the full panels, then the rest in
     single vectors, of which the last is masked."""
@@ -83,8 +83,8 @@ def _each_free(
 
 
 def each_column_panel(
-    b: Builder, columns: Columns, lo: Position, hi: Position, body: Callable[[Position, Position,
-    tuple[int, ...], Any], None],
+    b: Builder, columns: Columns, lo: Position, hi: Position,
+    body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:  # fmt: skip
     """`body(panel, first column, widths, valid lanes of the last vector)` for panels [lo, hi)."""
     if isinstance(columns.total, Size):

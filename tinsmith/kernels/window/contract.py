@@ -165,8 +165,8 @@ def _repeated(values: Val, lanes: int) -> Val:
 
 
 def nest(
-    b: Builder, levels: Sequence[Level], x: Ptr, w: Ptr, start: Sequence[Val], body: Callable[[Ptr,
-    Ptr, list[Val], Val | int], list[Val]],
+    b: Builder, levels: Sequence[Level], x: Ptr, w: Ptr, start: Sequence[Val],
+    body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
 ) -> list[Val]:  # fmt: skip
     """Loops over all levels that carry `start`; `body(x, w, carried, index of the first level)`
     gives the next carried values.

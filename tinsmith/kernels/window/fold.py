@@ -60,8 +60,8 @@ SUM = Fold(
 
 
 def fold_range(
-    b: Builder, low: Val | int, high: Val | int, carried: Carried, body: Callable[[Val | int,
-    Carried], Carried],
+    b: Builder, low: Val | int, high: Val | int, carried: Carried,
+    body: Callable[[Val | int, Carried], Carried],
 ) -> Carried:  # fmt: skip
     """`carried` after `body` for every index; a range of one is no loop."""
     if isinstance(low, int) and isinstance(high, int):

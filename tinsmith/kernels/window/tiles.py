@@ -308,8 +308,8 @@ def digits(flat: Val | int, *extents: int) -> list[Val | int]:
 
 
 def sweep(
-    b: Builder, tiles: Tiling, band: Val | int, count: int, tile: Callable[[Val | int, Val | int,
-    int, int], None],
+    b: Builder, tiles: Tiling, band: Val | int, count: int,
+    tile: Callable[[Val | int, Val | int, int, int], None],
 ) -> None:  # fmt: skip
     """Call `tile(row, col, rows, cols)` for every tile of band `band` of `count`.
 

@@ -288,8 +288,8 @@ def _segments(
 
 
 def _tile(
-    target: Target, places: Geometry, pieces: Segments, inputs: int, depth: int, ways: tuple[Way,
-    ...], far: bool,
+    target: Target, places: Geometry, pieces: Segments, inputs: int, depth: int,
+    ways: tuple[Way, ...], far: bool,
 ) -> Tile:  # fmt: skip
     """The best tile, or Skip. What it reads comes from the second-level cache where it is `far`."""
     best: Tile | None = None

@@ -95,8 +95,8 @@ class Export:
 
     def add(
         self, type: str, name: str, inputs: Sequence[Any] | Mapping[str, Any],
-        outputs: Sequence[Value | str], params: Mapping[str, Any] = {}, weights: Mapping[str,
-        Any] = {},
+        outputs: Sequence[Value | str], params: Mapping[str, Any] = {},
+        weights: Mapping[str, Any] = {},
     ) -> Operator:  # fmt: skip
         """Add an operator. `inputs` by name are operands of those parameters, None for those that
         are absent; `weights` are constants."""
