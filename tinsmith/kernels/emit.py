@@ -12,6 +12,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.site import Site
+from tinsmith.ops._weights import weights_of
 from tinsmith.records import dataclass
 
 
@@ -150,7 +151,8 @@ def _fills_padding(site: Site) -> bool:
     anchor = site.anchor
     if anchor is None:
         return False
-    if anchor.op.name in ("Conv", "ConvTranspose"):
+    weights = weights_of(anchor)
+    if weights is not None and weights.channels == 1:
         return True
     if anchor.op.name == "MaxPool":
         pads = zip(anchor.pad or (), anchor.kernel * 2, strict=False)

@@ -35,6 +35,7 @@ Traits:
                   nothing reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
     region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
+    sizes         reads the shape of its input, none of its elements: Shape, Size
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
 """
@@ -57,7 +58,7 @@ from tinsmith.registry import Registry
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
-    "reduction", "anchor", "impure", "check", "control", "region", "holder",
+    "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,30 +20,8 @@ def DepthToSpace(x, *, blocksize, mode="DCR"):
     With mode "CRD" the channel read is c * b^2 + i * b + j.
     """
     n, c, h, w = x.shape
-    split, order = _to_space(x.shape, blocksize, mode)
-    y = np.transpose(np.reshape(x, split), order)
+    y = _exchanged(x, _to_space(x.shape, blocksize, mode))
     return np.reshape(y, (n, c // blocksize**2, h * blocksize, w * blocksize))
-
-
-def _to_space(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    n, c, h, w = shape
-    if mode == "DCR":
-        return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
-    return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
-
-
-@DepthToSpace.type
-def _(x: Value, *, blocksize: int, mode: str) -> Type:
-    n, c, h, w = _image(x, blocksize, mode)
-    depth = _divided(c, blocksize**2, x)
-    return Type(x.dtype, (n, depth, product((h, blocksize)), product((w, blocksize))))
-
-
-@DepthToSpace.moves
-def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
-    if blocksize == 1:
-        return placed(x, {})
-    return split_moved(*_to_space(x.dims, blocksize, mode)) if x.type.is_static else None
 
 
 @op("move")
@@ -52,15 +31,36 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
     With mode "CRD" the channel written is c * b^2 + i * b + j.
     """
     n, c, h, w = x.shape
-    split, order = _to_depth(x.shape, blocksize, mode)
-    y = np.transpose(np.reshape(x, split), order)
+    y = _exchanged(x, _to_depth(x.shape, blocksize, mode))
     return np.reshape(y, (n, c * blocksize**2, h // blocksize, w // blocksize))
 
 
-def _to_depth(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+Order = tuple[tuple[Any, ...], tuple[int, ...]]
+"""Dims under which blocks and their pixels have axes of their own, and the new order of these."""
+
+
+def _exchanged(x: Any, order: Order) -> Any:
+    return np.transpose(np.reshape(x, order[0]), order[1])
+
+
+def _to_space(shape: Any, b: int, mode: str) -> Order:
+    n, c, h, w = shape
+    if mode == "DCR":
+        return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
+    return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
+
+
+def _to_depth(shape: Any, b: int, mode: str) -> Order:
     n, c, h, w = shape
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return (n, c, h // b, b, w // b, b), order
+
+
+@DepthToSpace.type
+def _(x: Value, *, blocksize: int, mode: str) -> Type:
+    n, c, h, w = _image(x, blocksize, mode)
+    depth = _divided(c, blocksize**2, x)
+    return Type(x.dtype, (n, depth, product((h, blocksize)), product((w, blocksize))))
 
 
 @SpaceToDepth.type
@@ -70,11 +70,17 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
     return Type(x.dtype, (n, depth, _divided(h, blocksize, x), _divided(w, blocksize, x)))
 
 
-@SpaceToDepth.moves
-def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
-    if blocksize == 1:
-        return placed(x, {})
-    return split_moved(*_to_depth(x.dims, blocksize, mode)) if x.type.is_static else None
+def _moves(order: Callable[[Any, int, str], Order]) -> Callable[..., Part | None]:
+    def rule(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
+        if blocksize == 1:
+            return placed(x, {})
+        return split_moved(*order(x.dims, blocksize, mode)) if x.type.is_static else None
+
+    return rule
+
+
+DepthToSpace.moves(_moves(_to_space))
+SpaceToDepth.moves(_moves(_to_depth))
 
 
 def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:

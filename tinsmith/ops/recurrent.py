@@ -12,6 +12,7 @@ from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
+from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
@@ -219,11 +220,23 @@ def _is(have: Any, wants: Any) -> bool:
     return have == wants or not isinstance(have, NUMBER) or not isinstance(wants, NUMBER)
 
 
-def _types(
-    gates: int, per_direction: int, states: int, x: Value, w: Value, r: Value,
-    vectors: dict[str, tuple[Value | None, int]], lens: Value | None,
-    initial: dict[str, Value | None], attrs: dict[str, Any],
-) -> tuple[Type, ...]:  # fmt: skip
+@dataclass(frozen=True)
+class _Operands:
+    """The inputs of a recurrent layer with a number of `gates`. Each of the `vectors` comes with a
+    factor: the numbers that it has for each direction and hidden unit."""
+
+    gates: int
+    x: Value
+    w: Value
+    r: Value
+    vectors: dict[str, tuple[Value | None, int]]
+    lens: Value | None
+    initial: dict[str, Value | None]
+
+
+def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Type, ...]:
+    """The types of all outputs: y, and the last of each initial state."""
+    x, r, gates = of.x, of.r, of.gates
     direction, layout = attrs["direction"], attrs["layout"]
     need(
         direction in ("forward", "reverse", "bidirectional"),
@@ -252,20 +265,17 @@ def _types(
         )
         for name in names:
             need(name.lower() in ACTIVATIONS, f"there is no recurrent activation {name!r}")
-    n = _check_operands(gates, count, hidden, x, w, r, vectors, lens, initial, layout)
+    n = _check_operands(of, count, hidden, layout)
     t = fresh() if x.shape is None else x.shape[1 if layout else 0]
     y = (n, t, count, hidden) if layout else (t, count, n, hidden)
     last = (n, count, hidden) if layout else (count, n, hidden)
-    return (Type(x.dtype, y), *(Type(x.dtype, last) for _ in range(states)))
+    return (Type(x.dtype, y), *(Type(x.dtype, last) for _ in of.initial))
 
 
-def _check_operands(
-    gates: int, count: int, hidden: Any, x: Value, w: Value, r: Value,
-    vectors: dict[str, tuple[Value | None, int]], lens: Value | None,
-    initial: dict[str, Value | None], layout: int,
-) -> Any:  # fmt: skip
+def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
     """Check what the operands agree on; the batch size."""
-    need_same(x, w, r, *(v for v, _ in vectors.values()), *initial.values())
+    gates, x, w, lens = of.gates, of.x, of.w, of.lens
+    need_same(x, w, of.r, *(v for v, _ in of.vectors.values()), *of.initial.values())
     need_dtype(lens, INTS, "sequence_lens")
     t: Any
     n: Any
@@ -280,7 +290,7 @@ def _check_operands(
             need(_is(w.shape[1], gates * hidden), f"w has {w.shape[1]} rows, not {gates * hidden}")
         if x.shape is not None:
             need(_is(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
-    for name, (v, times) in vectors.items():
+    for name, (v, times) in of.vectors.items():
         if v is not None and v.shape is not None and isinstance(hidden, NUMBER):
             ok = len(v.shape) == 2 and _is(v.shape[0], count) and _is(v.shape[1], times * hidden)
             need(ok, f"{name} needs [{count},{times * hidden}], it is {v.type}")
@@ -288,7 +298,7 @@ def _check_operands(
         ok = len(lens.shape) == 1 and _is(lens.shape[0], n)
         need(ok, f"sequence_lens needs [{n}], it is {lens.type}")
         need_lengths(lens, t)
-    for name, v in initial.items():
+    for name, v in of.initial.items():
         if v is not None and v.shape is not None:
             wants = (n, count, hidden) if layout else (count, n, hidden)
             ok = len(v.shape) == 3 and all(map(_is, v.shape, wants))
@@ -302,19 +312,19 @@ RNN.weights = GRU.weights = LSTM.weights = Weights((1, 2), 1)
 @RNN.type
 def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
     starts = {"initial_h": initial_h}
-    return _types(1, 1, 1, x, w, r, {"b": (b, 2)}, sequence_lens, starts, attrs)
+    return _types(_Operands(1, x, w, r, {"b": (b, 2)}, sequence_lens, starts), 1, attrs)
 
 
 @GRU.type
 def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
     starts = {"initial_h": initial_h}
-    return _types(3, 2, 1, x, w, r, {"b": (b, 6)}, sequence_lens, starts, attrs)
+    return _types(_Operands(3, x, w, r, {"b": (b, 6)}, sequence_lens, starts), 2, attrs)
 
 
 @LSTM.type
 def _(x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, **attrs):
     starts, vectors = {"initial_h": initial_h, "initial_c": initial_c}, {"b": (b, 8), "p": (p, 3)}
-    return _types(4, 3, 2, x, w, r, vectors, sequence_lens, starts, attrs)
+    return _types(_Operands(4, x, w, r, vectors, sequence_lens, starts), 3, attrs)
 
 
 def _flops(x: Value, w: Value, r: Value, *_: Any, **__: Any) -> float:

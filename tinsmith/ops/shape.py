@@ -28,7 +28,7 @@ from tinsmith.sizes import NUMBER
 INT64 = np.dtype(np.int64)
 
 
-@op()
+@op("sizes")
 def Shape(x, *, start=0, end=None):
     """y = the dims of x from axis `start` to before axis `end`, as int64; clamped to the rank"""
     return np.array(x.shape[start:end], np.int64)
@@ -41,7 +41,7 @@ def _(x: Value, *, start: int, end: int | None) -> Type:
     return Type(INT64, (len(range(x.rank)[start:end]),))
 
 
-@op()
+@op("sizes")
 def Size(x):
     """y = the number of elements of x, an int64 scalar"""
     return np.array(x.size, np.int64)

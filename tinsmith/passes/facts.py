@@ -116,7 +116,7 @@ def is_of_shapes(value: Value) -> bool:
         seen.add(v)
         if v.producer is None:
             return False
-        if v.producer.op.name not in ("Shape", "Size"):
+        if "sizes" not in v.producer.op.traits:
             left += [i for i in v.producer.inputs if i is not None]
     return True
 

@@ -172,8 +172,8 @@ AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
 
 
 def _follows(node: Node, anchor: Node) -> bool:
-    """Whether a node may be the last instructions of an anchor, or come before them. Sums of bytes
-    are whole numbers, and become floats or bytes there."""
+    """Whether a node may be part of the elementwise tail that an anchor's kernel computes on its
+    results. Behind sums of products of bytes, which are int32, that tail may have other types."""
     out = anchor.output
     if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
         return _fits(node, out)

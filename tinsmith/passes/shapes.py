@@ -116,7 +116,7 @@ def _content(node: Node, known: dict[Value, Content]) -> Content | None:
         return None
     if rule is None:
         return _moved(node, known)
-    if node.op.name in ("Shape", "Size"):
+    if "sizes" in node.op.traits:
         return rule(node)
     inputs = [_of(v, known) for v in node.inputs]
     if not inputs or any(
@@ -259,7 +259,7 @@ _CONTENT: dict[str, Any] = {
 def computes_sizes(node: Node) -> bool:
     """Whether the numbers of a node's result can be followed from those of its inputs."""
     name = node.op.name
-    return (name in _CONTENT and name not in ("Shape", "Size")) or bool(
+    return (name in _CONTENT and "sizes" not in node.op.traits) or bool(
         node.op.traits & {"view", "move"}
     )
 
