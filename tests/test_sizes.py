@@ -10,6 +10,7 @@ from tests.dependent import DEPENDENT, INT, B, F, model_of, node
 from tests.models import agree
 from tinsmith import ops
 from tinsmith.errors import DataError, TypeRuleError
+from tinsmith.formulas import pieces_of, widths
 from tinsmith.graph.text import parse_graph
 
 RANDOM = np.random.default_rng(5)
@@ -143,3 +144,17 @@ def test_automatic_pads_of_a_kernel_of_free_size():
         x = RANDOM.standard_normal((1, 2, 5, 6), np.float32)
         w = RANDOM.standard_normal((3, 2, *size), np.float32)
         agree(net(x, w), reference(x, w))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6, 8, 13, 26])
+def test_any_length_is_cut_into_pieces_of_few_sizes(most):
+    """All of it, in the fewest pieces where lengths are long or the example's."""
+    for example in (1, 5, 14, 56, 197):
+        sizes = widths(most, example)
+        assert sizes[0] == most and sizes[-1] == 1 and len(sizes) <= 5 + most.bit_length()
+        bits = sum(1 << s for s in sizes)
+        for length in (*range(100), example, most * most, 1000, 1_000_003):
+            counts = [pieces_of(length, bits, s) for s in sizes]
+            assert min(counts) >= 0 and sum(map(int.__mul__, counts, sizes)) == length
+            if length == example or length >= most * (most - 1):
+                assert sum(counts) == -(-length // most)

@@ -7,6 +7,7 @@ search; some formulas that are equal for other reasons count as different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 Monomial = tuple["Atom", ...]
@@ -44,14 +45,46 @@ RELATIONS: dict[str, Callable[[int], bool]] = {
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
-def pieces_of(length: int, most: int, size: int) -> int:
-    """How many pieces of `size` there are where `length` is cut into the fewest pieces of at most
-    `most`, whose sizes differ by 1 at most."""
+def widths(most: int, length: int) -> tuple[int, ...]:
+    """Some sizes of pieces, the largest first, into which anything can be cut: the two largest,
+    those into which `length` is cut best, and each half as large as one before, down to 1."""
+    found = {most, most - 1, *(size for size, _ in balanced(length, most))}
+    while most:
+        found.add(most)
+        most //= 2
+    return tuple(sorted(found - {0}, reverse=True))
+
+
+def balanced(length: int, most: int) -> list[tuple[int, int]]:
+    """(size, how many) of the fewest pieces of at most `most` whose sizes differ by 1 at most."""
     pieces = -(-length // most)
-    if not pieces:
-        return 0
-    least, more = divmod(length, pieces)
-    return more if size == least + 1 else pieces - more if size == least else 0
+    least, more = divmod(length, pieces) if pieces else (0, 0)
+    return [(s, n) for s, n in ((least + 1, more), (least, pieces - more)) if n > 0]
+
+
+def pieces_of(length: int, sizes: int, size: int) -> int:
+    """How many pieces of `size` there are where `length` is cut into pieces of some sizes, `sizes`
+    having a bit for each: balanced ones, if there are such sizes, else as few as can be."""
+    found = balanced(length, sizes.bit_length() - 1)
+    if any(not sizes >> s & 1 for s, _ in found):
+        found = fewest(length, sizes)
+    return dict(found).get(size, 0)
+
+
+@lru_cache(maxsize=1024)
+def fewest(length: int, sizes: int) -> list[tuple[int, int]]:
+    """(size, how many) of the fewest pieces. Lengths are short: long ones have balanced pieces."""
+    known = [s for s in range(sizes.bit_length() - 1, 0, -1) if sizes >> s & 1]
+    counts, last = [0], [0]
+    for n in range(1, length + 1):
+        count, size = min((counts[n - s] + 1, -s) for s in known if s <= n)
+        counts.append(count)
+        last.append(-size)
+    found: dict[int, int] = {}
+    while length:
+        found[last[length]] = found.get(last[length], 0) + 1
+        length -= last[length]
+    return list(found.items())
 
 
 OPERATIONS: dict[str, Callable[..., int]] = {

@@ -39,6 +39,7 @@ from tinsmith.formulas import (
     number_form,
     shown,
     valued,
+    widths,
 )
 
 P = ParamSpec("P")
@@ -295,12 +296,12 @@ def _extreme(name: str, a: Any, b: Any) -> Any:
 
 
 def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
-    """A length in the fewest pieces of at most `most`, whose sizes differ by 1 at most: (how many,
-    size) for every size, the largest first."""
-    make, args = length.scope.atom, (length.form, number_form(most))
+    """A length in few pieces of at most `most`, as in the example in the fewest: (how many, size)
+    for some sizes, the largest first. Code has a loop for each of these sizes."""
+    sizes = widths(most, length.value)
+    make, args = length.scope.atom, (length.form, number_form(sum(1 << s for s in sizes)))
     return tuple(
-        (length._of((((make("pieces", *args, number_form(size)),), 1),)), size)
-        for size in range(most, 0, -1)
+        (length._of((((make("pieces", *args, number_form(size)),), 1),)), size) for size in sizes
     )
 
 

@@ -22,8 +22,8 @@ SINGLE = 1.02
 @dataclass(frozen=True)
 class Rows:
     """The `total` rows of a product, cut into panels: `many` of `size` rows, then `fewer` of `size`
-    - 1. Where `total` is known only in a call: panels of `size` rows and one smaller, for which
-    there is code of every height."""
+    - 1. Where `total` is known only in a call: panels of at most `size` rows, as `pieces` cuts
+    them."""
 
     total: int
     size: int
@@ -33,7 +33,7 @@ class Rows:
     @property
     def count(self) -> int:
         if isinstance(self.total, Size):
-            return -(-self.total // self.size)
+            return sum(n for n, _ in pieces(self.total, self.size))  # type: ignore[return-value]
         return self.many + self.fewer
 
     def variants(self) -> list[tuple[int, int, int, int]]:

@@ -7,15 +7,22 @@ come from memory.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.formulas import balanced
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.contract import Contraction, Fetch, Level, contract
 from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.tiling import WinogradPlan
+from tinsmith.sizes import typical
+
+LARGE_TILE = 8
+"""Tiles of a register tile: smaller ones hardly take less time with fewer tiles. Estimated."""
 
 
 def product_stage(
@@ -45,6 +52,8 @@ def product_stage(
             for first, stop, size, before in runs:
                 with b.loop(first, stop) as i:
                     t = i * size + before
+                    if plan.is_free:
+                        t = t.min(b.index(count) - size).max(0)
                     if prefetch is not None:
                         prefetch(u * plan.micro.count + i)
                     following = _following(plan, w, vectors, i) if ahead else None
@@ -64,26 +73,42 @@ Run = tuple[Val | int, Val | int, int, Val | int]
 
 def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
     """A block's `count` tiles as register tiles of two neighbouring sizes, the larger first. Where
-    sizes are free there may be any number of tiles: there is a loop for every size, of which two at
-    most run."""
+    sizes are free there may be any number of tiles, and there is a loop for some sizes: if two of
+    them do, these run; else one does, whose last tiles begin where those before have not ended, or
+    go beyond the block's: V has room for these, and nobody reads what becomes of them."""
     if not plan.is_free:
         larger, size = plan.micro.larger(count), plan.micro.size  # type: ignore[arg-type]
         runs: list[Run] = [(0, larger, size, 0), (larger, plan.micro.count, size - 1, larger)]
         return [r for r in runs if r[2] and not (isinstance(larger, int) and r[0] == r[1])]
-    most, length = plan.micro.size, b.index(count)
+    sizes, most, none = _sizes(plan), plan.micro.size, b.index(0)
+    length = b.index(count)
     pieces = (length + (most - 1)) // most
     least = length // b.maximum(pieces, 1)
     larger = length - least * pieces
-    none = b.index(0)
-    return [
-        (
-            least.eq(size).select(larger, none),
-            least.eq(size).select(pieces, least.eq(size - 1).select(larger, none)),
-            size,
-            least.eq(size).select(larger, none),
-        )
-        for size in range(most, 0, -1)
-    ]
+    needed = (larger > 0).select(least + 1, least)
+    alone = [least.eq(s) if s + 1 in sizes else least.eq(s) & larger.eq(0) for s in sizes]
+    fits = functools.reduce(operator.or_, alone)
+    runs = []
+    for size, below in zip(sizes, (*sizes[1:], 0), strict=True):
+        whole = fits.select(none, ((needed <= size) & (needed > below)).select(pieces, none))
+        first = least.eq(size).select(larger, none)
+        stop = least.eq(size).select(pieces, least.eq(size - 1).select(larger, none))
+        runs.append((fits.select(first, none), fits.select(stop, whole), size, first))
+    return runs
+
+
+def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
+    """The sizes of register tiles for which there is code where sizes are free: the two largest,
+    those of the example's blocks, and, where tiles are large, smaller ones."""
+    most = plan.micro.size
+    total, blocks = typical(plan.total), typical(plan.blocks)
+    found = {most, most - 1}
+    for tiles in {total // blocks, -(-total // blocks)}:
+        found.update(size for size, _ in balanced(tiles, most))
+    while most > LARGE_TILE:
+        most //= 2
+        found.add(most)
+    return tuple(sorted(found - {0}, reverse=True))
 
 
 def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:
