@@ -95,7 +95,8 @@ class Scope:
         if _thread.by_formula and relation in ("==", "!="):
             return relation == "!="
         held = relation if truth else OPPOSITE[relation]
-        if not self._follows(form, held):
+        known = _thread.estimates or (form, held) in self.conditions  # nothing would be recorded
+        if not known and not self._follows(form, held):
             self._record(form, held)
         return truth
 

@@ -124,8 +124,14 @@ def length_of(form: Form) -> int:
 
 def is_long(form: Form) -> bool:
     """Whether a formula is too long, or nested too deeply, to be written and computed."""
-    deep = any([a.depth > DEEPEST for m, _ in form for a in m])
-    return deep or length_of(form) > LONGEST
+    length = 0
+    for atoms, _ in form:
+        length += 1
+        for a in atoms:
+            if a.depth > DEEPEST:
+                return True
+            length += a.length
+    return length > LONGEST
 
 
 def constant(form: Form) -> int | None:
@@ -140,7 +146,8 @@ def number_form(value: int) -> Form:
 
 
 def _form(terms: Mapping[Monomial, int]) -> Form:
-    return tuple(sorted(((m, k) for m, k in terms.items() if k), key=_order))
+    found = [(m, k) for m, k in terms.items() if k]
+    return tuple(sorted(found, key=_order) if len(found) > 1 else found)
 
 
 def _order(term: tuple[Monomial, int]) -> tuple[int, ...]:
