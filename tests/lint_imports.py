@@ -59,8 +59,8 @@ ALLOWED["__main__"] = {"cli"}
 INSIDE: dict[str, list[str]] = {
     "plan": [
         "plan", "memory", "shared_weights", "footprint", "gate", "equivalence", "pick", "tensors",
-        "placed", "state", "placement", "arena", "parts", "rows", "settle", "offers", "blocks",
-        "micro_batch", "place", "micro_batching", "main", "planner",
+        "placed", "state", "once", "placement", "arena", "parts", "rows", "settle", "offers",
+        "blocks", "micro_batch", "place", "micro_batching", "main", "planner",
     ],
 }  # fmt: skip
 

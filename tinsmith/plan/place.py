@@ -26,7 +26,7 @@ from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.progress import tell
-from tinsmith.sizes import as_numbers, has_sizes
+from tinsmith.sizes import as_numbers
 
 
 def place(
@@ -68,7 +68,7 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
         if name == CPU:
             why = "a program of its own computes it, once its sizes are known"
         _place_reference(placement, node, [], why, name)
-    elif _is_once(placement, node):
+    elif node in placement.once_nodes:
         _place_once(placement, node)
     elif not placement.gate.follows(node):
         place_native(placement, node, results, proven=False)
@@ -76,16 +76,6 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
         _place_block(placement, node, results)
     elif not (_place_view(placement, node) or _place_parts(placement, node)):
         place_native(placement, node, results)
-
-
-def _is_once(placement: Placement, node: Node) -> bool:
-    """Whether a node depends on sizes alone that the call tells: it is then computed once for each
-    set of sizes."""
-    values = [v for v in node.inputs if v is not None]
-    if node.op.traits & {"impure", "check", "control"} or not all(map(is_native, node.outputs)):
-        return False
-    made = [v in placement.once or (v.const is not None and has_sizes(v.const)) for v in values]
-    return any(made) and all(m or v.const is not None for m, v in zip(made, values, strict=True))
 
 
 def _place_once(placement: Placement, node: Node) -> None:

@@ -18,6 +18,7 @@ from tinsmith.kernels.trace import make_site
 from tinsmith.ops.cast import NIBBLES
 from tinsmith.plan.equivalence import Answers
 from tinsmith.plan.gate import Gate, is_native
+from tinsmith.plan.once import once_nodes
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
@@ -51,7 +52,8 @@ class Placement:
         self.by_channels: set[Value] = set()
         self.answers = Answers()
         self.once: set[Value] = set()
-        """Values that depend on sizes alone which the call tells."""
+        """Values that are computed once for each set of sizes, by `once_nodes`."""
+        self.once_nodes: set[Node] = set()
 
     def again(self, threads: int) -> Placement:
         """An empty placement with the same options for another number of threads."""
@@ -67,6 +69,7 @@ class Placement:
 
     def begin(self, graph: Graph) -> None:
         """Give the graph's inputs their tensors."""
+        self.once_nodes = once_nodes(graph, is_native)
         for i, v in enumerate(graph.inputs):
             space = "input" if is_native(v) else "python"
             self.homes[v] = Tensor(v.name, v.dtype, dims_of(v), space=space, index=i)

@@ -106,6 +106,13 @@ class Inputs:
             self._check_symbols(self.signature(arrays))
         return arrays
 
+    def ready(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays that can be read as they are, if their shapes fit."""
+        return all(
+            type(a) is np.ndarray and a.dtype is dtype and a.flags.c_contiguous
+            for a, dtype in zip(arrays, self.dtypes, strict=True)
+        )
+
     def _native(self, dtype: np.dtype[Any], i: int) -> bool:
         return dtype == self.dtypes[i] and dtype.isnative
 

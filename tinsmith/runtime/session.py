@@ -65,27 +65,45 @@ class Session(OfThisProcess):
 
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
-        entry, frame = program.entry, program.frame
+        entry = program.entry
         self._memory = RunMemory() if memory is None else memory
         self._table = np.array(entry.table, np.int64)
         self._stamps = np.zeros((entry.threads, entry.stamp_words), np.int64)
         self._counters = aligned(8 * entry.counter_words)
         self._counters_at, self._words = address_of(self._counters), entry.counter_words
         self._table[COUNTERS] = self._counters_at
+        self._pointer = address_of(self._table)
+        self._put_ports, self._enter = entry.put_ports, entry.enter
+        self._team: Team | None = None
+        self._jobs: int | None = None  # jobs of the team when this session's last run ended
+        self._size()
+        self._move(self._memory)
+
+    def _size(self) -> None:
+        """Take the sizes of the program."""
+        program, memory = self.program, self._memory
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
         if program.made is not None:
             self._table[MADE] = address_of(program.made)
-        self._pointer = address_of(self._table)
+        pairs = zip(program.frame.outputs, program.entry.dtypes, strict=True)
         self._results = [
-            None if dtype is None else Results(dims, dtype, self._memory.kept(k))
-            for k, (dims, dtype) in enumerate(zip(frame.outputs, entry.dtypes, strict=True))
+            None if dtype is None else Results(dims, dtype, memory.kept(k))
+            for k, (dims, dtype) in enumerate(pairs)
         ]
         self._new = [_nothing if made is None else made.maker for made in self._results]
-        self._put_ports, self._enter = entry.put_ports, entry.enter
-        self._team: Team | None = None
-        self._jobs: int | None = None  # jobs of the team when this session's last run ended
-        self._move(self._memory)
+
+    def resize(self, program: Program) -> None:
+        """Run this program from now on: the same as before, for other sizes. The memory is the
+        session's own."""
+        self.program = program
+        for name in ("_calls", "_late", "_addressed"):
+            self.__dict__.pop(name, None)
+        self._size()
+        frame, memory = program.frame, self._memory
+        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        if frame.faults:
+            self.find_memory()
 
     def _move(self, memory: RunMemory) -> None:
         """Run in this memory from now on."""

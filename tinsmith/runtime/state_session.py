@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tinsmith.errors import InputError, InputNameError, InputTypeError, StateError, UnknownName
-from tinsmith.runtime.inputs import Inputs
+from tinsmith.runtime.free import SizedProgram
+from tinsmith.runtime.inputs import Inputs, Signature
 from tinsmith.runtime.memory import OfThisProcess
+from tinsmith.runtime.session import Session
 from tinsmith.runtime.states import Array, check_result, first, sizes_told, states_of
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ class StateSession(OfThisProcess):
         self.output_names = [n for n in net.output_names if n not in results]
         self._states: dict[str, Array] = {}
         types = {n: net.inputs[n] for n in self.input_names}
-        self._takes = Inputs(model, types)
+        self._takes, self._takes_all = Inputs(model, types), Inputs(model, net.inputs)
+        self._growing: Session | None = None
+        self._last: Signature | None = None
         at = {n: k for k, n in enumerate(net.output_names)}
         self._from = [(at[s.output], s) for s in self._pairs]
         self._shown = [at[n] for n in self.output_names]
@@ -89,13 +93,38 @@ class StateSession(OfThisProcess):
                 for s in self._pairs
                 if s.input not in known
             }
-        results = net.run({**states, **given})
+        results = self._results({**states, **given})
         kept = {}
         for at, state in self._from:
-            check_result(net.name, state, net.inputs[state.input], results[at])
-            kept[state.input] = results[at]
+            result = results[at]
+            if not state.fits(result):
+                check_result(net.name, state, net.inputs[state.input], result)
+            kept[state.input] = result
         self._states = kept
         return [results[at] for at in self._shown]
+
+    def _results(self, given: Mapping[str, Any]) -> list[Array]:
+        """All outputs of the net. Where one program takes all sizes, one session runs it for sizes
+        that grow from run to run; shapes that come again are the net's affair."""
+        net = self.net
+        arrays: list[Any] = [given.get(name) for name in net.input_names]
+        if len(given) > len(arrays) or not net.has_programs or not self._takes_all.ready(arrays):
+            arrays = self._takes_all.arrays((), given)
+        shapes = self._takes_all.signature(arrays) if net.has_programs else None
+        if shapes is None or shapes == self._last or None in shapes:
+            return net.run(arrays)
+        self._last = shapes
+        session = self._growing
+        if session is not None:
+            free = cast(SizedProgram, session.program).free
+            values = free.values(shapes)
+            if values is not None:
+                session.resize(free.sized(values))
+                return session.run_checked(arrays)
+        program = net.session(shapes).program
+        if program.is_sized:
+            self._growing = Session(program)
+        return net.run(arrays)
 
     # ---- states
 

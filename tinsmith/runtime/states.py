@@ -42,6 +42,17 @@ class State(NamedTuple):
     output: str
     input: str
     grows: tuple[int, ...]
+    dtype: np.dtype[Any]
+    rank: int | None
+    fixed: tuple[tuple[int, int], ...]
+    """The axes of the input that have one size, and these."""
+
+    def fits(self, result: Any) -> bool:
+        """Whether the next run can take a result as it is."""
+        if type(result) is not np.ndarray or result.dtype is not self.dtype:
+            return False
+        shape = result.shape
+        return len(shape) == self.rank and all([shape[axis] == n for axis, n in self.fixed])
 
 
 Types = Mapping[str, Type]
@@ -87,7 +98,14 @@ def _state(model: str, inputs: Types, outputs: Types, output: str, input: str) -
         raise StateError(
             f"the output {output!r} of {model} cannot be the next input {input!r}: {why}"
         )
-    return State(output, input, _grows(inputs[input], outputs[output]))
+    return _made(output, input, inputs[input], outputs[output])
+
+
+def _made(output: str, input: str, wanted: Type, given: Type) -> State:
+    dims = wanted.shape
+    fixed = tuple((k, d) for k, d in enumerate(dims or ()) if isinstance(d, int))
+    rank = None if dims is None else len(dims)
+    return State(output, input, _grows(wanted, given), wanted.dtype, rank, fixed)
 
 
 def _recognised(inputs: Types, outputs: Types) -> Iterator[State]:
@@ -96,7 +114,7 @@ def _recognised(inputs: Types, outputs: Types) -> Iterator[State]:
         for name in _spelled(output):
             if name in inputs and name not in taken and not _misfit(inputs[name], given):
                 taken.add(name)
-                yield State(output, name, _grows(inputs[name], given))
+                yield _made(output, name, inputs[name], given)
                 break
 
 
