@@ -110,10 +110,10 @@ def attention(flat, groups, causal, mask, past, lengths=False):
     return g, made
 
 
-def same_for_all(graph, made, target=None):
+def same_for_all(graph, made, target=None, shapes=SIZES):
     net = ts.compile(graph, target=target, cache=False, shapes="free", threads=1)
     reference = ts.compile(graph, backend="numpy")
-    for sizes in SIZES:
+    for sizes in shapes:
         given = made(*sizes)
         got, wanted = net(**given), reference(**given)
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
@@ -147,6 +147,14 @@ def test_lengths(causal):
 @pytest.mark.parametrize("level", levels())
 def test_instruction_sets(level):
     same_for_all(*attention(False, 4, True, "all", True), target=level)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("groups", [4, 1])
+def test_one_query(level, groups):
+    """Keys are read where they lie."""
+    shapes = [(2, 1, 5), (3, 1, 2), (2, 1, 33), (5, 1, 64), (2, 1, 101)]
+    same_for_all(*attention(False, groups, False, "all", True), target=level, shapes=shapes)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

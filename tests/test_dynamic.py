@@ -166,7 +166,8 @@ def test_programs_of_all_shapes_share_their_weights():
     expected = {shape: net(**f) for shape, f in given.items()}
     own = [p.blobs[0].data.size for p in net._programs.values()]
     assert own[0] > 4 * 12 * d * d * 2
-    assert sum(own[1:]) < own[0] // 4, own
+    table = 512 * d * 4  # of positions: a program for all sizes looks them up
+    assert sum(own[1:]) < own[0] // 4 + table, own
     whole = {p.plan.memory.weights for p in net._programs.values()}
     assert min(whole) > own[0] // 2
     first = weakref.ref(next(iter(net._programs.values())).blobs[0])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.test_digits import FOLDER
 
-sys.path.insert(0, str(FOLDER.parent / "generate"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "generate"))
 import generate as example
 
 CONFIG = example.Config(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import OptionError, StateError, UnknownName
 from tinsmith.graph import Holder, Type
+from tinsmith.records import NamedTuple
 
 Array = np.ndarray[Any, Any]
 

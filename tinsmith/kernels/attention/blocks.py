@@ -79,9 +79,10 @@ class Blocks:
         raise NotImplementedError
 
     def scores(
-        self, b: Builder, q: Start, row: Any, height: Any, scale: float, rooms: Rooms
+        self, b: Builder, q: Start, k: Start, row: Any, height: Any, scale: float, rooms: Rooms
     ) -> None:
-        """Compute the scores of `height` queries from `row` on, times a factor."""
+        """Compute the scores of `height` queries from `row` on, times a factor. The keys lie where
+        `pack` has put them, and `k` tells."""
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
@@ -125,7 +126,7 @@ class Blocks:
             slabs = operands.slabs_of(em, all_slabs, item)
 
             def block(row: Position, height: Position) -> None:
-                self.scores(b, queries, row, height, scale, rooms)
+                self.scores(b, queries, keys, row, height, scale, rooms)
                 with b.loop(0, height) as i:
                     changes = operands.changes(slabs, row, i)
                     line = (rooms.scores + i * self.pitch).fixed()

@@ -60,7 +60,7 @@ class MatrixBlocks(Blocks):
         pack_rows_of(b, self.valued, v.at, self.of.value_width, rooms.values)
 
     def scores(
-        self, b: Builder, q: Start, row: Val, height: Val, scale: float, rooms: Rooms
+        self, b: Builder, q: Start, k: Start, row: Val, height: Val, scale: float, rooms: Rooms
     ) -> None:
         factor, line = b.const(scale, F32.x(SIDE)), self.pitch * 4
         with b.loop(0, height) as i:

@@ -18,10 +18,12 @@ from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, typical
+from tinsmith.sizes import Size, same, typical
 
 TILE_VECTORS = 2
 """Columns of a tile in vectors: tall tiles serve both products with the same rows."""
+ALONE = 6
+"""Queries up to which keys are read where they lie: packing them takes as long. Estimated."""
 FEW, NEAR = 2, 2
 """Blocks of queries up to which, and distance of rows in their width up to which, values are read
 where they lie: packing them takes as long."""
@@ -35,6 +37,7 @@ class VectorBlocks(Blocks):
     columns: Columns  # of the keys
     values: Columns
     in_place: bool  # values are not packed
+    few: bool  # there are few queries: keys are not packed
 
     def each_block(
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Position, int], None]
@@ -42,12 +45,13 @@ class VectorBlocks(Blocks):
         each_row_panel(b, self.rows, lo, hi, body)
 
     def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
-        pack_keys(b, k, self.of.width, self.columns, rooms.keys)
+        if not self.few:
+            pack_keys(b, k, self.of.width, self.columns, rooms.keys)
         if not self.in_place:
             pack_values(b, v, self.of.keys, self.values, rooms.values)
 
     def scores(
-        self, b: Builder, q: Start, row: Position, height: int, scale: float, rooms: Rooms
+        self, b: Builder, q: Start, k: Start, row: Position, height: int, scale: float, rooms: Rooms
     ) -> None:
         width = self.of.width
         with b.loop(0, height) as i:
@@ -59,6 +63,10 @@ class VectorBlocks(Blocks):
                 (sink + d).store(value * factor, mask)
 
             b.vectors(width, block_of(b.target), move)
+
+        if self.few:
+            scores_in_place(b, self, k, height, rooms)
+            return
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
             free = isinstance(self.of.keys, Size)  # then panels are of two sizes
@@ -109,16 +117,50 @@ def attention_rows(site: Site) -> Choice:
     )
     near = typical(rows.count) <= FEW or typical(v.stride or 0) <= NEAR * of.value_width
     in_place = v.stride is not None and near
+    few_queries = isinstance(of.queries, int) and of.queries <= ALONE and of.width % lanes == 0
     pitch = pitch_of(-(-columns.padded // lanes) * lanes)
     packed = 0 if in_place else of.keys * values.padded
-    elements = of.width * columns.padded, packed, rows.size * of.width, rows.size * pitch
+    keys = 0 if few_queries else of.width * columns.padded
+    elements = keys, packed, rows.size * of.width, rows.size * pitch
     sizes = tuple(4 * e for e in (*elements, rows.size + 16))
     blocks = VectorBlocks(
-        of, operands, rows.count, pitch, lanes, sizes, rows, columns, values, in_place
+        of, operands, rows.count, pitch, lanes, sizes, rows, columns, values, in_place, few_queries
     )
     cost = target.time(usual.flops, usual.nbytes, 0.85) + softmax_time(target, usual)
     groups = min(typical(rows.count), -(-parts_for(PARTS, cost) // usual.items))
     return blocks.choice(site, cost, groups, f"{of}, tile {rows.size}x{len(values.widths)}")
+
+
+def scores_in_place(
+    b: Builder, blocks: VectorBlocks, k: Start, height: Position, rooms: Rooms
+) -> None:
+    """The scores of a few queries, a vector of keys at a time, whose rows are read where they lie:
+    each key has a vector of sums, and these are added up across their lanes at the end. Those
+    beyond the last key repeat it. The width is whole vectors."""
+    lanes, keys, width = blocks.lanes, blocks.of.keys, blocks.of.width
+    whole = keys // lanes * lanes
+
+    def group(first: Position, last: Val | None) -> None:
+        rows = [b.index(first) + r for r in range(lanes)]
+        sources = [k.at(row if last is None else row.min(last)).fixed() for row in rows]
+        zeros = [b.zero(F32.x(lanes)) for _ in sources]
+        with b.loop(0, height) as i:
+            query = (rooms.queries + i * width).fixed()
+            with b.loop(0, width, lanes, zeros) as loop:
+                factor = (query + loop.index).load(lanes)
+                parts = [(source + loop.index).load(lanes) for source in sources]
+                loop.next([p.fma(factor, s) for p, s in zip(parts, loop.vars, strict=True)])
+            sums = transpose(loop.out)
+            while len(sums) > 1:
+                sums = [x + y for x, y in zip(sums[::2], sums[1::2], strict=True)]
+            (rooms.scores + i * blocks.pitch + first).store(sums[0])
+
+    if not same(whole, 0):
+        with b.loop(0, whole, lanes) as first:
+            group(first, None)
+    if not same(whole, keys):
+        with b.loop(whole, keys, lanes) as first:
+            group(first, b.index(keys) - 1)
 
 
 def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> None:
