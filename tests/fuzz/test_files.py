@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import zipfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tinsmith as ts
@@ -26,6 +28,15 @@ def test_damaged_files(part: range) -> None:
     assert len(part) < 400 or set(said) == {*LINES, *BYTES}
     refused = sum(REFUSED in verdict for verdict in found.values())
     assert refused <= MOST_REFUSED * len(part)
+
+
+def test_a_reflection_of_giant_size_is_refused_before_memory_is_taken() -> None:
+    pad = "nn.ReflectionPad2d p 1 1 x y padding=(1,2,3,2147483647)"
+    text = HEAD.format(pad).replace("(2,3)f32", "(1,3,6,7)f32")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(TinsmithError):
+        ts.compile(text.encode(), cache=False)(np.ones((1, 3, 6, 7), np.float32))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # kilobytes
 
 
 HEAD = "7767517\n3 2\npnnx.Input i 0 1 x #x=(2,3)f32\n{}\npnnx.Output o 1 0 y\n"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._move import Move, Places, by_table, placed, spanned
+from tinsmith.ops._move import MOST, Move, Places, by_table, placed, spanned
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -113,6 +113,8 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
         if fill is None:
             kept: Any = range(max(-a, 0), n - max(-b, 0))
             grown: Any = (max(a, 0), max(b, 0))
+            if len(kept) + sum(grown) > MOST:
+                return None
             places[axis] = np.pad(kept, grown, mode=how) if any(grown) else np.array(kept)
     return Move(y.shape or (), (placed(x, places),), fill=fill)
 

@@ -273,7 +273,7 @@ def _round(
         except (TypeRuleError, ReferenceFailed) as error:
             error.add_note(f"in pass {name}")  # most often no fault of it: sizes do not fit
             raise
-        except NeedsNumber:  # of a graph of free sizes: no fault of the pass
+        except (MemoryError, NeedsNumber):  # the machine's, or of free sizes: no fault of the pass
             raise
         except Exception as error:
             kind = type(error) if isinstance(error, PassError) else PassError
