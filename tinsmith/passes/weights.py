@@ -24,6 +24,8 @@ BLOCKS = {"int8": 0, "int4": 64}
 LEAST, LEAST_HALVES = 1 << 12, 64
 """Elements of the smallest constant that becomes small: what is smaller saves less than its scales
 and its node take. Estimated."""
+PIECE = 1 << 18
+"""Weights that are rounded at a time, so that no further copies of all are made. Estimated."""
 NOISE = 0.1
 """The greatest share of noise, in squares, that rounding may add to weights: 10 dB, as the least
 that `quantize` does not mark."""
@@ -100,7 +102,7 @@ class SmallWeights:
                 v = v.producer.inputs[0]
             if v is None or v.const is None or v.const.dtype != np.float32:
                 continue
-            w = np.ascontiguousarray(v.const.T) if turned else v.const
+            w = v.const.T if turned else v.const
             if w.size < LEAST or w.ndim < 2 or (plain and w.ndim != 2):
                 continue
             bits = BITS[self.kind] if plain else 8
@@ -155,25 +157,26 @@ def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[A
     """Whole numbers, their scales, and the share of noise: with blocks a scale for each `block`
     places along an axis, else for each place of `axis`."""
     most = 2 ** (bits - 1) - 1
-    size = block or w.shape[along]
-    cuts = [slice(i, i + size) for i in range(0, w.shape[along], size)]
+    low = most + (bits < 8)
+    at, size = (along, block) if block else (axis, max(1, PIECE * w.shape[axis] // w.size))
     others = along if block else tuple(i for i in range(w.ndim) if i != axis)
     small, scales = np.empty(w.shape, np.int8), []
     noise = power = 0.0
-    for cut in cuts if block else [slice(None)]:
-        at = (*(slice(None),) * along, cut)
-        part = w[at]
+    for first in range(0, w.shape[at], size):
+        cut = (*(slice(None),) * at, slice(first, first + size))
+        part = w[cut]
         largest = np.maximum(
             part.max(axis=others, keepdims=True) / np.float32(most),
-            -part.min(axis=others, keepdims=True) / np.float32(most + (bits < 8)),
+            -part.min(axis=others, keepdims=True) / np.float32(low),
         )
         scale = np.where(largest > 0, largest, 1).astype(np.float32)
-        rounded = np.clip(np.rint(part / scale), -most - (bits < 8), most)
+        rounded = np.clip(np.rint(part / scale), -low, most)
         with np.errstate(invalid="ignore"):  # NaN, which the noise tells
-            small[at] = rounded
+            small[cut] = rounded
         scales.append(scale)
         noise += float(np.square(rounded * scale - part).sum(dtype=np.float64))
         power += float(np.square(part).sum(dtype=np.float64))
-    scale = np.concatenate(scales, axis=along) if block else scales[0].reshape(-1)
+    scale = np.concatenate(scales, axis=at)
     kind = dtype_of(f"int{bits}")
-    return small.astype(kind), scale, noise / power if power else 0.0 if noise == 0 else np.inf
+    lost = noise / power if power else 0.0 if noise == 0 else np.inf
+    return small.astype(kind, copy=False), scale if block else scale.reshape(-1), lost
