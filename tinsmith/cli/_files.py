@@ -93,8 +93,8 @@ def differences(
     import numpy as np
 
     import tinsmith as ts
-    from tinsmith.cli._inputs import sized
     from tinsmith.compiler.compare import compare
+    from tinsmith.compiler.hints import sized
     from tinsmith.compiler.verify import draw
     from tinsmith.errors import NotWritable
 

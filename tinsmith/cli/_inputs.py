@@ -27,6 +27,7 @@ from tinsmith.cli._model import literal
 from tinsmith.cli._picture import SUFFIXES, Picture
 from tinsmith.cli._sound import SUFFIXES as SOUNDS
 from tinsmith.cli._sound import read_sound
+from tinsmith.compiler.hints import sized
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
 from tinsmith.formats.csv import fit_csv, is_csv, read_csv
 from tinsmith.formats.npz import parts, read_arrays, whole
@@ -215,13 +216,6 @@ class Inputs:
             raise InputShapeError(
                 f"the input {name!r} of {type_} does not fit into memory; give smaller --dim"
             ) from error
-
-
-def sized(type_: Type, dims: Mapping[str, int]) -> Type:
-    """A type whose free dimensions have the sizes that are given for them."""
-    if type_.shape is None:
-        return type_
-    return type_.like(shape=tuple(dims.get(d, d) if isinstance(d, str) else d for d in type_.shape))
 
 
 def is_picture(source: str) -> bool:

@@ -77,6 +77,7 @@ def command(
             profile = built.net.profile(*arrays.values(), repeat=max(3, min(20, len(times))))
     if json_:
         document = {"model": model, "inputs": shapes} | row
+        document["program"] = profile.program if profile else None
         document["layers"] = profile.to_json()["rows"] if profile else None
         return _show.as_json(document | ({"runs_ms": times} if every_run else {}))
     print_summary(row, shapes, built)

@@ -42,7 +42,15 @@ def command(model: str, node: str | None, given: Given, build: Build, json_: boo
             unsaid = assumed(net.inputs, sizes(given.dims, net.inputs))
     if json_:
         steps = [one.to_json() for one in net.explanations(node)]
-        document = {"model": model, "node": node, "assumed": unsaid, "notes": net.notes}
+        program = net.program() if net.has_programs else None
+        document = {
+            "model": model,
+            "node": node,
+            "assumed": unsaid,
+            "program": program.which if program else None,
+            "takes": (program.takes or None) if program else None,
+            "notes": net.notes,
+        }
         return _show.as_json(document | {"steps": steps})
     text = net.explain(node)
     return click.echo(f"assumed {assumption(unsaid)}\n\n{text}" if unsaid else text)

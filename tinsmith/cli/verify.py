@@ -11,6 +11,7 @@ import click
 from tinsmith.backends import backends_of, is_whole
 from tinsmith.cli import _show
 from tinsmith.cli._model import MODEL, Build, Given, Number, build_options, input_options
+from tinsmith.cli._sizes import exact
 
 DIFFERS = 3
 """Exit code where an output differs."""
@@ -63,6 +64,9 @@ def command(
     such files. The exit code is 0 where
     all outputs agree, 3 where one differs.
 
+    With --shapes free, and neither INPUTS nor sizes, the program for free sizes is compared at
+    several: typical ones, 1, odd ones, and both ends of ranges.
+
     \b
     Examples:
       tinsmith verify model.onnx
@@ -70,10 +74,11 @@ def command(
       tinsmith verify model.onnx --against expected.npz --tolerance 1e-4
       tinsmith verify model.onnx x.csv --against y.csv
       tinsmith verify model.onnx x.csv --against 'y[0,5]=channel5.csv'
+      tinsmith verify model.onnx --shapes free --dim seq=1..2048
       tinsmith verify model.onnx --dim batch=4 --threads 2 --kernels Conv=conv_direct
     """
     import tinsmith as ts
-    from tinsmith.compiler.expected import expected_of, is_path
+    from tinsmith.compiler.expected import REFERENCE, expected_of, is_path
     from tinsmith.compiler.verify import were_random
     from tinsmith.formats.npz import whole
 
@@ -86,14 +91,17 @@ def command(
     inputs = {n: value for n in types if (value := whole(n, arrays)) is not None}
     fed = given.read(types, {} if given.inputs else inputs, source)
     options = build.hinted(given.dims).options()
+    sized = given.inputs or expected or exact(given.dims, types)
+    several = build.shapes == "free" and what == REFERENCE and not sized
     with _show.working(f"verifying {model}"), fed.blamed():
         found = ts.verify(
             model,
-            fed.arrays,
+            None if several else fed.arrays,
             against=what,
             tolerance=tolerance,
             bisect=bisect,
             save=save,
+            seed=given.seed,
             **options,
         )
     if expected and fed.random and not found.ok:

@@ -7,7 +7,7 @@ kernels and layouts stay what they are in the whole model.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +16,23 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import ROUNDING, Array, Difference, compare
+from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
+from tinsmith.formulas import computed
 from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.graph.numbers import with_numbers
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.choice import COURSE, list_passes
 from tinsmith.passes.manager import run_passes
 from tinsmith.records import dataclass
+from tinsmith.runtime.free import FreeProgram, Shape
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.program import Program
+from tinsmith.sizes import Size, typical
 
 PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"
 
@@ -83,11 +90,53 @@ class Culprit:
         }[self.kind]
 
 
+Shapes = Sequence[Shape | None]
+
+
+class Freed:
+    """The sizes of a program for free ones in a search: the shapes that it was made for, with sizes
+    where they are free, and those at which it differs."""
+
+    def __init__(self, compilation: Compilation, made_for: Shapes, signature: Signature) -> None:
+        example = tuple(None if own is None else tuple(map(typical, own)) for own in made_for)
+        numbers = {
+            wanted
+            for v, own in zip(compilation.canonical.inputs, made_for, strict=True)
+            for wanted, given in zip(v.type.shape or (), own or (), strict=False)
+            if isinstance(wanted, str) and not isinstance(given, Size)
+        }
+        self.scope, self.shapes, *_ = leaving_free(compilation, example, numbers)
+        self._signature = signature
+        self._values: dict[str, int] = {}
+        for own, dims in zip(self.shapes, signature, strict=True):
+            pairs = zip(own or (), dims or (), strict=True)
+            self._values |= {str(d): n for d, n in pairs if isinstance(d, Size)}
+
+    def numbered(self, graph: Graph) -> Graph:
+        """A graph with the numbers at which the program differs."""
+
+        def number(size: Size) -> int:
+            return computed([size.form], self._values)(*self._values.values())[0]
+
+        return with_numbers(graph, number)
+
+    def sized(self, program: Program) -> Program | None:
+        """A program for free sizes at these numbers; None where it does not admit them."""
+        free = FreeProgram(program, self.shapes, self.scope)
+        values = free.values(self._signature)
+        return None if values is None else free.sized(values)
+
+
 class Bisection:
-    """The search in one compiled model, for one set of inputs (by name)."""
+    """The search in one compiled model, for one set of inputs (by name). `made_for`: the shapes of a
+    program for free sizes, where it is in this."""
 
     def __init__(
-        self, compilation: Compilation, inputs: Mapping[str, Array], tolerance: float
+        self,
+        compilation: Compilation,
+        inputs: Mapping[str, Array],
+        tolerance: float,
+        made_for: Shapes | None = None,
     ) -> None:
         self.compilation, self.tolerance = compilation, tolerance
         self.inputs = [inputs[v.name] for v in compilation.imported.inputs]
@@ -95,13 +144,15 @@ class Bisection:
             None if isinstance(v.type, Holder) else inputs[v.name].shape
             for v in compilation.imported.inputs
         )
+        self.freed = None if made_for is None else Freed(compilation, made_for, self.signature)
+        self.shapes = self.signature if self.freed is None else self.freed.shapes
         cache = open_cache() if compilation.cache else None
         self.known = Winners(cache, compilation.target).read()
         self.kernels: dict[str, str] = {}
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
         """The culprit; None where the difference cannot be found again in a prefix."""
-        placed = self.compilation.place(self.signature)
+        placed = self.compilation.place(self.shapes)
         if (culprit := self._pass(placed, want)) is not None:
             return culprit
         values = self._reference(placed)
@@ -123,7 +174,7 @@ class Bisection:
         replay = note = ""
         if save is not None:
             try:
-                replay = _store(save, alone, feeds)
+                replay = _store(save, self._numbered(alone), feeds)
             except ModelFileError as error:  # what was found is worth more than its files
                 note = str(error)
         return Culprit(
@@ -154,7 +205,7 @@ class Bisection:
             return None
         spec, column = self.compilation.passes, self.compilation.column
         imported = self.compilation.imported
-        types = self.compilation.types(self.signature)
+        types = self.compilation.types(self.shapes)
         for i, stage in enumerate(COURSE):
             for entry in list_passes(stage, column, spec):
                 graph = imported.clone(types)
@@ -169,7 +220,10 @@ class Bisection:
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
         """How the outputs of a graph, computed by its references, differ from those wanted; ""
         where they agree."""
-        return self._difference(graph, run_graph(graph, self.inputs), want)
+        return self._difference(graph, run_graph(self._numbered(graph), self.inputs), want)
+
+    def _numbered(self, graph: Graph) -> Graph:
+        return graph if self.freed is None else self.freed.numbered(graph)
 
     def _difference(
         self, graph: Graph, got: list[Array], want: Mapping[str, Array]
@@ -185,7 +239,7 @@ class Bisection:
 
     def _reference(self, graph: Graph) -> dict[str, Array]:
         """Every value of a graph, in numpy, by name."""
-        whole = graph.clone()
+        whole = self._numbered(graph.clone())
         whole.outputs = [v for n in whole.nodes for v in n.outputs]
         names = [v.name for n in graph.nodes for v in n.outputs]
         values = dict(zip(names, run_graph(whole, self.inputs), strict=True))
@@ -234,6 +288,13 @@ class Bisection:
         except NoKernel:  # it was chosen for a layout that a cut graph does not have
             forced = {}
             program = self.compilation.compile(graph, self.known).program
+        if self.freed is not None:
+            sized = self.freed.sized(program)
+            if sized is None:  # alone it would be made otherwise
+                graph = self.freed.numbered(graph)
+                program = self.compilation.compile(graph, self.known).program
+            else:
+                program = sized
         given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in inputs]
         return program.session().run(given), forced
 

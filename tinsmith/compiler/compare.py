@@ -23,7 +23,8 @@ class Difference:
 
     `relative` is max|got - want| / max|want| over finite elements; infinite where dtypes, shapes
     or the places of NaN and infinity differ. Integers, booleans and strings must be equal. Of what
-    holds arrays, the worst of its parts is told, and `item` names that, as in an .npz.
+    holds arrays, the worst of its parts is told, and `item` names that, as in an .npz. `at` says
+    for which sizes it is, where several are compared.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Difference:
     ok: bool
     note: str = ""
     item: str = ""
+    at: str = ""
 
     @property
     def is_rounding(self) -> bool:
@@ -43,11 +45,10 @@ class Difference:
         return self.type.startswith("float32") and self.relative <= ROUNDING
 
     def __str__(self) -> str:
+        name = f"{self.name} at {self.at}" if self.at else self.name
         if self.note:
-            return f"{self.name}: {self.type}: {self.item}{': ' * bool(self.item)}{self.note}"
-        text = (
-            f"{self.name}: {self.type}: max error {self.maximum:.3g}, relative {self.relative:.3g}"
-        )
+            return f"{name}: {self.type}: {self.item}{': ' * bool(self.item)}{self.note}"
+        text = f"{name}: {self.type}: max error {self.maximum:.3g}, relative {self.relative:.3g}"
         if self.ok or self.place is None:
             return text
         where = f"{self.item}{list(self.place)}" if self.item else list(self.place)

@@ -129,22 +129,22 @@ class FreePrograms:
             return None
         alike = tuple(tuple(d if isinstance(d, int) else ALIKE for d in own or ()) for own in types)
         try:
-            return _typical(made, alike, _free(made, alike, self._numbers).told, self._hints)
+            return _typical(made, alike, leaving_free(made, alike, self._numbers).told, self._hints)
         except (NeedsNumber, TypeRuleError, ReferenceFailed, PassError):
             return None
 
-    def _symbols(self, made: Compilation, signature: Signature) -> _Freed:
-        """As `_free`: of typical sizes where there are hints, and no program of these."""
-        freed = _free(made, signature, self._numbers)
+    def _symbols(self, made: Compilation, signature: Signature) -> Leaving:
+        """As `leaving_free`: of typical sizes where there are hints, and no program of these."""
+        freed = leaving_free(made, signature, self._numbers)
         if not self._hints:
             return freed
         wanted = _typical(made, signature, freed.told, self._hints)
         if wanted == signature or self.known(wanted) is not None:
             return freed
         try:
-            return _free(made, wanted, self._numbers)
+            return leaving_free(made, wanted, self._numbers)
         except (TypeRuleError, ReferenceFailed, PassError):  # the model has no such sizes
-            return _free(made, signature, self._numbers)
+            return leaving_free(made, signature, self._numbers)
 
 
 def _name(symbol: str, number: int) -> str:
@@ -182,7 +182,7 @@ def _typical(
     )
 
 
-class _Freed(NamedTuple):
+class Leaving(NamedTuple):
     """A signature with symbols; which dimensions are numbers, or equal to others; and the model's
     names of the symbols."""
 
@@ -192,7 +192,7 @@ class _Freed(NamedTuple):
     names: dict[Any, str]
 
 
-def _free(made: Compilation, signature: Signature, numbers: Collection[str]) -> _Freed:
+def leaving_free(made: Compilation, signature: Signature, numbers: Collection[str] = ()) -> Leaving:
     """A signature with symbols for the dimensions that the model leaves free, as far as its nodes
     take any size there: of `x + y` the sizes are one symbol, the channels that weights have are
     numbers. `numbers`: the dimensions that are known to be numbers, too. Raises TypeRuleError where
@@ -212,7 +212,7 @@ def _free(made: Compilation, signature: Signature, numbers: Collection[str]) -> 
         }
         if not new:
             scope.conditions.clear()
-            return _Freed(scope, shapes, told, names)
+            return Leaving(scope, shapes, told, names)
         told |= new
 
 

@@ -93,6 +93,13 @@ def free_dimensions(types: Mapping[str, Type]) -> list[str]:
     )
 
 
+def sized(type: Type, sizes: Mapping[str, int]) -> Type:
+    """A type whose free dimensions have the sizes that are given for them."""
+    if type.shape is None:
+        return type
+    return type.like(shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in type.shape))
+
+
 def ranges_of(hints: Hints | None) -> dict[str, tuple[int, int]]:
     """The hints that are ranges."""
     return {name: hint for name, hint in (hints or {}).items() if isinstance(hint, tuple)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from tinsmith.compiler.expected import (
     wanted_of,
 )
 from tinsmith.compiler.fixed import fixed_values, with_fixed
+from tinsmith.compiler.hints import hints_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of, machine_of
+from tinsmith.compiler.verify_sizes import UNFIT, made_for, sizes_for, text
 from tinsmith.errors import (
     FEW,
     InputNameError,
@@ -39,6 +41,7 @@ from tinsmith.formats.npz import whole
 from tinsmith.graph import Graph, Holder, OptionalType, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.records import dataclass
+from tinsmith.runtime.net import Net
 
 TOLERANCE = 1e-3
 
@@ -86,7 +89,8 @@ def verify(
     """Run a model in generated code and compare every output.
 
     inputs    by name or in order; those not given are taken from an `.npz` that is compared
-              with, else random (free dimensions are then 1)
+              with, else random (free dimensions are then 1; with shapes="free" and no inputs, they
+              have several sizes in turn: typical ones, 1, odd ones, both ends of `sizes`)
     against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, a .npy
               or .csv file of the only one, or a mapping of names to arrays or such files;
               "y[0,5]" is a part of the output y
@@ -104,6 +108,9 @@ def verify(
     graph, fixed = with_fixed(graph, fixed_values(options.get("fixed")))
     expected, against_name = expected_of(against)
     held = {n: v for n, v in expected.items() if not is_path(v)}
+    name = graph.name or graph.file or "model"
+    if options.get("shapes") == "free" and inputs is None and against_name == REFERENCE:
+        return _at_sizes(model, graph, name, tolerance, bisect, save, seed, options)
     arrays, drawn = arrays_for(graph, inputs, held, seed)
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
@@ -115,7 +122,6 @@ def verify(
     else:
         want = wanted_of(expected, against_name, got)
     outputs = tuple(compare_all(parts_of(got, want), want, tolerance))
-    name = graph.name or graph.file or "model"
     found = Verification(name, against_name, tolerance, outputs)
     if found.ok or not bisect:
         return found
@@ -128,10 +134,46 @@ def verify(
         if against_name == ONNXRUNTIME:
             culprit = _against_engine(model, graph, {**arrays, **fixed}, tolerance)
     else:
-        culprit = _bisect(graph, arrays, exact, tolerance, save, options)
-        if culprit is None:
-            note = "the difference does not show where the program is cut: memory or threads"
+        culprit = _bisect(graph, arrays, exact, tolerance, save, options, net)
+        note = UNSEEN if culprit is None else ""
     return Verification(name, against_name, tolerance, outputs, culprit, note)
+
+
+UNSEEN = "the difference does not show where the program is cut: memory or threads"
+
+
+def _at_sizes(
+    model: ModelLike,
+    graph: Graph,
+    name: str,
+    tolerance: float,
+    bisect: bool,
+    save: Any,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Verification:
+    """A program for free sizes against the reference, for random inputs of several sizes; where it
+    differs, the search is at the first of them."""
+    net = compile_model(model, **options)
+    found: list[Difference] = []
+    culprit, notes, failed = None, [], None
+    for sizes, shaped in sizes_for(graph, hints_of(options.get("sizes"))):
+        arrays, _ = arrays_for(shaped, None, {}, seed)
+        try:
+            want = _reference(graph, arrays)
+            got = dict(zip(net.output_names, net.run(arrays), strict=True))
+        except UNFIT as error:  # only values tell that they do not fit
+            notes.append(f"not compared at {text(sizes)}: {error}")
+            failed = error
+            continue
+        new = [replace(d, at=text(sizes)) for d in compare_all(got, want, tolerance)]
+        if bisect and all(d.ok for d in found) and not all(d.ok for d in new):
+            culprit = _bisect(graph, arrays, want, tolerance, save, options, net)
+            notes += [UNSEEN] if culprit is None else []
+        found += new
+    if not found and failed is not None:
+        raise failed
+    return Verification(name, REFERENCE, tolerance, tuple(found), culprit, "; ".join(notes))
 
 
 def were_random(names: Iterable[str]) -> str:
@@ -173,6 +215,7 @@ def _bisect(
     tolerance: float,
     save: Any,
     options: Mapping[str, Any],
+    net: Net,
 ) -> Culprit | None:
     names = {f.name for f in fields(Options)} - {"backend"}
     backend = ",".join(backends_of(options.get("backend", DEFAULT)))
@@ -184,7 +227,8 @@ def _bisect(
         ),
         options.get("cache", True),
     )
-    search = Bisection(compilation, arrays, tolerance)
+    shapes = made_for(net.program_for(**arrays)) if options.get("shapes") != "fixed" else None
+    search = Bisection(compilation, arrays, tolerance, shapes)
     return search.find(want, Path(save) if save is not None else None)
 
 

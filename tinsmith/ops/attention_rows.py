@@ -44,8 +44,14 @@ def RowAttention(
     [items, rows] are integers. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. bias
     and mask are [slabs, queries or 1, keys or 1], added, or bool: may attend. Query n sees the keys
     from n + low to n + high (None: no bound). A query that sees no key gives NaN, with `zeros` 0.
+    With `even` each table is a formula (`table_of`), those of bias and mask of one row; of these
+    the last two axes count.
     """
     dtype = q.dtype
+    if even:
+        q_rows, k_rows, v_rows, y_rows = map(table_of, (q_rows, k_rows, v_rows, y_rows))
+        bias_at, mask_at = (None if at is None else table_of(at)[:, 0] for at in (bias_at, mask_at))
+        bias, mask = (None if x is None else x.reshape(-1, *x.shape[-2:]) for x in (bias, mask))
 
     def rows(x, table, length):
         return widen(x.reshape(-1)[table[:, :, None] + np.arange(length)])

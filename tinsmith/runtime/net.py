@@ -369,7 +369,10 @@ class Net(OfThisProcess):
         its name in the model) or for all, with the nodes that run in numpy first. Of a model of
         free shapes, for those last compiled for; raises InputShapeError before there are any."""
         texts = dict.fromkeys(map(str, self.explanations(node)))
-        if node is None and self._runner is None and (takes := self.program().takes):
+        if node is None and self._runner is None and self._takes.fixed is None:
+            program = self.program()
+            shapes = ", ".join(f"{p.name} {list(p.dims)}" for p in program.plan.inputs)
+            takes = program.takes or f"a program for these sizes alone: {shapes}"
             texts = {f"shapes: {takes}": None, **texts}
         return "\n\n".join([*self.notes, *texts] if node is None else texts)
 

@@ -16,7 +16,7 @@ from tinsmith.plan.plan import Step
 from tinsmith.records import dataclass
 from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.limits import peak
-from tinsmith.runtime.program import Program
+from tinsmith.runtime.program import FREE, Program
 from tinsmith.runtime.session import Session
 
 
@@ -44,13 +44,15 @@ class Row:
 @dataclass(frozen=True)
 class Profile:
     """Rows in order of execution. Prints as a table. `total_ms` is the median of whole calls,
-    including what Python does around the steps."""
+    including what Python does around the steps; `program` is "free" for one that takes other sizes,
+    too, else "fixed"."""
 
     model: str
     threads: int
     total_ms: float
     peak_gflops: float
     rows: tuple[Row, ...]
+    program: str = "fixed"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,7 +100,8 @@ class Profile:
     @property
     def _head(self) -> str:
         return (
-            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
+            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}"
+            f"{', the program for free sizes' * (self.program == FREE)}: "
             f"{self.total_ms:.4f} ms a call, {self.steps_ms:.4f} ms in steps, "
             f"peak {self.peak_gflops:.0f} GFLOP/s"
         )
@@ -168,7 +171,8 @@ def profile_session(
             origin=step.origin,
         )
         rows.append(row)
-    return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows))
+    which = session.program.which
+    return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows), which)
 
 
 def _steps(program: Program, seen: Cycles) -> Iterator[Step]:

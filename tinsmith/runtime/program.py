@@ -22,6 +22,7 @@ from tinsmith.runtime.tables import Asked, Nodes, Tables
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 Array = np.ndarray[Any, Any]
+FREE, FIXED = "free", "fixed"
 
 
 class Library(Protocol):
@@ -70,6 +71,11 @@ class Program(OfThisProcess):
     """Which other sizes its code takes, if any."""
     is_sized = False
     """Whether it is a free program for certain sizes, which shares code and weights with others."""
+
+    @property
+    def which(self) -> str:
+        """It is "free" if it takes other sizes, too, else "fixed"."""
+        return FREE if self.is_sized else FIXED
 
     def __init__(
         self,
