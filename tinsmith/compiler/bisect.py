@@ -128,8 +128,8 @@ class Freed:
 
 
 class Bisection:
-    """The search in one compiled model, for one set of inputs (by name). `made_for`: the shapes of a
-    program for free sizes, where it is in this."""
+    """The search in one compiled model, for one set of inputs (by name). `made_for`: the shapes of
+    a program for free sizes, where it is in this."""
 
     def __init__(
         self,
