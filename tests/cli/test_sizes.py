@@ -104,3 +104,23 @@ def test_an_input_outside_a_range_is_refused(rows: Path, tmp_path: Path) -> None
 def test_ranges_that_are_none(dims: list[str], says: str, rows: Path) -> None:
     said = tinsmith("run", rows, *(w for d in dims for w in ("--dim", d)), code=2).stderr
     assert says in " ".join(said.split())
+
+
+def test_sizes_are_shown_as_formulas(tmp_path: Path) -> None:
+    g = Graph("halved")
+    x = g.input("x", Type("float32", ("N", 3, "H", "W")))
+    wide = {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1, 1, 1)}
+    g.outputs = [ops.MaxPool(ops.Relu(x), **wide)]
+    file = tmp_path / "halved.tin"
+    ts.save(g, file)
+    said = tinsmith("inspect", file, "--values", "--shapes", "free", "--dim", "N=2", "--dim", "H=9")
+    assert "float32[N,3,((H + 1)//2),((W + 1)//2)]" in said.stdout
+    assert "float32[N,3,H,W]" in said.stdout
+    sizes = [w for name, n in (("N", 4), ("H", 20), ("W", 30)) for w in ("--dim", f"{name}={n}")]
+    found = parsed("inspect", file, "--values", "--shapes", "free", *sizes)
+    assert found["formulas"] == {"maxpool": ["N", 3, "((H + 1)//2)", "((W + 1)//2)"]}
+    assert [v["name"] for v in found["values"]] == ["relu", "maxpool"]
+    known = {"N": 4, "H": 20, "W": 30, "max": max, "min": min}
+    assert eval(found["memory"]["formula"], known) == found["memory"]["lower_bound"]
+    plain = parsed("inspect", file)
+    assert plain["values"] is None and plain["memory"]["formula"] is None

@@ -9,11 +9,13 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of
+from tinsmith.cli._formulas import formulas, given_by, row_of, with_formulas
 from tinsmith.cli._model import DIM, DIM_HELP, MODEL, Build, build_options
 from tinsmith.cli._sizes import assumed, assuming, assumption, signature_of, sizes
 from tinsmith.compiler.carried import Carries, carries
 from tinsmith.compiler.hints import free_dimensions
 from tinsmith.errors import ReferenceFailed, TypeRuleError, told, warn
+from tinsmith.runtime.free import SizedProgram
 
 STAGES = ("imported", "canonical", "placed", "plan")
 
@@ -29,19 +31,33 @@ STAGES = ("imported", "canonical", "placed", "plan")
 )
 @click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP)
 @click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Show every value that a node gives, its sizes as formulas of the free dimensions.",
+)
 @build_options
 @_show.json_option
 def command(
-    model: str, at: str | None, dims: tuple[str, ...], memory: bool, build: Build, json_: bool
+    model: str,
+    at: str | None,
+    dims: tuple[str, ...],
+    memory: bool,
+    values: bool,
+    build: Build,
+    json_: bool,
 ) -> None:
     """Say what is in MODEL: inputs, outputs, operators, parameters, arithmetic, memory.
 
-    Free dimensions count as 1 unless --dim gives them a size; as unknown where 1 does not fit.
+    Free dimensions count as 1 unless --dim gives them a size; as unknown where 1 does not fit. The
+    sizes of outputs, and with --values of all that nodes give, are formulas of free dimensions;
+    with --shapes free the memory of the program for all sizes is one, too.
 
     \b
     Examples:
       tinsmith inspect model.onnx
       tinsmith inspect model.onnx --dim batch=8
+      tinsmith inspect model.onnx --shapes free --values
       tinsmith inspect model.onnx --at canonical | less
     """
     if at is not None:
@@ -58,13 +74,20 @@ def command(
     with assuming(types, chosen):
         facts = facts_of(graph, chosen)
     planned = planned_memory(model, build, dims, types) if memory else None
+    shaped = with_formulas(graph, chosen)
     code = carries(Path(model))
     if json_:
-        return _show.as_json(document(model, graph, facts, planned) | {"code": code_row(code)})
-    print_ports(graph)
+        rows = [row_of(v) for v in given_by(shaped or graph)] if values else None
+        more = {"formulas": formulas(shaped), "values": rows, "code": code_row(code)}
+        return _show.as_json(document(model, graph, facts, planned) | more)
+    print_ports(shaped or graph, graph)
     shown = summary(graph, facts, planned)
     _show.pairs("", shown if code is None else {**shown, "code": code_text(code, list(types))})
     print_ops(facts)
+    if values:
+        click.echo()
+        shapes = [(v.name, str(v.type)) for v in given_by(shaped or graph)]
+        _show.table("", ["value", "type"], shapes, left=["type"])
     return None
 
 
@@ -105,7 +128,7 @@ def types_of(graph: Any) -> dict[str, Any]:
 
 def planned_memory(
     model: str, build: Build, dims: tuple[str, ...], types: dict[str, Any]
-) -> dict[str, int] | None:
+) -> dict[str, Any] | None:
     """Bytes, as the plan has them; None where there is no plan, or, with a warning, where nobody
     chose sizes and 1 fails."""
     try:
@@ -119,16 +142,19 @@ def planned_memory(
         warn(f"no memory is planned: {told(error)}")
         return None
     names = ("peak", "naive", "lower_bound", "weights", "workspace", "code")
-    return {name: int(getattr(found, name)) for name in names}
+    program = net.program()
+    text = program.free.memory_at(program) if isinstance(program, SizedProgram) else None
+    return {**{name: int(getattr(found, name)) for name in names}, "formula": text}
 
 
-def print_ports(graph: Any) -> None:
-    rows = [("input", v.name, str(v.type)) for v in graph.inputs]
+def print_ports(graph: Any, own: Any) -> None:
+    """The inputs and outputs; the inputs as the model has them."""
+    rows = [("input", v.name, str(v.type)) for v in own.inputs]
     rows += [("output", v.name, str(v.type)) for v in graph.outputs]
     _show.table("", ["", "name", "type"], rows, left=["name", "type"])
 
 
-def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[str, str]:
+def summary(graph: Any, facts: Facts, planned: dict[str, Any] | None) -> dict[str, str]:
     kinds = ", ".join(f"{_show.count(n)} {name}" for name, n in facts.by_dtype.most_common())
     shown = {
         "graph": graph.name or "unnamed",
@@ -141,12 +167,16 @@ def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[st
     if facts.unsized:
         shown["arithmetic"] += f", without {facts.unsized} nodes of unknown shape"
     if planned:
-        size = {name: _show.size(n) for name, n in planned.items()}
+        size = {name: _show.size(n) for name, n in planned.items() if name != "formula"}
         shown["memory"] = (
             f"{size['peak']} for activations (lower bound {size['lower_bound']}, without sharing "
             f"{size['naive']}), {size['weights']} for weights, {size['workspace']} of workspace, "
             f"{size['code']} of code"
         )
+        if planned["formula"]:
+            shown["at once"] = (
+                f"{planned['formula']} bytes of activations, for all sizes near these"
+            )
     return shown
 
 
@@ -176,7 +206,7 @@ def print_ops(facts: Facts) -> None:
 
 
 def document(
-    model: str, graph: Any, facts: Facts, planned: dict[str, int] | None
+    model: str, graph: Any, facts: Facts, planned: dict[str, Any] | None
 ) -> dict[str, Any]:
     def port(value: Any) -> dict[str, Any]:
         return {"name": value.name, "dtype": value.dtype.name, "shape": value.shape}

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory
-from tinsmith.formulas import RELATIONS, Form, computed, shown
+from tinsmith.formulas import RELATIONS, Form, added, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
@@ -168,6 +168,22 @@ class FreeProgram:
         self._places = found = _Places(most, tuple(b.offset for b in rows), peak)
         return found
 
+    def memory_at(self, program: SizedProgram) -> str:
+        """The bytes that are in use together where these are most for the sizes of a program, as a
+        formula of its symbols."""
+        buffers = self.program.plan.buffers
+        rows = self.rows(program.buffer_bytes)
+        moments = sorted({first for _, first, _ in buffers})
+
+        def used(at: int) -> list[int]:
+            return [k for k, (_, first, last) in enumerate(buffers) if first <= at <= last]
+
+        most = max(moments, key=lambda at: sum(rows[k].nbytes for k in used(at)), default=None)
+        form: Form = ()
+        for k in used(most) if most is not None else ():
+            form = added(form, _form(buffers[k][0]))
+        return shown(form)
+
     def rows(self, nbytes: Sequence[int]) -> list[Buffer]:
         """The buffers of the arena."""
         buffers = self.program.plan.buffers
@@ -228,6 +244,11 @@ class SizedProgram(Program):
 
     def whole_plan(self) -> Plan:
         return self.plan._replace(steps=tuple(map(self._settled, self.plan.steps)))
+
+    @property
+    def buffer_bytes(self) -> Sequence[int]:
+        """The bytes of each buffer of the arena."""
+        return self._nbytes
 
     @cached_property
     def calls(self) -> list[Step | Native]:
