@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
+from tests.chains import chain
 from tests.models import residual
 from tests.transformer import feeds, transformer
 from tinsmith.cli import main
@@ -36,30 +36,6 @@ from tinsmith.passes.choice import PASSES
 from tinsmith.passes.manager import register
 
 RANDOM = np.random.default_rng(2)
-
-
-def chain():
-    """Three products with activations between, and a branch that is always right."""
-    names = ["first", "second", "third"]
-    random = np.random.default_rng(1)
-    weights = [
-        numpy_helper.from_array(random.standard_normal((16, 16)).astype(np.float32) / 4, f"w{i}")
-        for i in range(3)
-    ]
-    nodes, value = [], "x"
-    for i, name in enumerate(names):
-        nodes.append(helper.make_node("MatMul", [value, f"w{i}"], [f"m{i}"], name=name))
-        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"t{i}"], name=f"tanh{i}"))
-        value = f"t{i}"
-    nodes.append(helper.make_node("Softmax", ["t0"], ["side"], name="side", axis=-1))
-    nodes.append(helper.make_node("Softmax", [value], ["y"], name="last", axis=-1))
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes, "chain", [info("x", TensorProto.FLOAT, ["n", 16])],
-        [info("y", TensorProto.FLOAT, ["n", 16]), info("side", TensorProto.FLOAT, ["n", 16])],
-        weights,
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
 X = {"x": RANDOM.standard_normal((8, 16), np.float32)}

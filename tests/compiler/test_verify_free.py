@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 import tinsmith as ts
+from tests.chains import chain
 from tests.cli.harness import tinsmith
 from tests.models import GRAPHS
-from tests.test_verify import chain
 from tests.transformer import transformer
 from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options, machine_of
