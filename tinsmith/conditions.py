@@ -49,7 +49,8 @@ class Scope:
         return (((atom,), 1),)
 
     def atom(self, name: str, *args: Form) -> Atom:
-        """The atom of an operation ("//", "max", "min")."""
+        """The atom that stands for an operation ("//", "max", "min", "pieces") on these formulas,
+        with its value in the example: made when it is first asked for, later the same one."""
         found = self.atoms.get((name, args))
         if found is None:
             value = OPERATIONS[name](*map(valued, args))

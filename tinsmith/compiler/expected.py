@@ -91,8 +91,8 @@ def _is_part(name: str, got: Mapping[str, Any]) -> bool:
 
 
 def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Outputs by name, and those parts of them that are among the names. Raises InputShapeError for
-    a part that an output does not have."""
+    """Make parts of outputs comparable by name: all outputs, and those parts of arrays that `names`
+    asks for, as "y[0,5]" (`PART`). Raises InputShapeError for indices beyond an array."""
     found = dict(got)
     for name in names:
         if name in found or (match := PART.fullmatch(name)) is None:

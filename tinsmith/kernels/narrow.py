@@ -103,8 +103,9 @@ def fits(w: Array, even: float = EVEN) -> bool:
 
 
 def pack(w: Array) -> Array:
-    """(..., depth, columns) as words (..., rows(depth), columns), with dtype float32 like
-    weights."""
+    """Pack weights (..., depth, columns) to 24 bits each: (..., rows(depth), columns), first the
+    words, then one row with each column's power of two. The dtype is float32, as of weights, but
+    words are only bits; `depth` is a multiple of 4. What is not 0 does not become 0."""
     *lead, depth, columns = w.shape
     packed = np.empty((*lead, rows(depth), columns), np.int32)
     flat, out = w.reshape(-1, depth, columns), packed.reshape(-1, rows(depth), columns)

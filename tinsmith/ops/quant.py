@@ -51,7 +51,8 @@ def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
 
 
 def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
-    """Whole numbers as an integer type, values out of its range as its ends, NaN as 0."""
+    """Saturate whole numbers to an integer type of at most 16 bits: values out of its range become
+    its ends, NaN becomes 0."""
     low, high = _range(dtype)
     return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
 

@@ -63,7 +63,9 @@ class Context:
     """How much of `Graph.edited` each rule set has seen."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """The nodes at which the rules must be tried; None where all nodes must."""
+        """Where the rules must be tried; None: at all nodes. The first time these are the nodes
+        where they may match and all that was edited, later those whose sizes are still open and
+        what was edited since: each call notes that the rules have seen all edits so far."""
         if self.matches is None or graph.edited is None:
             return None
         seen = self.seen.get(rules)

@@ -66,7 +66,9 @@ def _weight(slot: Slot, take: Any, where: str) -> Array:
 
 
 def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[bytes]:
-    """The bytes of a .bin file; with `halves`, tagged weights of float32 as float16."""
+    """Write weights as the pieces of a .bin file, layer by layer. Tagged int8 stays int8; all else
+    is float32, or with `halves` float16 where it is tagged and float16 has numbers as large.
+    Raises ModelFileError where a layer has more or fewer weights than its parameters say."""
     for layer in layers:
         for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
             array = np.ascontiguousarray(layer.weights.get(slot.name, ())).reshape(-1)

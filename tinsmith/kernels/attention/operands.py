@@ -132,7 +132,8 @@ class RowOperands:
         return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
     def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
-        """The changes that the scores of query number `row` + `i` go through, in order."""
+        """What is done to the scores of query number `row` + `i` before their softmax, in order:
+        the cap, the biases and masks of its item (`slabs`), the operator's window."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):

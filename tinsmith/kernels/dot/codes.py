@@ -57,7 +57,8 @@ class Code:
         return [2.0 ** (self.bits * i) for i in range(self.group - 1)] + [1.0]
 
     def raw(self, word: Val, place: int) -> Val:
-        """The weights in one place of a vector of words, as float32."""
+        """Decode the weights in one place of a vector of words, to float32, without undoing what is
+        cheaper later: each is (the number + `bias`) times `powers[place]`."""
         if self.group == 1:
             return word.to("f32") if self.is_float else word.to("i32").to("f32")
         if place == self.group - 1:

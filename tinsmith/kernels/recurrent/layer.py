@@ -60,7 +60,8 @@ class Layer:
 
     @property
     def weights(self) -> list[int]:
-        """The indices of the inputs that hold weights."""
+        """Which inputs hold weights, recurrent weights, biases and peepholes: the indices of those
+        that the site has."""
         return [i for i in (1, 2, 3, self.peepholes) if i is not None and self.site.has(i)]
 
     @property

@@ -168,8 +168,11 @@ def nest(
     b: Builder, levels: Sequence[Level], x: Ptr, w: Ptr, start: Sequence[Val],
     body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
 ) -> list[Val]:  # fmt: skip
-    """Loops over all levels that carry `start`; `body(x, w, carried, index of the first level)`
-    gives the next carried values.
+    """Write the loops of a sum around `body`: one for each of the `levels`, outermost first.
+    `start` are the accumulators before the loops, the result those after them.
+
+    `body(x, w, accumulators, outer)` gives the next accumulators: x and w are moved along by the
+    loops, `outer` is the index of the outermost level (0 where that runs once).
 
     Addresses are carried too: an index times a step waits for the port that multiply-adds of 256
     bits keep busy, and the loads wait for it (8 to 10 % of a product).
