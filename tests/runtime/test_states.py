@@ -15,6 +15,7 @@ from tinsmith.errors import (
     InputShapeError,
     InputTypeError,
     OptionError,
+    OutsideHint,
     StateError,
     TinsmithError,
     UnknownName,
@@ -108,6 +109,18 @@ def test_states_are_copies(net):
     for array in session.states.values():
         array[:] = 7
     np.testing.assert_array_equal(session(np.array([[4]])), wanted)
+
+
+def test_a_state_that_grows_beyond_its_hint_is_refused():
+    graph = ts.load(decoder())
+    past = next(d for n, t in ts.compile(graph, cache=False).inputs.items() if "past" in n
+                for d in t.shape if isinstance(d, str) and "past" in d)  # fmt: skip
+    limited = ts.compile(graph, cache=False, threads=1, shapes="free", sizes={past: (0, 6)})
+    session = limited.session(states=True)
+    with pytest.raises(OutsideHint, match=past):
+        for _ in range(12):
+            session(np.ones((2, 1), np.int64))
+    assert {a.shape[2] for a in session.states.values()} == {7}
 
 
 def test_a_run_that_fails_leaves_the_states(net):

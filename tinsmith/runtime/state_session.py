@@ -38,7 +38,7 @@ class StateSession(OfThisProcess):
         self.output_names = [n for n in net.output_names if n not in results]
         self._states: dict[str, Array] = {}
         types = {n: net.inputs[n] for n in self.input_names}
-        self._takes, self._takes_all = Inputs(model, types), Inputs(model, net.inputs)
+        self._takes, self._takes_all = Inputs(model, types), net._takes
         self._growing: Session | None = None
         self._last: Signature | None = None
         at = {n: k for k, n in enumerate(net.output_names)}
@@ -119,6 +119,8 @@ class StateSession(OfThisProcess):
             free = cast(SizedProgram, session.program).free
             values = free.values(shapes)
             if values is not None:
+                if self._takes_all.ranges:
+                    self._takes_all.check_signature(shapes)
                 session.resize(free.sized(values))
                 return session.run_checked(arrays)
         program = net.session(shapes).program
