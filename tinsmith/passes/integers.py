@@ -298,6 +298,6 @@ def product_of_pairs(
     """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, of constant weights."""
     if b.const is None:
         raise Skip("both factors are computed")
-    if len(shape_of(b)) != 2 or min(shape_of(b)) < LEAST:
-        raise Skip(f"its weights {shape_of(b)} are too few")
+    if b.const.ndim != 2 or min(b.const.shape) < LEAST:
+        raise Skip(f"its weights {b.const.shape} are too few")
     return product.build(a, sa, za, b, sb, zb, right)

@@ -39,7 +39,7 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
         raise Skip("it has a scale for each place")
     if x.producer is None or x.const is not None:
         raise Skip("nothing is computed with it")
-    return with_(move, **{move.op.inputs[0]: with_(change, x=x)})
+    return with_(move, x=with_(change, x=x))
 
 
 @early.rule(
@@ -175,13 +175,14 @@ class DropRounded:
 
 def _steps(node: Node) -> Steps | None:
     """What a node quantises to or from, if that is known and the same everywhere."""
-    scale, zero = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-    low = node.output if node.op.name == "QuantizeLinear" else node.inputs[0]
+    source, scale, zero, *_ = (*node.inputs, None, None, None)
+    low = node.output if node.op.name == "QuantizeLinear" else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:
         return None
-    if scale.dtype != FLOAT32 or (zero is not None and (zero.const is None or zero.type.size != 1)):
+    places = np.zeros(1) if zero is None else zero.const
+    if scale.dtype != FLOAT32 or places is None or places.size != 1:
         return None
-    step, place = float(scale.const.item()), 0 if zero is None else int(zero.const.item())
+    step, place = float(scale.const.item()), int(places.item())
     return (step, place, low.dtype) if step > 0 and np.isfinite(step) else None
 
 
