@@ -58,8 +58,9 @@ ALLOWED["__main__"] = {"cli"}
 # Inside a room, where a list is given, a module imports only those before it.
 INSIDE: dict[str, list[str]] = {
     "plan": [
-        "plan", "memory", "shared_weights", "footprint", "gate", "equivalence", "pick", "tensors",
-        "placed", "state", "once", "placement", "arena", "parts", "rows", "settle", "offers",
+        "plan", "memory", "timeline", "shared_weights", "footprint", "gate", "equivalence", "pick",
+        "tensors", "placed", "state", "once", "placement", "arena", "parts", "rows", "settle",
+        "offers",
         "blocks", "micro_batch", "place", "micro_batching", "main", "planner",
     ],
 }  # fmt: skip

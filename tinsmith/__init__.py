@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
     from tinsmith.compiler.compile import save as save
+    from tinsmith.compiler.memory import memory_report as memory_report
     from tinsmith.compiler.verify import verify as verify
     from tinsmith.compiler.write import optimize as optimize
     from tinsmith.compiler.write import write as write
@@ -30,6 +31,7 @@ _HOMES = {
     "optimize": "tinsmith.compiler.write",
     "write": "tinsmith.compiler.write",
     "verify": "tinsmith.compiler.verify",
+    "memory_report": "tinsmith.compiler.memory",
     "quantize": "tinsmith.quantizer.quantize",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
@@ -37,7 +39,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Graph", "Net", "Type", "compile", "load", "optimize", "quantize", "save", "verify", "write",
+    "Graph", "Net", "Type", "compile", "load", "memory_report", "optimize", "quantize", "save",
+    "verify", "write",
 ]  # fmt: skip
 
 

@@ -20,6 +20,8 @@ CALLS = [
     ["bench", MODEL, "--repeat", "3", "--no-layers", "--backend", "numpy"],
     ["inspect", MODEL],
     ["inspect", MODEL, "--at", "plan"],
+    ["inspect", MODEL, "--memory"],
+    ["inspect", MODEL, "--measure"],
     ["explain", MODEL],
     ["explain", MODEL, "conv1", "--kernels", "conv1=reference"],
     ["explain", MODEL, "--backend", "numpy"],

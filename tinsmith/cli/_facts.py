@@ -9,8 +9,7 @@ from typing import Any
 
 from tinsmith.errors import ReferenceFailed, TypeRuleError
 from tinsmith.graph import Graph, Node, Type
-from tinsmith.passes.manager import Context
-from tinsmith.passes.shapes import PropagateShapes
+from tinsmith.passes.shapes import with_sizes
 from tinsmith.records import dataclass
 
 
@@ -42,11 +41,11 @@ def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
     free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
     assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
     try:
-        found = Facts(_with_sizes(graph, sizes), assumed=assumed)
+        found = Facts(with_sizes(graph, _types(graph, sizes)), assumed=assumed)
     except (TypeRuleError, ReferenceFailed):
         if sizes:
             raise
-        found = Facts(_propagated(graph.clone()))
+        found = Facts(with_sizes(graph, {}))
     sized = found.graph
     for one in graphs_in(sized):
         for node in one.nodes:
@@ -81,19 +80,14 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
                 yield from graphs_in(value)
 
 
-def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """A copy of the graph with its free input dimensions set, and what follows from them."""
+def _types(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Type]:
+    """The types of inputs whose free dimensions are set."""
     types: dict[str, Type] = {}
     for v in graph.inputs:
         if v.shape is not None and not v.type.is_static:
             shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
             types[v.name] = v.type.like(shape=shape)
-    return _propagated(graph.clone(types))
-
-
-def _propagated(graph: Graph) -> Graph:
-    PropagateShapes().run(graph, Context())
-    return graph
+    return types
 
 
 def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:

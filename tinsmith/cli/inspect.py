@@ -30,7 +30,14 @@ STAGES = ("imported", "canonical", "placed", "plan")
     "addresses. All but the first are for the sizes of --dim.",
 )
 @click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP)
-@click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
+@click.option(
+    "--memory/--no-memory",
+    default=None,
+    help="Say where its memory goes, step by step; or plan no memory at all.",
+)
+@click.option(
+    "--measure", is_flag=True, help="With --memory: run it on random inputs, and measure as well."
+)
 @click.option(
     "--values",
     is_flag=True,
@@ -42,7 +49,8 @@ def command(
     model: str,
     at: str | None,
     dims: tuple[str, ...],
-    memory: bool,
+    memory: bool | None,
+    measure: bool,
     values: bool,
     build: Build,
     json_: bool,
@@ -59,7 +67,12 @@ def command(
       tinsmith inspect model.onnx --dim batch=8
       tinsmith inspect model.onnx --shapes free --values
       tinsmith inspect model.onnx --at canonical | less
+      tinsmith inspect model.onnx --memory --measure
     """
+    if (measure and memory is False) or (at is not None and (memory or measure)):
+        raise click.UsageError("--memory and --measure go with neither --no-memory nor --at")
+    if memory or measure:
+        return say_memory(model, dims, build, measure, json_)
     if at is not None:
         text, unsaid = stage_text(model, at, build, dims)
         if json_:
@@ -73,7 +86,7 @@ def command(
     chosen = sizes(dims, types)
     with assuming(types, chosen):
         facts = facts_of(graph, chosen)
-    planned = planned_memory(model, build, dims, types) if memory else None
+    planned = None if memory is False else planned_memory(model, build, dims, types)
     shaped = with_formulas(graph, chosen)
     code = carries(Path(model))
     if json_:
@@ -88,6 +101,33 @@ def command(
         click.echo()
         shapes = [(v.name, str(v.type)) for v in given_by(shaped or graph)]
         _show.table("", ["value", "type"], shapes, left=["type"])
+    return None
+
+
+def say_memory(model: str, dims: tuple[str, ...], build: Build, measure: bool, json_: bool) -> None:
+    """The report of --memory, for the sizes of --dim."""
+    import numpy as np
+
+    import tinsmith as ts
+    from tinsmith.cli._inputs import sized
+    from tinsmith.compiler.verify import draw
+
+    net = build.compile(model, dims).net
+    if not net.has_programs:
+        raise click.BadParameter("only generated code has a plan", param_hint="--backend")
+    chosen = sizes(dims, net.inputs)
+    arrays = None
+    if measure:
+        random = np.random.default_rng(0)
+        arrays = {n: draw(n, sized(t, chosen), random) for n, t in net.inputs.items()}
+    with assuming(net.inputs, chosen), _show.working("measuring" if measure else "planning"):
+        report = ts.memory_report(net, arrays)
+    unsaid = assumed(net.inputs, chosen)
+    if json_:
+        return _show.as_json({**report.to_json(), "model": model, "assumed": unsaid})
+    click.echo(str(report))
+    if unsaid:
+        click.echo(f"assumed {assumption(unsaid)}")
     return None
 
 

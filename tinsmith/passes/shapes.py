@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -76,6 +77,14 @@ class PropagateShapes:
             v is None or (_is_known(v.type) and v.type.size <= self.max_elements)
             for v in node.inputs
         )
+
+
+def with_sizes(graph: Graph, types: Mapping[str, Type]) -> Graph:
+    """A copy of a graph with these types of its inputs, and what follows from them. Raises
+    TypeRuleError, ReferenceFailed where they do not fit."""
+    copy = graph.clone(dict(types))
+    PropagateShapes().run(copy, Context())
+    return copy
 
 
 def sized(content: Content, dtype: np.dtype[Any]) -> Content:

@@ -8,6 +8,13 @@ from collections.abc import Iterator
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.records import NamedTuple
 
+IN_PLACE = (
+    "Softmax", "LogSoftmax", "LRN", "InstanceNorm", "GroupNorm", "LayerNorm", "RMSNorm",
+    "MeanVarianceNorm", "LpNorm",
+)  # fmt: skip
+"""Operators that such an engine computes in the memory of their operand, besides elementwise ones:
+each result depends on few others, which it keeps."""
+
 
 class Moment(NamedTuple):
     """One node: its name, its operator, the bytes that it allocates, and those that are alive
@@ -23,7 +30,7 @@ class Moment(NamedTuple):
 def allocate_and_free(graph: Graph) -> list[Moment]:
     """The nodes of a graph of known sizes in order. Constants count nothing; inputs until they are
     read, outputs from when they are computed to the end. Views share memory, and so do elementwise
-    nodes of one operand that nothing else reads."""
+    nodes of one operand that nothing else reads, and those that are computed `IN_PLACE`."""
     return list(_moments(graph))
 
 
@@ -77,7 +84,8 @@ def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -
         return holder[x]
     operands = [v for v in node.inputs if v is not None and v.const is None]
     alone = operands == [x] and readers[holder[x]] == 1
-    if "elementwise" in node.op.traits and alone and x.type.like() == node.output.type.like():
+    in_place = "elementwise" in node.op.traits or node.op.name in IN_PLACE
+    if in_place and alone and x.type.like() == node.output.type.like():
         return holder[x]
     return None
 

@@ -64,7 +64,7 @@ def arena_of(
     placed: list[Placed], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, int], tuple[tuple[Number, int, int], ...], int, int, int]:
     """Where everything lies in the arena, all in bytes: the offsets of tensors that own memory
-    there (roots) and of steps' scratch; what each call assigns anew (`Plan.buffers`); the arena's
+    there (roots) and of steps' scratch; what lies there and when (`Plan.buffers`); the arena's
     size; the sum of all sizes without sharing; and the lower bound (`memory.lower_bound`)."""
     buffers: dict[Tensor, Buffer] = {}
     naive = 0
@@ -99,8 +99,8 @@ def arena_of(
     size = assign_offsets(rows)
     with estimating():
         bound = typical(lower_bound(rows))
-    kept = tuple((b.nbytes, b.start, b.end) for b in rows) if isinstance(size, Size) else ()
-    return {t: b.offset for t, b in buffers.items()}, kept, size, typical(naive), bound
+    lives = tuple((b.nbytes, b.start, b.end) for b in rows)
+    return {t: b.offset for t, b in buffers.items()}, lives, size, typical(naive), bound
 
 
 def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
@@ -134,6 +134,23 @@ def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
         most = largest(most, start + (one_behind_another(rows) if free else assign_offsets(rows)))
         offsets.update((t, start + b.offset) for t, b in buffers.items())
     return most
+
+
+def workspaces_of(placed: list[Placed], offsets: Mapping[Tensor, int]) -> tuple[int, ...]:
+    """Bytes of each thread's workspace that each step uses; all steps of a region those of the
+    whole region."""
+    spans = _spans(placed)
+    behind = dict.fromkeys(spans, 0)
+    for step in placed:
+        for t in (*step.reads, *step.writes, step.scratch):
+            if t is not None and t.root.region:
+                end = typical(offsets[t.root]) + align(typical(t.root.settled.nbytes))
+                behind[t.root.region] = max(behind[t.root.region], end)
+    own = {r: typical(_workspace(placed[a : b + 1])) for r, (a, b) in spans.items()}
+    return tuple(
+        max(own[s.region], behind[s.region]) if s.region else typical(_workspace([s]))
+        for s in placed
+    )
 
 
 def _workspace(steps: list[Placed]) -> int:

@@ -146,7 +146,10 @@ class Plan(NamedTuple):
     made: Any = 0
     """Bytes of what is computed once for each set of sizes."""
     buffers: tuple[tuple[Any, int, int], ...] = ()
-    """Of a plan for free sizes: (bytes, first step, last step) of what lies in the arena."""
+    """(bytes, first step, last step) of what lies in the arena."""
+    workspaces: tuple[int, ...] = ()
+    """By step: bytes of each thread's workspace that it uses; of a plan for free sizes, as it was
+    made."""
 
     @property
     def entered(self) -> bool:

@@ -16,7 +16,14 @@ from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
-from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
+from tinsmith.plan.arena import (
+    arena_of,
+    check_size,
+    check_values,
+    take_over,
+    workspace_of,
+    workspaces_of,
+)
 from tinsmith.plan.footprint import footprint
 from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
@@ -114,6 +121,7 @@ def make_plan(
         free=is_free(graph),
         made=state.made,
         buffers=buffers,
+        workspaces=workspaces_of(placed, offsets),
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
     text, more = main_text(plan, target)

@@ -281,12 +281,12 @@ class SizedProgram(Program):
 
     def _plan(self) -> Plan:
         plan, settled = self.free.program.plan, self._settled
-        bound = lower_bound(self.free.rows(self._nbytes))
+        rows = self.free.rows(self._nbytes)
         return plan._replace(
             inputs=settled(plan.inputs), outputs=settled(plan.outputs),
-            memory=settled(plan.memory)._replace(lower_bound=bound),
+            memory=settled(plan.memory)._replace(lower_bound=lower_bound(rows)),
             sizes=settled(plan.sizes), made=settled(plan.made), steps=tuple(self._steps.values()),
-            buffers=(), free=False,
+            buffers=tuple((b.nbytes, b.start, b.end) for b in rows), free=False,
         )  # fmt: skip
 
     def _segments(self) -> list[tuple[int, list[Step]] | Step]:

@@ -108,7 +108,6 @@ class Net(OfThisProcess):
         for the model's own. `out` is as in a call, or a list with an array (or None) for each.
         """
         names, arrays = run_arguments(self.name, given, others)
-        by_name = isinstance(arrays, Mapping)
         if names is None and out is None:
             ready: Sequence[Any] = ()
             if not isinstance(arrays, Mapping):
@@ -118,8 +117,13 @@ class Net(OfThisProcess):
             session = self._ready(ready)
             if session is not None and len(ready) == len(arrays):
                 return session.run_checked(ready)
-        checked = self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
-        return self._computed(checked, names, out)
+        return self._computed(self.checked(arrays), names, out)
+
+    def checked(self, arrays: Any) -> list[Array]:
+        """The inputs as programs take them, from arrays in order or by name, checked as in a call.
+        Raises InputNameError, InputTypeError, InputShapeError."""
+        by_name = isinstance(arrays, Mapping)
+        return self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
         """The calling thread's session for arrays that can be read as they are. None if they have

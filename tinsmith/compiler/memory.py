@@ -1,0 +1,170 @@
+"""`memory_report`: where the memory of a compiled model goes, by step, planned, and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import prod
+from textwrap import fill
+from typing import Any
+
+from tinsmith.errors import OptionError, counted
+from tinsmith.graph import Graph, dtype_of
+from tinsmith.graph.text import graph_weights
+from tinsmith.passes.shapes import with_sizes
+from tinsmith.plan.alive import allocate_and_free, peak_of
+from tinsmith.plan.plan import Memory, Operand, Port
+from tinsmith.plan.timeline import Row, timeline
+from tinsmith.records import dataclass
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.measured import Measured, measured
+from tinsmith.runtime.net import Net
+from tinsmith.runtime.program import Program
+
+WIDTH, NAME = 80, 34
+"""Columns of the report, and of a name in its table."""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes that a program takes, by what they are for. Prints as a report, with a line for each
+    step.
+
+    shapes             of the inputs, by name
+    planned            the arena (`peak`), its lower bound, workspace, packed weights, code
+    input_bytes, output_bytes  of the callers' arrays
+    file_weights       of the constants of the model, as its file has them
+    allocate_and_free  activations alive at once in an engine that allocates each result when it is
+                       computed, and frees it behind its last reader, as ncnn in its light mode
+    unsized            nodes whose results `allocate_and_free` lacks, their sizes being unknown
+    by_reference       steps that numpy computes, in memory of its own
+    steps              what is alive in the arena, step by step
+    measured           what a run has taken; None where none was made
+    """
+
+    model: str
+    target: str
+    threads: int
+    shapes: dict[str, list[int]]
+    planned: Memory
+    input_bytes: int
+    output_bytes: int
+    file_weights: int
+    allocate_and_free: int
+    unsized: int
+    by_reference: int
+    steps: tuple[Row, ...]
+    measured: Measured | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the keys are those of docs/json.md."""
+        found = asdict(self)
+        found["planned"] = self.planned._asdict()
+        found["steps"] = [row._asdict() for row in self.steps]
+        found["measured"] = None if self.measured is None else self.measured._asdict()
+        return found
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{n} {list(s)}" for n, s in self.shapes.items())
+        threads = counted(self.threads, "thread")
+        head = f"memory of {self.model} for {shapes}; {self.target}, {threads}"
+        head = fill(head, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        return "\n".join([head, *self._sums(), "", *self._table()])
+
+    def _sums(self) -> list[str]:
+        p, m = self.planned, self.measured
+        least = "at least " if self.unsized else ""
+        rows = [
+            ("arena", p.peak, "the planned peak: what lies between steps"),
+            ("lower bound", p.lower_bound, "the most that is alive at one step"),
+            ("without sharing", p.naive, "if each tensor had bytes of its own"),
+            ("allocate, free", self.allocate_and_free, f"{least}without a plan, step by step"),
+            ("workspace", p.workspace, "of all threads, for one step at a time"),
+            ("inputs, outputs", self.input_bytes + self.output_bytes, "the callers' arrays"),
+            ("weights, file", self.file_weights, "as the model has them"),
+            ("weights, packed", p.weights, "as kernels read them"),
+            ("code", p.code, "machine code"),
+        ]
+        if m is not None:
+            rows += [
+                ("measured arena", m.arena, "written in a run"),
+                ("  workspace", m.workspace, "written in a run"),
+                ("  weights", m.weights, "packed, mapped"),
+                ("  results", m.results, "new arrays"),
+                ("  Python, numpy", m.python, "allocated in a run besides results"),
+            ]
+        lines = [f"  {name:<16} {kilobytes(n):>13}  {says}" for name, n, says in rows]
+        if self.by_reference:
+            steps = counted(self.by_reference, "step")
+            lines.append(f"  {steps} by reference, in numpy's own memory")
+        return lines
+
+    def _table(self) -> list[str]:
+        lines = [f"{'step':>4}  {'node':<{NAME}} {'alive kB':>11} {'made kB':>11} {'work kB':>11}"]
+        for r in self.steps:
+            numbers = " ".join(f"{n / 1000:>11,.1f}" for n in (r.alive, r.made, r.workspace))
+            mark = "*" if r.alive == self.planned.lower_bound and r.alive else ""
+            lines.append(f"{r.step:>4}  {shortened(r.name):<{NAME}} {numbers}{mark}")
+        return lines
+
+
+def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
+    """Where the memory of a compiled model goes: as planned for the shapes it was last compiled
+    for, or, with `inputs` (arrays, in order or by name), for theirs, and as a run on them takes.
+
+    Raises InputError, TinsmithError for a net without a plan (`backend="numpy"`).
+    """
+    if not isinstance(net, Net):
+        raise OptionError(f"memory_report takes a compiled net, not {type(net).__name__}")
+    if inputs is None:
+        return _report(net, net.program())
+    arrays = net.checked(inputs)
+    program = net.program(tuple(getattr(a, "shape", None) for a in arrays))
+    return _report(net, program, measured(program, arrays))
+
+
+def _report(net: Net, program: Program, found: Measured | None = None) -> MemoryReport:
+    plan = program.whole_plan()
+    graph = net.source()
+    moments = allocate_and_free(sized(graph, tuple(p.dims for p in plan.inputs)))
+    return MemoryReport(
+        model=plan.model,
+        target=plan.target,
+        threads=plan.threads,
+        shapes={p.name: list(p.dims) for p in plan.inputs},
+        planned=plan.memory,
+        input_bytes=_bytes(plan.inputs),
+        output_bytes=_bytes(plan.outputs),
+        file_weights=sum(a.nbytes for a in graph_weights(graph, max_inline=0).values()),
+        allocate_and_free=peak_of(moments),
+        unsized=sum(not m.known for m in moments),
+        by_reference=sum(s.kind == "reference" for s in plan.steps),
+        steps=tuple(timeline(plan)),
+        measured=found,
+    )
+
+
+def sized(graph: Graph, signature: Signature) -> Graph:
+    """The graph as it is imported, for these input shapes."""
+    types = {
+        v.name: v.type.like(shape=tuple(dims))
+        for v, dims in zip(graph.inputs, signature, strict=True)
+        if dims is not None and v.type.shape != tuple(dims)
+    }
+    return with_sizes(graph, types)
+
+
+def _bytes(ports: Sequence[Port] | Sequence[Operand]) -> int:
+    return sum(prod(p.dims) * dtype_of(p.dtype).itemsize for p in ports if p.dtype != "object")
+
+
+def kilobytes(nbytes: int) -> str:
+    return f"{nbytes / 1000:,.1f} kB"
+
+
+def shortened(name: str) -> str:
+    """A name in as many columns as the table has for it: its beginning and its end."""
+    if len(name) <= NAME:
+        return name
+    half = (NAME - 3) // 2
+    return f"{name[: NAME - 3 - half]}...{name[-half:]}"

@@ -1,0 +1,76 @@
+"""What a run of a program takes of the memory that was planned for it."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinsmith.plan.memory import align
+from tinsmith.plan.plan import SLACK
+from tinsmith.runtime.program import Program
+from tinsmith.runtime.run_memory import RunMemory
+from tinsmith.runtime.session import Session
+
+Array = np.ndarray[Any, Any]
+
+PAINTS = (0xA5, 0x5A)
+"""What memory is filled with before each run: no byte is written with both by accident."""
+
+
+class Measured(NamedTuple):
+    """Bytes that a run has taken: the arena and the threads' workspaces up to the last line that
+    was written, packed weights that are mapped for it, its results, and the most that Python and
+    numpy have allocated meanwhile, results left out (steps by reference do that)."""
+
+    arena: int
+    workspace: int
+    weights: int
+    results: int
+    python: int
+
+
+def measured(program: Program, inputs: Sequence[Array]) -> Measured:
+    """Run twice, in memory that was filled beforehand, and look what of it was written. `inputs`
+    are as `Session.run` takes them."""
+    memory = RunMemory()
+    session = Session(program, memory)
+    threads = program.entry.threads
+    arena = workspace = results = python = 0
+    for paint in PAINTS:
+        memory.arena[:], memory.workspace[:] = paint, paint
+        found, python = _traced(session, inputs)
+        results = sum(a.nbytes for a in found if isinstance(a, np.ndarray))
+        arena = max(arena, _written(memory.arena, paint))
+        each = len(memory.workspace[: program.frame.workspace]) // threads
+        parts = [memory.workspace[k * each : (k + 1) * each] for k in range(threads)]
+        workspace = max(workspace, sum(_written(part, paint) for part in parts))
+    weights = sum(max(0, b.data.size - SLACK) for b in program.blobs)
+    return Measured(arena, workspace, weights, results, python)
+
+
+def _traced(session: Session, inputs: Sequence[Array]) -> tuple[list[Array], int]:
+    """The results of a run, and the most that was allocated during it besides these."""
+    running = tracemalloc.is_tracing()
+    gc.collect()
+    if not running:
+        tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        found = session.run(inputs)
+        most = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not running:
+            tracemalloc.stop()
+    kept = sum(a.nbytes for a in found if isinstance(a, np.ndarray))
+    return found, max(0, most - kept)
+
+
+def _written(memory: Array, paint: int) -> int:
+    """The bytes from the first to the last that is not painted any more, in whole lines."""
+    touched = np.flatnonzero(memory != paint)
+    return align(int(touched[-1]) + 1) if touched.size else 0
