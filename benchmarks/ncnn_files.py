@@ -2,14 +2,12 @@
 
 FOLDER has `.param` files, such as those of ncnn's benchmark. Their weights are drawn at random, the
 same for both. The outputs of the two are compared; a difference beyond the tolerance is shown as
-wrong. The table of loading has what the engines take from the files to the first result, in a fresh
-process each; Tinsmith's programs are in its store, as after a first start.
+wrong. `benchmarks.ncnn_loading` times the loading of them.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -23,9 +21,6 @@ from benchmarks._arrays import beside
 from benchmarks._main import Names, engines_of, places_options, progress
 from benchmarks.measure import OURS, Effort, Result, measure
 from benchmarks.places import Places
-
-LOADS = 5
-"""Fresh processes of which the median is shown, besides one that is not counted."""
 
 
 def prepare(param: Path, folder: Path, without: Collection[str] = ()) -> Path:
@@ -57,25 +52,10 @@ def prepare(param: Path, folder: Path, without: Collection[str] = ()) -> Path:
     return base
 
 
-def loading(
-    bases: list[Path], pythons: dict[str, str | Path], say: Any, tolerance: float
-) -> list[dict[str, Any]]:
-    """Milliseconds from the files to a first result, without the import of the engine."""
-    rows = []
-    for base in bases:
-        ms: dict[str, list[float]] = {engine: [] for engine in pythons}
-        for turn in range(LOADS + 1):
-            for engine in pythons:
-                say(f"{base.name}: loading {engine}, {turn}/{LOADS}")
-                none = Effort(rounds=0)
-                (found,) = measure(
-                    [base], 1, {engine: pythons[engine]}, none, tolerance, lambda _: None
-                )
-                if turn and not found.failed:
-                    ms[engine].append(found.load_ms + found.first_ms)
-        medians = {e: statistics.median(v) if v else None for e, v in ms.items()}
-        rows.append({"model": base.name, **medians})
-    return rows
+def params_of(files: Path, models: str | None) -> list[Path]:
+    """The .param files of a folder, or those of these names."""
+    wanted = None if models is None else set(models.split(","))
+    return [p for p in sorted(files.glob("*.param")) if wanted is None or p.stem in wanted]
 
 
 @click.command()
@@ -90,7 +70,6 @@ def loading(
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--seconds", default=0.4, show_default=True)
 @click.option("--tolerance", default=1e-3, show_default=True, help="max|error| / max|output|.")
-@click.option("--load/--no-load", default=True, show_default=True, help="Time loading, too.")
 @places_options
 def main(
     files: Path,
@@ -100,39 +79,31 @@ def main(
     rounds: int,
     seconds: float,
     tolerance: float,
-    load: bool,
     places: Places,
     out: Path | None,
 ) -> None:
     """Median times of Tinsmith and ncnn on the .param files of FILES, in fp32, side by side."""
     folder = places.models.resolve() / "ncnn"
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = None if models is None else set(models.split(","))
-    params = [p for p in sorted(files.glob("*.param")) if wanted is None or p.stem in wanted]
+    params = params_of(files, models)
     pythons = engines_of([OURS, "ncnn"], places)
     settings: dict[str, Any] = {"date": time.strftime("%Y-%m-%d %H:%M"), "rounds": rounds}
     results: list[Result] = []
-    loads: list[dict[str, Any]] = []
     with progress() as status:
         bases = [prepare(p, folder, without.split(",")) for p in params]
         for count in map(int, threads):
             for base in bases:
                 effort = Effort(rounds, seconds)
                 results += measure([base], count, pythons, effort, tolerance, status.update)
-        if load:
-            loads = loading(bases, pythons, status.update, tolerance)
     for count in map(int, threads):
         report.screen().print(report.table(results, count))
-    for row in loads:
-        shown = ", ".join(f"{e} {ms:.1f} ms" for e, ms in row.items() if isinstance(ms, float))
-        click.echo(f"{row['model']}: from the files to a first result: {shown}")
     for r in results:
         if r.failed or r.wrong:
             click.echo(
                 f"{r.model}: {r.engine}: {r.failed or f'differs by {r.error:.1e}'}", err=True
             )
     if out is not None:
-        document = report.as_json(results, machine.describe(), settings) | {"loading": loads}
+        document = report.as_json(results, machine.describe(), settings)
         out.write_text(json.dumps(document, indent=1) + "\n")
 
 
