@@ -23,8 +23,9 @@ PAINTS = (0xA5, 0x5A)
 
 class Measured(NamedTuple):
     """Bytes that a run has taken: the arena and the threads' workspaces up to the last line that
-    was written, packed weights that are mapped for it, its results, and the most that Python and
-    numpy have allocated meanwhile, results left out (steps by reference do that)."""
+    was written; packed weights that are mapped for it, with all those of programs with which it
+    shares some; its results; and the most that Python and numpy have allocated meanwhile, results
+    left out (steps by reference do that)."""
 
     arena: int
     workspace: int
