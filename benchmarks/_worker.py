@@ -4,6 +4,7 @@ Between two commands it blocks on its input. Commands:
     {"do": "load", "engine", "base", "threads", "cpus", "options"}
         -> {"version", "error", "import_ms", "load_ms", "first_ms", "bare_mb", "peak_mb"}
     {"do": "run", "seconds", "least"} -> {"ms": [each run]}
+    {"do": "vary", "calls"} -> {"ms": [each run]}, of shapes by input, once each, in order
     {"do": "serve", "callers", "seconds"} -> {"per_second": calls of all threads together}
     {"do": "stop"}
 Any answer may instead be {"failed": why}. `error` is max|y - want| / max|want| of the worst
@@ -79,6 +80,18 @@ class Worker:
         while len(times) < least or time.perf_counter() < end:
             start = time.perf_counter()
             self.call(self.inputs)
+            times.append(_since(start))
+        return {"ms": times}
+
+    def vary(self, calls: list[dict[str, list[int]]]) -> dict[str, Any]:
+        """Inputs of these shapes hold the numbers of the model's own, over again."""
+        import numpy as np
+
+        times: list[float] = []
+        for call in calls:
+            given = {n: np.resize(self.inputs[n], shape) for n, shape in call.items()}
+            start = time.perf_counter()
+            self.call(given)
             times.append(_since(start))
         return {"ms": times}
 

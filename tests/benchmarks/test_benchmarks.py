@@ -21,6 +21,7 @@ from benchmarks import (
     _convert,
     _main,
     apart,
+    many_sizes,
     memory,
     overhead,
     plot,
@@ -128,6 +129,14 @@ def test_new_shapes_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert 0 < found["stored_ms"] <= found["most_stored_ms"]
     assert 0 < found["kernels_exist_ms"] <= found["most_ms"]
     assert found["no_kernel_exists_ms"] > 0
+
+
+def test_many_sizes_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(many_sizes, "LAYERS", 1)
+    base, calls = many_sizes.write_encoder(tmp_path, 5)
+    assert [sorted(call) for call in calls] == [["x0", "x1"]] * 5
+    [row] = many_sizes.measure(base, calls, {"tinsmith": sys.executable}, 1)
+    assert row["calls"] == 5 and 0 < row["most_ms"] <= row["all_ms"]
 
 
 def test_overhead_is_measured(relu: Path) -> None:

@@ -1,0 +1,161 @@
+"""Many sizes in a row: `python -m benchmarks.many_sizes`.
+
+Each model, its height and width (of the encoder batch and length) free, is called with random
+sizes, most of which come once or twice. Every engine has made a first call, at the model's own
+sizes; whatever else a new size costs counts. Processes take turns, round by round, each new.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks._main import (
+    OURS,
+    Names,
+    deliver,
+    engines_of,
+    engines_option,
+    places_options,
+    progress,
+)
+from benchmarks.client import Client, EngineFailed
+from benchmarks.machine import cores_for
+from benchmarks.places import Places
+
+ABLE = [OURS, "onnxruntime", "openvino"]
+SIDES = {"resnet18": (64, 160, 16), "unet": (64, 160, 16), "mobilenet_v3_large": (96, 256, 32)}
+"""The least and the largest height and width, and what they are multiples of."""
+ENCODER, LAYERS, WIDTH = "encoder", 12, 128
+SEED = 5
+
+Shapes = dict[str, tuple[int, ...]]
+"""The shapes of one call, by input."""
+
+
+def write_picture(model: str, models: Path, folder: Path, calls: int) -> tuple[Path, list[Shapes]]:
+    """A model of the panel with free height and width; the base of its files, and the calls."""
+    import onnx
+
+    made = onnx.load(models / f"{model}.onnx")
+    (given,) = made.graph.input
+    channels = given.type.tensor_type.shape.dim[1].dim_value
+    for axis, name in ((2, "h"), (3, "w")):
+        given.type.tensor_type.shape.dim[axis].dim_param = name
+    for value in made.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del made.graph.value_info[:]
+    onnx.save(made, folder / f"{model}.onnx")
+    (folder / f"{model}.npz").write_bytes((models / f"{model}.npz").read_bytes())
+    low, high, step = SIDES[model]
+    random = np.random.default_rng(SEED)
+    sides = random.integers(low // step, high // step + 1, (calls, 2)) * step
+    return folder / model, [{given.name: (1, channels, int(h), int(w))} for h, w in sides]
+
+
+def write_encoder(folder: Path, calls: int) -> tuple[Path, list[Shapes]]:
+    """A transformer of free batch and length; the base of its files, and the calls."""
+    import onnx
+
+    import tinsmith as ts
+    from tests.transformer import feeds, transformer
+
+    made = transformer(d=WIDTH, layers=LAYERS)
+    names = {v.name: f"x{k}" for k, v in enumerate(made.graph.input)}
+    for node in made.graph.node:
+        node.input[:] = [names.get(n, n) for n in node.input]
+    for value in made.graph.input:
+        value.name = names[value.name]
+    onnx.save(made, folder / f"{ENCODER}.onnx")
+    given = {names[n]: a for n, a in feeds(2, 64).items()}
+    net = ts.compile(folder / f"{ENCODER}.onnx", backend="numpy")
+    wanted = {f"y{k}": a for k, a in enumerate(net.run(given))}
+    np.savez(folder / f"{ENCODER}.npz", **given, **wanted)
+    random = np.random.default_rng(SEED)
+    sizes = [(int(random.integers(1, 5)), int(random.integers(4, 129))) for _ in range(calls)]
+    return folder / ENCODER, [{n: size for n in given} for size in sizes]
+
+
+def measure(
+    base: Path, calls: Sequence[Shapes], pythons: dict[str, str | Path], rounds: int
+) -> list[dict[str, Any]]:
+    """A row for each engine: milliseconds of all calls together, and of the slowest, medians over
+    the rounds."""
+    taken: dict[str, list[list[float]]] = {engine: [] for engine in pythons}
+    failed: dict[str, str] = {}
+    for _ in range(rounds):
+        for engine in [e for e in pythons if e not in failed]:
+            try:
+                taken[engine].append(_calls(engine, pythons[engine], base, calls))
+            except EngineFailed as error:
+                failed[engine] = str(error)
+    rows = []
+    for engine, times in taken.items():
+        row: dict[str, Any] = {"model": base.name, "engine": engine}
+        if engine in failed:
+            rows.append(row | {"failed": failed[engine]})
+            continue
+        whole = statistics.median(sum(one) for one in times)
+        most = statistics.median(max(one) for one in times)
+        rows.append(row | {"calls": len(calls), "all_ms": whole, "most_ms": most})
+    return rows
+
+
+def _calls(engine: str, python: str | Path, base: Path, calls: Sequence[Shapes]) -> list[float]:
+    client = Client(python)
+    try:
+        options = {"options": {"shapes": "free"}} if engine == OURS else {}
+        client.ask("load", engine=engine, base=str(base), threads=1, cpus=cores_for(1), **options)
+        return list(client.ask("vary", calls=calls)["ms"])
+    finally:
+        client.close()
+
+
+def as_table(rows: list[dict[str, Any]]) -> Table:
+    out = Table(title="many sizes in a row", title_justify="left")
+    for name in ("model", "engine"):
+        out.add_column(name)
+    for name in ("all, s", "slowest, ms", "ours / it"):
+        out.add_column(name, justify="right")
+    ours = {r["model"]: r["all_ms"] for r in rows if r["engine"] == OURS and "all_ms" in r}
+    for r in [r for r in rows if "all_ms" in r]:
+        share = ours.get(r["model"], float("nan")) / r["all_ms"]
+        numbers = f"{r['all_ms'] / 1e3:.2f}", f"{r['most_ms']:.1f}", f"{share:.2f}"
+        out.add_row(r["model"], r["engine"], *numbers)
+    return out
+
+
+@click.command()
+@click.option("--models", type=Names([*SIDES, ENCODER]), default=",".join([*SIDES, ENCODER]))
+@engines_option(ABLE)
+@click.option("--calls", default=200, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@places_options
+def main(
+    models: list[str], engines: list[str], calls: int, rounds: int, places: Places,
+    out: Path | None,
+) -> None:  # fmt: skip
+    """Random sizes in a row, on one thread."""
+    pythons = engines_of(engines, places)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, progress() as status:
+        for model in models:
+            status.update(model)
+            base, given = (
+                write_encoder(Path(folder), calls)
+                if model == ENCODER
+                else write_picture(model, places.models, Path(folder), calls)
+            )
+            rows += measure(base, given, pythons, rounds)
+    deliver(as_table(rows), rows, out)
+
+
+if __name__ == "__main__":
+    main()
