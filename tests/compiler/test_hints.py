@@ -200,3 +200,23 @@ def test_memory_grows_no_further_than_the_upper_ends_need() -> None:
     )
     most = largest.program(shapes).plan.memory.peak
     assert max(peak(n, t) for n, t in ((2, 30), (5, 60), (8, 85), (9, 90))) <= most
+
+
+@pytest.mark.parametrize("shapes", ["both", "free"])
+def test_typical_sizes_that_no_memory_holds_are_left(encoder: Path, shapes: str) -> None:
+    huge = {"batch": (1, 2**40), "seq": (1, 2**40)} if shapes == "both" else {"batch": 2**38}
+    net = ts.compile(encoder, sizes=huge, shapes=shapes, cache=False)
+    for size in ((2, 3), (3, 5), (2, 3)):
+        assert net(**feeds(*size))["hidden"].shape == (*size, 32)
+
+
+def test_a_range_beyond_all_sizes_is_no_call(encoder: Path) -> None:
+    sizes = {"batch": (2**40, 2**41), "seq": (1, 2)}
+    net = ts.compile(encoder, sizes=sizes, shapes="free", cache=False)
+    with pytest.raises(OutsideHint, match="is 2 in"):
+        net(**feeds(2, 1))
+
+
+def test_truth_is_no_end_of_a_range(encoder: Path) -> None:
+    with pytest.raises(OptionError, match="range"):
+        ts.compile(encoder, sizes={"seq": (True, 4)})

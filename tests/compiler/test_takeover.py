@@ -3,13 +3,14 @@ for it, breaks by it, or outlives it."""
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -18,7 +19,9 @@ import pytest
 import tinsmith as ts
 from tests.transformer import feeds, transformer
 from tinsmith.compiler import takeover
-from tinsmith.errors import PlanError
+from tinsmith.errors import Cancelled, DataError, PlanError
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
 from tinsmith.runtime import often
 from tinsmith.runtime.net import Net
 
@@ -46,6 +49,19 @@ def opened(**options: Any) -> Net:
     if made._often is not None:
         takeover_of(made).price = 0.0
     return made
+
+
+class Maker:
+    """A method that fails in place of another; the table holds the object."""
+
+    alive: ClassVar[list[Maker]] = []
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self.alive.append(self)
+
+    def make(self, signature: Any) -> Any:
+        return self._make(signature)
 
 
 def takeover_of(net: Net) -> Any:
@@ -133,12 +149,75 @@ def test_a_program_that_cannot_be_made_is_noted(net: Net, monkeypatch: pytest.Mo
     def fail(_: Any) -> Any:
         raise PlanError("it is too large")
 
-    monkeypatch.setattr(takeover_of(net), "_make", fail)
+    monkeypatch.setattr(takeover_of(net), "_make", Maker(fail).make)
     assert called(net, COMMON, 7)
     net.settle()
     assert called(net, COMMON, 20)
     [note] = net.notes
     assert "no program of its own" in note and "it is too large" in note
+
+
+def test_any_error_ends_its_job(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an operator of a user; other shapes get programs afterwards."""
+    make = takeover_of(net)._make
+
+    def fail(_: Any) -> Any:
+        raise KeyError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(takeover_of(net), "_make", Maker(fail).make)
+        called(net, COMMON, 7)
+        net.settle()
+    called(net, COMMON, 4)
+    assert "a bug" in net.notes[0] and takeover_of(net)._make == make
+    called(net, RARE, 7)
+    net.settle()
+    assert not called(net, RARE, 5)
+
+
+def test_a_call_that_fails_is_asked_for_again() -> None:
+    graph = Graph("picked")
+    x = graph.input("x", Type(np.dtype("float32"), ("n", 8)))
+    places = graph.input("places", Type(np.dtype("int64"), ("k",)))
+    graph.outputs = [OPS["Gather"](x, places, axis=0)]
+    net = ts.compile(graph, cache=False, threads=1)
+
+    def call(n: int, place: int) -> bool:
+        arrays = np.ones((n, 8), np.float32), np.full(3, place)
+        net(*arrays)
+        return net.session(tuple(a.shape for a in arrays)).program.is_sized
+
+    call(2, 0)
+    takeover_of(net).price = 0.0
+    assert all(call(5, 1) for _ in range(5))
+    with pytest.raises(DataError):
+        call(5, 99)
+    for _ in range(3):
+        call(5, 1)
+    net.settle()
+    assert not [call(5, 1) for _ in range(5)][-1]
+
+
+def test_nets_that_nobody_keeps_get_none() -> None:
+    net = opened()
+    line, job = takeover._line, takeover._Job(takeover_of(net)._make, ((3, 9), (3, 9)))
+    del net
+    gc.collect()
+    job.run(line._listen)
+    assert job.ended and job.take() is None
+
+
+def test_forks_in_a_row_end_it(net: Net) -> None:
+    job = takeover._Job(takeover_of(net)._make, ((3, 9), (3, 9)))
+
+    def stop(*_: Any) -> None:
+        raise Cancelled("the process forked")
+
+    for _ in range(takeover.TRIES - 1):
+        with pytest.raises(Cancelled):
+            job.run(stop)
+    job.run(stop)
+    assert job.ended and "forked" in job.why
 
 
 def test_a_fork_stops_it_and_the_parent_goes_on(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +228,7 @@ def test_a_fork_stops_it_and_the_parent_goes_on(net: Net, monkeypatch: pytest.Mo
         begun.set()
         return make(signature)
 
-    monkeypatch.setattr(takeover_of(net), "_make", told)
+    monkeypatch.setattr(takeover_of(net), "_make", Maker(told).make)
     called(net, COMMON, 7)
     assert begun.wait(60)
     child = os.fork()

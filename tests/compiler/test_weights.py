@@ -139,3 +139,19 @@ def test_formats_that_have_no_way_to_keep_them(tmp_path):
     for name, kind in (("m.pnnx.param", "fp16"), ("m.param", "int8")):
         with pytest.raises(NotWritable, match="no way to keep weights as"):
             ts.write(graph, tmp_path / name, weights=kind)
+
+
+@pytest.mark.parametrize("kind", ["int4", "int4/32", "int8"])
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_columns_without_weights_give_zeros(kind, rows):
+    """Of a product with small weights besides, as of pruned models."""
+    random = np.random.default_rng(0)
+    w = (random.standard_normal((1024, 256)) * 1e-6).astype(np.float32)
+    w[:, 5] = 0
+    graph = Graph("pruned")
+    x = graph.input("x", Type("float32", (rows, 1024)))
+    graph.outputs = [OPS["MatMul"](x, graph.const(w))]
+    given = random.standard_normal((rows, 1024)).astype(np.float32) + 3
+    found = ts.compile(graph, weights=kind, cache=False)(given)
+    assert np.abs(found[:, 5]).max() < 1e-20
+    assert np.abs(found - given @ w).max() < 0.2 * np.abs(given @ w).max()

@@ -21,6 +21,7 @@ from tinsmith.errors import (
     UnknownName,
 )
 from tinsmith.graph import Graph, Type
+from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.states import states_of
 
 F32 = "float32"
@@ -121,6 +122,27 @@ def test_a_state_that_grows_beyond_its_hint_is_refused():
         for _ in range(12):
             session(np.ones((2, 1), np.int64))
     assert {a.shape[2] for a in session.states.values()} == {7}
+
+
+def test_memory_that_an_interrupt_left_untold_is_found():
+    """Between the larger arena and the sessions that are told of it."""
+    session = ts.compile(ts.load(decoder()), cache=False, threads=1, shapes="free").session(
+        states=True
+    )
+    for _ in range(3):
+        session(np.ones((2, 1), np.int64))
+    growing = session._growing
+    memory = growing._memory
+    memory.arena, memory.workspace = (aligned(8 * len(a) + 4096) for a in (
+        memory.arena, memory.workspace))  # fmt: skip
+    session(np.ones((2, 1), np.int64))
+    assert growing._arena is memory.arena and growing._workspace is memory.workspace
+
+
+@pytest.mark.parametrize("states", [[1], "past", 3])
+def test_what_is_no_dict_of_states_is_refused(net, states):
+    with pytest.raises(StateError, match="dict of arrays"):
+        net.session(states=True).reset(states)
 
 
 def test_a_run_that_fails_leaves_the_states(net):

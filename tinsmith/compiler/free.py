@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tinsmith.compiler.hints import Hints, common, ranges_of, typical
 from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
-from tinsmith.errors import CodegenError, PassError, ReferenceFailed, TypeRuleError
+from tinsmith.errors import CodegenError, PassError, PlanError, ReferenceFailed, TypeRuleError
 from tinsmith.formulas import Atom, Form
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
@@ -54,6 +54,8 @@ class FreePrograms:
         self._most, self._hints = most, hints or {}
         self.dims: Sequence[Sequence[Any] | None] = ()
         """Of the model's inputs, where there are hints."""
+        self._too_large = False
+        """Whether no plan could be made for the typical sizes of hints."""
         self._memories = threading.local()
         self.found: list[Found] = []
         self.notes: list[str] = []
@@ -109,7 +111,13 @@ class FreePrograms:
                 scope, shapes, _, names = self._symbols(made, signature)
                 if not scope.symbols and not made.is_part:
                     return None
-                program, told = build(shapes)
+                try:
+                    program, told = build(shapes)
+                except PlanError:  # perhaps typical sizes need more memory than there is
+                    if not self._hints or self._too_large:
+                        raise
+                    self._too_large = True
+                    continue
                 held = {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
                 if not held:
                     break
@@ -129,14 +137,21 @@ class FreePrograms:
             return None
         alike = tuple(tuple(d if isinstance(d, int) else ALIKE for d in own or ()) for own in types)
         try:
-            return _typical(made, alike, leaving_free(made, alike, self._numbers).told, self._hints)
+            told = leaving_free(made, alike, self._numbers).told
+            found = _typical(made, alike, told, self._hints)
         except (NeedsNumber, TypeRuleError, ReferenceFailed, PassError):
             return None
+        ranges = ranges_of(self._hints)
+        for own, dims in zip(types, found, strict=True):
+            for d, n in zip(own or (), dims or (), strict=True):
+                if d in ranges and not ranges[d][0] <= n <= ranges[d][1]:
+                    return None
+        return found
 
     def _symbols(self, made: Compilation, signature: Signature) -> Leaving:
         """As `leaving_free`: of typical sizes where there are hints, and no program of these."""
         freed = leaving_free(made, signature, self._numbers)
-        if not self._hints:
+        if not self._hints or self._too_large:
             return freed
         wanted = _typical(made, signature, freed.told, self._hints)
         if wanted == signature or self.known(wanted) is not None:

@@ -60,6 +60,8 @@ def _hint(name: str, given: Any) -> Hint:
             raise TypeError
         if not isinstance(given, tuple | list):
             return _checked(name, index(given))
+        if any(isinstance(n, bool) for n in given):
+            raise TypeError
         least, most = (_checked(name, index(n)) for n in given)
     except (TypeError, ValueError) as error:
         if isinstance(error, OptionError):

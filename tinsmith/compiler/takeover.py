@@ -32,6 +32,9 @@ PRICE = 1.0
 POLL = 8
 """After so many calls it is asked again whether a program is ready. Estimated."""
 
+TRIES = 8
+"""So often a program is begun anew after forks of the process. Estimated."""
+
 Made = tuple[Program, Told]
 
 
@@ -91,20 +94,28 @@ class _Job:
     """A program that is wanted, and what has become of it."""
 
     def __init__(self, make: Callable[[Signature], Made], signature: Signature) -> None:
-        self._make, self._signature = make, signature
+        self._make, self._signature = weakref.WeakMethod(make), signature
         self._made: Made | None = None
         self._taken: weakref.ref[Program] | None = None
         self.why, self.ended = "", False
+        self._tries = 0
 
     def run(self, listener: Callable[[int, int, str], object]) -> None:
         """Make it. Raises Cancelled if the listener does: then it is as if it had not begun."""
         try:
-            with reported(listener, ""):
-                self._made = self._make(self._signature)
-        except Cancelled:
-            raise
-        except (TinsmithError, MemoryError, OSError) as error:
+            make = self._make()
+            if make is not None:  # somebody keeps the model
+                with reported(listener, ""):
+                    self._made = make(self._signature)
+            del make
+        except Cancelled as error:
+            self._tries += 1
+            if self._tries < TRIES:
+                raise
             self.why = f"shapes: {self._signature} got no program of its own: {error}"
+        except Exception as error:  # also of operators, passes and kernels of users
+            what = str(error) if isinstance(error, TinsmithError) else repr(error)
+            self.why = f"shapes: {self._signature} got no program of its own: {what}"
         self.ended = True
 
     def take(self) -> Made | None:
@@ -123,7 +134,7 @@ class _Line:
         self._lock = allocate_lock()
         self._jobs: deque[_Job] = deque()
         self._call: Call[None] | None = None
-        self._halt = False
+        self._halts = 0
 
     def add(self, job: _Job) -> None:
         with self._lock:
@@ -131,7 +142,7 @@ class _Line:
             self._begin()
 
     def _begin(self) -> None:
-        if self._jobs and self._call is None and not self._halt:
+        if self._jobs and self._call is None and not self._halts:
             try:
                 self._call = begin(self._serve)
             except TargetError as error:  # no thread
@@ -142,7 +153,7 @@ class _Line:
     def _serve(self) -> None:
         while True:
             with self._lock:
-                if self._halt or not self._jobs:
+                if self._halts or not self._jobs:
                     self._call = None
                     return
                 job = self._jobs[0]
@@ -152,10 +163,11 @@ class _Line:
                 continue
             with self._lock:
                 self._jobs.remove(job)
+            del job
 
     def _listen(self, done: int, total: int, what: str) -> None:
-        if self._halt:
-            raise Cancelled("a program that was made on another thread was given up")
+        if self._halts:
+            raise Cancelled("the process forked or ended while it was made")
 
     def wait(self) -> bool:
         """Wait until the jobs are done; whether there were any."""
@@ -168,12 +180,12 @@ class _Line:
     def halt(self) -> None:
         """Stop, and begin no more."""
         with self._lock:
-            self._halt = True
+            self._halts += 1
         self.wait()
 
     def go_on(self) -> None:
         with self._lock:
-            self._halt = False
+            self._halts -= 1
             self._begin()
 
     def forget(self) -> None:

@@ -26,6 +26,9 @@ LEAST, LEAST_HALVES = 1 << 12, 64
 and its node take. Estimated."""
 PIECE = 1 << 18
 """Weights that are rounded at a time, so that no further copies of all are made. Estimated."""
+NO_WEIGHTS = 1e-30
+"""The scale of what is all zeros: small enough for the rounding of sums to vanish in it, and no
+denormal number."""
 NOISE = 0.1
 """The greatest share of noise, in squares, that rounding may add to weights: 10 dB, as the least
 that `quantize` does not mark."""
@@ -169,7 +172,7 @@ def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[A
             part.max(axis=others, keepdims=True) / np.float32(most),
             -part.min(axis=others, keepdims=True) / np.float32(low),
         )
-        scale = np.where(largest > 0, largest, 1).astype(np.float32)
+        scale = np.where(largest > 0, largest, NO_WEIGHTS).astype(np.float32)
         rounded = np.clip(np.rint(part / scale), -low, most)
         with np.errstate(invalid="ignore"):  # NaN, which the noise tells
             small[cut] = rounded

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import ForkError
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
@@ -50,9 +51,13 @@ class Often:
     ) -> tuple[list[Array], Program | None]:  # fmt: skip
         """The results of a call, and the program that is to compute this shape from now on, if it
         is another."""
+        session.left = 1  # if this call fails, the next one asks
         begun = perf_counter()
         results = session.run_checked(arrays, into=into)
-        found = self._ask(signature, perf_counter() - begun)
+        try:
+            found = self._ask(signature, perf_counter() - begun)
+        except ForkError:  # a child that cannot compile, but run what is there
+            found = NEVER
         if isinstance(found, Program):
             return results, found
         session.left = found

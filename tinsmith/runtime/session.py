@@ -102,7 +102,9 @@ class Session(OfThisProcess):
         self._size()
         frame, memory = program.frame, self._memory
         memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
-        if frame.faults:
+        # An interrupt may have kept `fit` from telling where larger memory lies.
+        moved = self._arena is not memory.arena or self._workspace is not memory.workspace
+        if moved or frame.faults:
             self.find_memory()
 
     def _move(self, memory: RunMemory) -> None:

@@ -140,6 +140,8 @@ class StateSession(OfThisProcess):
         """Begin anew, with these states, by the names of their inputs; the others are as before the
         first run. Raises UnknownName for a name that is no state, StateError for what does not fit
         one."""
+        if states is not None and not isinstance(states, Mapping):
+            raise StateError(f"states are given as a dict of arrays by name, not as {states!r}")
         kept: dict[str, Array] = {}
         names = [s.input for s in self._pairs]
         for name, array in (states or {}).items():
