@@ -43,6 +43,9 @@ MORE = [
     Sample("MatMul", (_some(5, 7), _some(7, 9))),
     Sample("MatMul", (_some(2, 1, 33), _some(33, 40))),
     Sample("MatMul", (_some(2, 5, 7), _some(2, 7, 9))),
+    Sample(
+        "SmallMatMul", (_some(2, 9), np.arange(-30, 33, dtype=np.int8).reshape(9, 7), _some(1, 7))
+    ),
     Sample("Attention", (_some(2, 3, 5, 8), _some(2, 3, 6, 8), _some(2, 3, 6, 8))),
     Sample("Einsum", (_some(3, 5), _some(5, 4)), {"equation": "ij,jk->ik"}),
     Sample("MaxPool", (_some(1, 20, 7, 7),), {"kernel": (2, 2)}),

@@ -78,6 +78,7 @@ _right = p.DequantizeLinear(const("w"), const("s"), opt(const("z"))).named("righ
     x=given("float32", 2, 128),
     w=_whole,
     s=_few(0.5),
+    z=lambda graph, _: graph.const(np.array(3, np.int8)),
     product={},
 )
 def whole(
