@@ -76,8 +76,8 @@ def write_encoder(folder: Path, calls: int) -> tuple[Path, list[Shapes]]:
     onnx.save(made, folder / f"{ENCODER}.onnx")
     given = {names[n]: a for n, a in feeds(2, 64).items()}
     net = ts.compile(folder / f"{ENCODER}.onnx", backend="numpy")
-    wanted = {f"y{k}": a for k, a in enumerate(net.run(given))}
-    np.savez(folder / f"{ENCODER}.npz", **given, **wanted)
+    arrays: dict[str, Any] = {**given, **{f"y{k}": a for k, a in enumerate(net.run(given))}}
+    np.savez(folder / f"{ENCODER}.npz", **arrays)
     random = np.random.default_rng(SEED)
     sizes = [(int(random.integers(1, 5)), int(random.integers(4, 129))) for _ in range(calls)]
     return folder / ENCODER, [{n: size for n in given} for size in sizes]
