@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import tinsmith as ts
 from tests.chains import chain
 from tests.models import residual
 from tests.transformer import feeds, transformer
+from tests.wrong import misplaced, spoiled
 from tinsmith.cli import main
 from tinsmith.compiler.compare import compare
 from tinsmith.errors import (
@@ -30,7 +31,7 @@ from tinsmith.errors import (
     TinsmithError,
 )
 from tinsmith.graph import Type
-from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
+from tinsmith.kernels._kernel import KERNELS, Tier, kernel
 from tinsmith.ops import OPS
 from tinsmith.passes.choice import PASSES
 from tinsmith.passes.manager import register
@@ -41,18 +42,9 @@ RANDOM = np.random.default_rng(2)
 X = {"x": RANDOM.standard_normal((8, 16), np.float32)}
 
 
-def _too_large(pack, *args):
-    return pack(*args) * np.float32(1.05)
-
-
 @pytest.fixture
 def wrong_kernels():
     """`matmul_wrong` computes with other weights; `matmul_misplaced` does so only behind others."""
-
-    def spoiled(site):
-        choice = KERNELS["matmul_packed"].rule(site)
-        packed = choice.packed[0]
-        return replace(choice, packed=(Packed("w", _too_large, (packed.pack, *packed.args)),))
 
     @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def matmul_wrong(site):
@@ -62,9 +54,7 @@ def wrong_kernels():
     @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def matmul_misplaced(site):
         """Wrong on purpose, unless it reads the graph's inputs."""
-        if site.input(0).producer is None:
-            return KERNELS["matmul_packed"].rule(site)
-        return spoiled(site)
+        return misplaced(site)
 
     yield
     KERNELS.remove("matmul_wrong")

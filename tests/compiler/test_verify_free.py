@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from tests.chains import chain
 from tests.cli.harness import tinsmith
 from tests.models import GRAPHS
 from tests.transformer import transformer
+from tests.wrong import misplaced, spoiled
 from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.verify_sizes import sizes_for
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.numbers import with_numbers
-from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
+from tinsmith.kernels._kernel import KERNELS, Tier, kernel
 from tinsmith.ops import OPS
 from tinsmith.sizes import Size
 
@@ -33,11 +33,6 @@ def wrong_kernels() -> Any:
     """`free_wrong` has other weights where it is made for sizes that are free, `free_misplaced`
     only behind other products."""
 
-    def spoiled(site: Any) -> Any:
-        choice = KERNELS["matmul_packed"].rule(site)
-        packed = choice.packed[0]
-        return replace(choice, packed=(Packed("w", _too_large, (packed.pack, *packed.args)),))
-
     @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def free_wrong(site: Any) -> Any:
         """Wrong on purpose where sizes are free."""
@@ -47,17 +42,11 @@ def wrong_kernels() -> Any:
     @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def free_misplaced(site: Any) -> Any:
         """Wrong on purpose, unless it reads the graph's inputs."""
-        if site.input(0).producer is None:
-            return KERNELS["matmul_packed"].rule(site)
-        return spoiled(site)
+        return misplaced(site)
 
     yield
     KERNELS.remove("free_wrong")
     KERNELS.remove("free_misplaced")
-
-
-def _too_large(pack: Any, *args: Any) -> Any:
-    return pack(*args) * np.float32(1.05)
 
 
 @pytest.mark.parametrize("where", ["first", "second", "third"])

@@ -159,7 +159,7 @@ class FreePrograms:
         try:
             return leaving_free(made, wanted, self._numbers)
         except (TypeRuleError, ReferenceFailed, PassError):  # the model has no such sizes
-            return leaving_free(made, signature, self._numbers)
+            return freed
 
 
 def _name(symbol: str, number: int) -> str:

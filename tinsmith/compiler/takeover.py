@@ -39,10 +39,11 @@ Made = tuple[Program, Told]
 
 
 class Takeover:
-    """The shapes of one model that come often, and their programs. Thread-safe.
+    """Has a program compiled, on another thread, for each shape of one model that comes often, and
+    hands it out when it is ready. Thread-safe.
 
-    make  a program for a shape; called on another thread
-    note  told why there is none
+    make  compiles the program of a shape; a method of the model, which jobs do not keep alive
+    note  is told, as text, why a shape has got no program
     """
 
     def __init__(self, make: Callable[[Signature], Made], note: Callable[[str], object]) -> None:
@@ -53,8 +54,8 @@ class Takeover:
         self._jobs: dict[Signature, _Job] = {}
 
     def again(self, signature: Signature, seconds: float) -> Made | Again:
-        """A shape has been called `OFTEN` times, or as often as this told, and takes `seconds`: its
-        own program, if it is ready, or after how many more calls to ask again."""
+        """The program of a shape, if it is ready; else after how many more calls to ask again, or
+        NEVER. Asked first after `OFTEN` calls, each of which takes `seconds`."""
         with working(), self._lock:
             job = self._jobs.get(signature)
             if job is None:

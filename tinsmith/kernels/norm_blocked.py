@@ -181,8 +181,9 @@ class _Norm:
 
 
 def _sum(em: Emit, x: View, n: Position, c: Position, mean: Val | None = None) -> Val:
-    """The sums of a block over its pixels, lane by lane, or with a mean those of the squares of the
-    distances from it; rows first, then their sums."""
+    """Sum one block of channels over its pixels: a vector with the sum of each channel. With a
+    `mean`, the squares of the distances from it are summed instead. Each row is summed first, then
+    the sums of rows."""
     b, width = em.b, x.spec.layout.block
     zero = b.zero(F32.x(width))
     step, length = x.spec.strides[-1], x.spec.spatial[-1]

@@ -150,8 +150,9 @@ def _place_parts(placement: Placement, node: Node) -> bool:
 def place_native(
     placement: Placement, node: Node, results: set[Value], proven: bool = True
 ) -> None:
-    """Add a step that computes one node by a kernel, or by its reference if there is none. If its
-    sizes are not `proven`, only kernels that check them are considered."""
+    """Add the step that computes one node: by the best kernel, or by the operator's reference where
+    no kernel takes it. If the node's sizes are only declared, not `proven`, only kernels that check
+    them are considered."""
     force = forced(node.name, node.op.name, placement.overrides)
     room = with_room(node)
     offered, checks = (room.node, True) if room else (node, not proven)

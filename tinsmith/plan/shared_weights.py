@@ -64,8 +64,8 @@ class Kept(NamedTuple):
 
 
 def key_of(*made: Array | Hashable) -> Key:
-    """The key of an array as it lies in memory; or, if the first argument is a function, of its
-    result for the other arguments (arrays and hashable values)."""
+    """The key of `key_of(array)`, by where the array lies in memory, or of the array that a
+    function makes: `key_of(function, *arguments)`, arguments being arrays and hashable values."""
     names: list[Hashable] = []
     owners: list[Callable[[], Any]] = []
     for arg in made:

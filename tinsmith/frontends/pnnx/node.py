@@ -169,8 +169,8 @@ class PnnxNode(SourceNode):
         return self.tensor(value) if isinstance(value, Numbers) else value
 
     def tensor(self, value: Any) -> Value:
-        """A tensor for what an expression gives: numbers as PyTorch types them, and lists of
-        whole numbers, known or computed, as vectors."""
+        """The result of an expression as a value of the graph. A number becomes a scalar of the
+        type that PyTorch gives it; a list of whole numbers, known or computed, a vector."""
         if isinstance(value, np.ndarray):
             return self.const(value)
         if isinstance(value, Value):

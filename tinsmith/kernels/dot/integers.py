@@ -48,9 +48,10 @@ SUMMED = 4  # lanes that sums of rows are computed in, all alike
 
 @dataclass(frozen=True)
 class Plan:
-    """A product of bytes, and where its packed operands lie: in workspace the rows of A of one
-    tile, `stride` lanes apart, then what `finish_tile` needs; in scratch panels of B, then for each
-    B a table of its zero points and sums of columns."""
+    """How one product of bytes, A @ B, is computed, and where its packed operands lie. A thread's
+    workspace holds the rows of A of one tile, `stride` lanes apart, then what `finish_tile` needs.
+    The scratch memory holds the panels of B, then for each matrix B a table of its zero points and
+    of the sums of its columns."""
 
     problem: Problem
     row: Product
