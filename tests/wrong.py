@@ -16,7 +16,7 @@ def _too_large(pack: Any, *args: Any) -> Any:
 
 def spoiled(site: Any) -> Any:
     """A product as `matmul_packed` computes it, but with other weights."""
-    choice = KERNELS["matmul_packed"].rule(site)
+    choice: Any = KERNELS["matmul_packed"].rule(site)
     packed = choice.packed[0]
     return replace(choice, packed=(Packed("w", _too_large, (packed.pack, *packed.args)),))
 
