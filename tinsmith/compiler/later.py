@@ -27,7 +27,7 @@ from tinsmith.graph.text import nested_weights
 from tinsmith.ops import OPS
 from tinsmith.ops.interpret import run_graph
 from tinsmith.ops.region import Part
-from tinsmith.passes.shapes import computes_sizes
+from tinsmith.passes.contents import computes_sizes
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.program import Program

@@ -109,14 +109,12 @@ class Graph:
         self.inputs.append(value)
         return value
 
-    def const(self, array: Any, name: str = "const") -> Value:
+    def const(self, array: Any, name: str = "const", dtype: Any = np.int64) -> Value:
         """A constant; the array is kept as it is, not copied (it may be memory-mapped). An array
-        of objects with Sizes is one of int64."""
+        of objects with Sizes is one of `dtype`."""
         array = np.asanyarray(array)
-        if has_sizes(array):
-            type = Type(np.dtype(np.int64), array.shape)
-            return Value(self, type, self.unique(name), const=array)
-        return Value(self, Type(array.dtype, array.shape), self.unique(name), const=array)
+        type = Type(np.dtype(dtype) if has_sizes(array) else array.dtype, array.shape)
+        return Value(self, type, self.unique(name), const=array)
 
     def add(
         self, op: OpLike, *inputs: Any, name: str | None = None, origin: Origin | None = None,

@@ -28,14 +28,14 @@ def with_numbers(graph: Graph, number: Callable[[Size], int]) -> Graph:
             return {name: settled(item) for name, item in value.items()}
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return tuple(map(settled, value))
-        if isinstance(value, np.ndarray) and has_sizes(value):
-            flat = [settled(v) for v in value.reshape(-1).tolist()]
-            return np.array(flat, np.int64).reshape(value.shape)
         return value
 
     copy = Copier(graph).copy({})
     for v in copy.values():
-        v.type, v.const = settled(v.type), settled(v.const)
+        v.type = settled(v.type)
+        if v.const is not None and has_sizes(v.const):
+            flat = [settled(d) for d in v.const.reshape(-1).tolist()]
+            v.const = np.array(flat, v.dtype).reshape(v.const.shape)
     for node in copy.nodes:
         node.attrs = settled(node.attrs)
     return copy

@@ -19,7 +19,7 @@ def _number(site: Site, place: int) -> Number:
     return const.reshape(-1).tolist()[0]
 
 
-@kernel("Range", Tier.VECTOR, dtypes="int64")
+@kernel("Range", Tier.VECTOR, dtypes="int32 int64")
 def range_sized(site: Site) -> Choice:
     """The numbers from the first on, in vectors; first and step may be sizes."""
     first, step = _number(site, 0), _number(site, 2)

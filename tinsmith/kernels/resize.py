@@ -32,7 +32,7 @@ from tinsmith.kernels.resize_axes import (
 from tinsmith.kernels.resize_plain import plain
 from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Table, axis_tables
-from tinsmith.sizes import Size, typical
+from tinsmith.sizes import Size, same, typical
 
 MOST_TAPS = 64  # the most input elements of one output element; estimated
 LONGEST = 1 << 12  # elements of an axis of free size that is repeated; estimated
@@ -78,16 +78,15 @@ def _repeated(site: Site) -> dict[int, int]:
     """The axes of free sizes along which nearest resizing repeats each element equally often, and
     how often: their scales are whole numbers, and the place of an element depends on the scale
     alone. Holds for sizes up to LONGEST."""
-    dims, scales = site.input(0).dims, _given(site, 2)
+    dims, outs = site.input(0).dims, site.out.dims
     plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
-    if site.attr("mode") != "nearest" or not plain or scales is None or not scales.size:
+    if site.attr("mode") != "nearest" or not plain:
         return {}
-    axes = site.attr("axes") or range(len(dims))
-    found = {
-        a % len(dims): int(s)
-        for a, s in zip(axes, scales.tolist(), strict=True)
-        if isinstance(dims[a], Size) and s > 1 and float(s).is_integer()
-    }
+    found = {}
+    for a, (n, m) in enumerate(zip(dims, outs, strict=True)):
+        times = m // n if isinstance(n, Size) else 0
+        if isinstance(times, int) and times > 1 and same(n * times, m):
+            found[a] = times
     for t in _tables(site, found):
         even = np.arange(len(t.places)) // found.get(t.axis, 1)
         if t.axis in found and not np.array_equal(t.places[:, 0], even):
@@ -102,6 +101,13 @@ def _tables(site: Site, every: Mapping[int, int]) -> list[Table]:
     made for LONGEST elements."""
     given = {i: _given(site, i) for i in range(1, len(site.inputs))}
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
+    sizes = given.get(3)
+    if sizes is not None and sizes.size:
+        axes = [a % len(dims) for a in site.attr("axes") or range(len(dims))]
+        longest = [
+            LONGEST * every[a] if a in every else n for a, n in zip(axes, sizes, strict=True)
+        ]
+        given[3] = np.array(longest, object)
     names = ["mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias", "axes"]
     return axis_tables(
         dims, *(given.get(i) for i in (1, 2, 3)),

@@ -15,7 +15,7 @@ from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER, Size
+from tinsmith.sizes import NUMBER, Size, same
 
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +90,7 @@ def axis_tables(
     outs, factors = resized(
         [dims[a] for a in chosen],
         None if scales is None or not scales.size else [float(s) for s in scales],
-        None if sizes is None or not sizes.size else [int(s) for s in sizes],
+        None if sizes is None or not sizes.size else sizes.tolist(),
         policy,
     )
     tables = []
@@ -143,15 +143,21 @@ def resized(
         outs = [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
         return outs, list(scales)
     assert sizes is not None
-    ratios = [
-        s / d if isinstance(d, NUMBER) and d else 0.0 for d, s in zip(dims, sizes, strict=True)
-    ]
+    ratios = list(map(_ratio, dims, sizes))
     if policy == "stretch":
         return list(sizes), ratios
     known = all(isinstance(d, NUMBER) for d in dims)
     ratio = (min if policy == "not_larger" else max)(ratios) if known else 0.0
     outs = [floor(ratio * d + 0.5) if known and isinstance(d, NUMBER) else fresh() for d in dims]
     return outs, [ratio] * len(ratios)
+
+
+def _ratio(dim: Dim, size: int) -> float:
+    """How many times a dim a size is; 0 where that is not known."""
+    if isinstance(dim, str) or not dim:
+        return 0.0
+    whole = size // dim
+    return float(whole) if same(whole * dim, size) else size / dim
 
 
 def _scaled(dim: Dim, scale: float) -> Dim:
@@ -269,7 +275,7 @@ def _(
     outs, _factors = resized(
         [x.shape[a] for a in chosen],
         None if scales is None else [float(s) for s in scales.const],
-        None if sizes is None else [int(s) for s in sizes.const],
+        None if sizes is None else sizes.const.tolist(),
         keep_aspect_ratio_policy,
     )
     for axis, out in zip(chosen, outs, strict=True):

@@ -42,10 +42,10 @@ def widens(node: Node) -> bool:
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
-    """Put constants in the place of a node's outputs, under their names. Returns False, with
-    nothing done, if an output is a graph output. Raises TypeRuleError where they do not fit a node
-    that reads them."""
-    new = tuple(graph.const(a, v.name) for v, a in zip(node.outputs, arrays, strict=True))
+    """Put constants in the place of a node's outputs, under their names and of their element types.
+    Returns False, with nothing done, if an output is a graph output. Raises TypeRuleError where
+    they do not fit a node that reads them."""
+    new = tuple(graph.const(a, v.name, v.dtype) for v, a in zip(node.outputs, arrays, strict=True))
     both = list(zip(node.outputs, new, strict=True))
     unsure = [user for old, value in both if old.type != value.type for user in old.uses]
     if not replace_outputs(graph, node, new):

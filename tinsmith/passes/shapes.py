@@ -12,16 +12,11 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.infer import checked_types
 from tinsmith.ops import fresh
-from tinsmith.ops._move import moves_of
+from tinsmith.passes.contents import Content, content_after, content_of, is_known, sized
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER, Size, largest, smallest
-
-Content = np.ndarray[Any, Any]
-"""What is known of a small integer tensor: ints, symbols and None, as an object array."""
-
-MAX_CONTENT = 64
+from tinsmith.sizes import NUMBER
 
 
 @register("portable")
@@ -56,12 +51,13 @@ class PropagateShapes:
                 if not mismatch(node, arrays):
                     changes += put(graph, node, arrays)
                 continue
-            content = _content(node, known)
+            content = content_after(node, known)
             if content is None:
                 continue
             out = node.outputs[0]
             known[out] = content
-            if out.uses and all(isinstance(d, NUMBER) for d in content.reshape(-1)):
+            numbers = all(isinstance(d, NUMBER) for d in content.reshape(-1))
+            if out.uses and numbers and out.dtype.kind != "f":
                 changes += put(graph, node, (sized(content, out.dtype),))
         return changes
 
@@ -71,10 +67,10 @@ class PropagateShapes:
         if not is_constant(node) or not is_pure(node):
             return False
         return all(
-            _is_known(v.type) and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
+            is_known(v.type) and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
             for v in node.outputs
         ) and all(
-            v is None or (_is_known(v.type) and v.type.size <= self.max_elements)
+            v is None or (is_known(v.type) and v.type.size <= self.max_elements)
             for v in node.inputs
         )
 
@@ -87,19 +83,6 @@ def with_sizes(graph: Graph, types: Mapping[str, Type]) -> Graph:
     return copy
 
 
-def sized(content: Content, dtype: np.dtype[Any]) -> Content:
-    """A constant of known numbers: of the element type `dtype`, or, where a number is a Size, of
-    objects."""
-    if any(isinstance(d, Size) for d in content.reshape(-1)):
-        return content
-    return content.astype(dtype)
-
-
-def _is_known(type: Type) -> bool:
-    """Whether all sizes are numbers before the call."""
-    return type.is_static and not type.is_free
-
-
 def _infer_again(node: Node) -> int:
     if "control" in node.op.traits:
         return 0
@@ -110,180 +93,17 @@ def _infer_again(node: Node) -> int:
     return changes
 
 
-def _of(v: Value | None, known: dict[Value, Content]) -> Content | None:
-    if v is None:
-        return None
-    if v.const is not None:
-        small = v.dtype.kind in "iub" and v.const.size <= MAX_CONTENT and v.const.ndim <= 1
-        return v.const.astype(object) if small else None
-    return known.get(v)
-
-
-def _content(node: Node, known: dict[Value, Content]) -> Content | None:
-    rule = _CONTENT.get(node.op.name)
-    if len(node.outputs) != 1 or node.outputs[0].dtype.kind not in "iub":
-        return None
-    if rule is None:
-        return _moved(node, known)
-    if "sizes" in node.op.traits:
-        return rule(node)
-    inputs = [_of(v, known) for v in node.inputs]
-    if not inputs or any(
-        c is None for c, v in zip(inputs, node.inputs, strict=True) if v is not None
-    ):
-        return None
-    try:
-        content = rule(node, *inputs)
-    except (TypeError, ValueError, IndexError):
-        return None
-    if content is None:
-        return None
-    content = np.asarray(content, object)
-    out = node.outputs[0]
-    if content.size > MAX_CONTENT or (out.rank is not None and content.ndim != out.rank):
-        return None
-    return content if all(_holds(out.dtype, d) for d in content.reshape(-1)) else None
-
-
-def _holds(dtype: np.dtype[Any], number: Any) -> bool:
-    """Whether an element type can represent a number, which otherwise wraps around in the run."""
-    if not isinstance(number, NUMBER) or (dtype == np.int64 and isinstance(number, Size)):
-        return True
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return least <= number <= most
-
-
-def _shape(node: Node) -> Content | None:
-    x = node.inputs[0]
-    if x is None or x.shape is None:
-        return None
-    return np.array([*x.shape, None], object)[:-1][node.start : node.end]
-
-
-def _size(node: Node) -> Content | None:
-    x = node.inputs[0]
-    return np.array(x.type.size, object) if x is not None and x.type.is_static else None
-
-
-def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
-    """The numbers that a node gives which only moves the numbers of its inputs."""
-    (move,) = moves_of(node)
-    if move is None or move.fill is not None or not _is_known(node.output.type):
-        return None
-    contents = [_of(v, known) for v in node.inputs]
-    for part in move.parts:
-        x, content = node.inputs[part.source], contents[part.source]
-        if x is None or content is None or content.shape != x.shape:
-            return None
-    return move.apply(contents) if node.output.type.size <= MAX_CONTENT else None
-
-
-def _cast(node: Node, x: Content) -> Content | None:
-    source = node.inputs[0]
-    assert source is not None
-    if node.outputs[0].dtype.kind == "b" or source.dtype.kind == "b":
-        return None
-    return x
-
-
-def _each(rule: Any) -> Any:
-    def apply(node: Node, a: Content, b: Content) -> Content:
-        a, b = np.broadcast_arrays(a, b)
-        flat = [rule(x, y) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)]
-        return np.array([*flat, None], object)[:-1].reshape(a.shape)
-
-    return apply
-
-
-def _add(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x + y
-    return y if x == 0 else x if y == 0 else None
-
-
-def _sub(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x - y
-    return x if y == 0 else 0 if x == y and x is not None else None
-
-
-def _mul(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x * y
-    return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
-
-
-def _div(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER) and y:
-        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-    return x if y == 1 else None
-
-
-def _picked(pick: Any) -> Any:
-    """The rule of Min or Max on sizes that are followed: `pick` of two known numbers; a size that
-    is not known stays only if both are the same."""
-
-    def of(x: Any, y: Any) -> Any:
-        if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-            return pick(x, y)
-        return x if x == y and x is not None else None
-
-    return _each(of)
-
-
-def _equal(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return int(x == y)
-    negative = any(isinstance(v, NUMBER) and v < 0 for v in (x, y))
-    if negative and x is not None and y is not None:
-        return 0  # a size is never negative
-    return 1 if x == y and x is not None else None
-
-
-def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
-    condition, x, y = np.broadcast_arrays(condition, x, y)
-    flat = [
-        (a if c else b) if isinstance(c, NUMBER) else (a if a == b else None)
-        for c, a, b in zip(condition.reshape(-1), x.reshape(-1), y.reshape(-1), strict=True)
-    ]
-    return np.array([*flat, None], object)[:-1].reshape(condition.shape)
-
-
-_CONTENT: dict[str, Any] = {
-    "Shape": _shape,
-    "Size": _size,
-    "Cast": _cast,
-    "Declared": lambda node, x: x,
-    "Add": _each(_add),
-    "Sub": _each(_sub),
-    "Mul": _each(_mul),
-    "Div": _each(_div),
-    "Min": _picked(smallest),
-    "Max": _picked(largest),
-    "Equal": _each(_equal),
-    "Where": _where,
-}
-
-
-def computes_sizes(node: Node) -> bool:
-    """Whether the numbers of a node's result can be followed from those of its inputs."""
-    name = node.op.name
-    return (name in _CONTENT and "sizes" not in node.op.traits) or bool(
-        node.op.traits & {"view", "move"}
-    )
-
-
 def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
     """Give the result of Reshape, Expand, ConstantOfShape and Range the dims that its operand
     tells."""
     if node.op.name == "Range":
-        contents = [_of(v, known) for v in node.inputs]
+        contents = [content_of(v, known) for v in node.inputs]
         start, limit, delta = (None if c is None else c.item() for c in contents)
         return narrow(node.outputs[0], [limit]) if (start, delta) == (0, 1) else 0
     place = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op.name)
     if place is None or place >= len(node.inputs):
         return 0
-    content = _of(node.inputs[place], known)
+    content = content_of(node.inputs[place], known)
     out, x = node.outputs[0], node.inputs[0]
     if content is None or content.ndim != 1 or x is None:
         return 0
@@ -313,7 +133,7 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
     x, target = node.inputs[:2]
     if x is None or x.shape is None or target is None or target.const is not None:
         return 0
-    content = _of(target, known)
+    content = content_of(target, known)
     if content is None or content.ndim != 1:
         return 0
     kept = _kept_dims if node.op.name == "Reshape" else _stretched_dims

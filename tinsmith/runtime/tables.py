@@ -66,6 +66,7 @@ class Tables:
         self._nbytes_at = asked.at(plan.made)
         self._once: list[_Once] = []
         written: set[str] = set()
+        dtypes: dict[str, str] = {}
         for step in plan.steps:
             if step.kind == "once":
                 op, attrs = nodes[step.name]
@@ -74,6 +75,7 @@ class Tables:
                      None if o.ref is None else asked.at(o.ref.offset))
                     for o in step.writes
                 ]  # fmt: skip
+                dtypes.update((o.name, o.dtype) for o in step.reads if o is not None)
                 reads = [None if o is None else o.name for o in step.reads]
                 view = asked.all(step.writes[0].dims) if "view" in op.traits else None
                 self._once.append(_Once(step.name, op, attrs, view, reads, writes))
@@ -82,7 +84,7 @@ class Tables:
         arrays = {n: constants[n] for n in names}
         self._constants = {n: a for n, a in arrays.items() if not has_sizes(a)}
         self._sized = [
-            (n, asked.all(a.reshape(-1).tolist()), a.shape)
+            (n, np.dtype(dtypes[n]), asked.all(a.reshape(-1).tolist()), a.shape)
             for n, a in arrays.items()
             if has_sizes(a)
         ]
@@ -95,8 +97,8 @@ class Tables:
             return sizes, None
         memory = aligned(numbers[self._nbytes_at])
         arrays = dict(self._constants)
-        for name, at, shape in self._sized:
-            arrays[name] = np.array([numbers[k] for k in at], np.int64).reshape(shape)
+        for name, dtype, at, shape in self._sized:
+            arrays[name] = np.array([numbers[k] for k in at], dtype).reshape(shape)
         for one in self._once:
             given = tuple([None if n is None else arrays[n] for n in one.reads])
             if one.view is not None and given[0] is not None:

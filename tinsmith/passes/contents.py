@@ -1,0 +1,311 @@
+"""What is known of small tensors of numbers before the call: numbers, sizes and symbols.
+
+Whole numbers are followed through the arithmetic of their element type, and floats as far as exact
+arithmetic says what they are: a size that is cast to float32, doubled, rounded down and cast back
+is twice the size. What an element type may not hold is compared: for a Size that is a condition of
+the program. What is not known for certain is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Type, Value
+from tinsmith.ops._move import moves_of
+from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER, Number, Size, has_sizes, largest, same, smallest
+
+Content = np.ndarray[Any, Any]
+"""What is known of a small tensor: ints, Quotients, symbols and None, as an object array."""
+
+MOST = 64
+"""The most elements of such a tensor."""
+EXACT = {"float32": 1 << 24, "float64": 1 << 53}
+"""Up to where the element types whose numbers are followed hold every whole number."""
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A float that is no whole number, or not known to be one: `number / by`, if `by` is a power of
+    two, else the float nearest to that. `number` is at most `EXACT`: so the float lies on no other
+    side of a whole number than the quotient, and rounds down and up to the same one."""
+
+    number: Number
+    by: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.by & (self.by - 1) == 0
+
+
+def is_known(type: Type) -> bool:
+    """Whether all sizes are numbers before the call."""
+    return type.is_static and not type.is_free
+
+
+def sized(content: Content, dtype: np.dtype[Any]) -> Content:
+    """A constant of known numbers: of the element type `dtype`, or, where a number is a Size, of
+    objects."""
+    return content if has_sizes(content) else content.astype(dtype)
+
+
+def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
+    """What is known of the numbers of a value; `known`: of those that nodes give."""
+    if v is None:
+        return None
+    if v.const is not None:
+        if v.const.size > MOST or v.const.ndim > 1 or not _is_followed(v):
+            return None
+        content = v.const.astype(object)
+        return _each(_float)(None, content) if v.dtype.kind == "f" else content
+    return known.get(v)
+
+
+def _is_followed(v: Value) -> bool:
+    """Whether numbers of its element type are."""
+    return v.dtype.kind in "iub" or v.dtype.name in EXACT
+
+
+def content_after(node: Node, known: dict[Value, Content]) -> Content | None:
+    """What is known of the numbers that a node gives."""
+    if len(node.outputs) != 1 or not _is_followed(node.outputs[0]):
+        return None
+    is_float = node.outputs[0].dtype.kind == "f"
+    rule = (_FLOATS if is_float else _CONTENT).get(node.op.name)
+    if rule is None:
+        return _moved(node, known)
+    if "sizes" in node.op.traits:
+        return rule(node)
+    inputs = [content_of(v, known) for v in node.inputs]
+    if not inputs or any(
+        c is None for c, v in zip(inputs, node.inputs, strict=True) if v is not None
+    ):
+        return None
+    try:
+        content = rule(node, *inputs)
+    except (TypeError, ValueError, IndexError):
+        return None
+    if content is None:
+        return None
+    content = np.asarray(content, object)
+    out = node.outputs[0]
+    if content.size > MOST or (out.rank is not None and content.ndim != out.rank):
+        return None
+    holds = _holds_float if is_float else _holds
+    return content if all(holds(out.dtype, d) for d in content.reshape(-1)) else None
+
+
+def _holds(dtype: np.dtype[Any], number: Any) -> bool:
+    """Whether an element type can represent a number, which otherwise wraps around in the run."""
+    if isinstance(number, str):  # a size that is not known yet
+        return dtype.itemsize >= 4
+    if number is None or (dtype == np.int64 and isinstance(number, Size)):
+        return True
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return least <= number <= most
+
+
+def _shape(node: Node) -> Content | None:
+    x = node.inputs[0]
+    if x is None or x.shape is None:
+        return None
+    return np.array([*x.shape, None], object)[:-1][node.start : node.end]
+
+
+def _size(node: Node) -> Content | None:
+    x = node.inputs[0]
+    return np.array(x.type.size, object) if x is not None and x.type.is_static else None
+
+
+def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
+    """The numbers that a node gives which only moves the numbers of its inputs."""
+    (move,) = moves_of(node)
+    if move is None or move.fill is not None or not is_known(node.output.type):
+        return None
+    contents = [content_of(v, known) for v in node.inputs]
+    for part in move.parts:
+        x, content = node.inputs[part.source], contents[part.source]
+        if x is None or content is None or content.shape != x.shape:
+            return None
+    return move.apply(contents) if node.output.type.size <= MOST else None
+
+
+def _cast(node: Node, x: Content) -> Content | None:
+    source, out = node.inputs[0], node.outputs[0]
+    assert source is not None
+    if "b" in out.dtype.kind + source.dtype.kind:
+        return None
+    if source.dtype.kind == "f" and out.dtype.kind != "f":
+        return _each(_truncated)(node, x)
+    return x
+
+
+def _each(rule: Callable[..., Any]) -> Any:
+    def apply(node: Node, *contents: Content) -> Content:
+        whole = np.broadcast_arrays(*contents)
+        found = np.empty(whole[0].shape, object)
+        for i in np.ndindex(found.shape):
+            found[i] = rule(*[a[i] for a in whole])
+        return found
+
+    return apply
+
+
+def _add(x: Any, y: Any) -> Any:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+        return x + y
+    return y if x == 0 else x if y == 0 else None
+
+
+def _sub(x: Any, y: Any) -> Any:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+        return x - y
+    return x if y == 0 else 0 if x == y and x is not None else None
+
+
+def _mul(x: Any, y: Any) -> Any:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+        return x * y
+    return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
+
+
+def _div(x: Any, y: Any) -> Any:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER) and y:
+        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return x if y == 1 else None
+
+
+def _picked(pick: Any) -> Any:
+    """The rule of Min or Max on sizes that are followed: `pick` of two known numbers; a size that
+    is not known stays only if both are the same."""
+
+    def of(x: Any, y: Any) -> Any:
+        if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+            return pick(x, y)
+        return x if x == y and x is not None else None
+
+    return _each(of)
+
+
+def _equal(x: Any, y: Any) -> Any:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+        return int(x == y)
+    negative = any(isinstance(v, NUMBER) and v < 0 for v in (x, y))
+    if negative and x is not None and y is not None:
+        return 0  # a size is never negative
+    return 1 if x == y and x is not None else None
+
+
+def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
+    condition, x, y = np.broadcast_arrays(condition, x, y)
+    flat = [
+        (a if c else b) if isinstance(c, NUMBER) else (a if a == b else None)
+        for c, a, b in zip(condition.reshape(-1), x.reshape(-1), y.reshape(-1), strict=True)
+    ]
+    return np.array([*flat, None], object)[:-1].reshape(condition.shape)
+
+
+# ---- floats
+
+
+def _float(x: float) -> Any:
+    """The content of a float that is a number before the call."""
+    return _quotient(*x.as_integer_ratio()) if isfinite(x) else None
+
+
+def _quotient(number: Any, by: int) -> Any:
+    """A quotient as a content: a whole number, where it is one by its formula."""
+    if by < 0:
+        number, by = -number, -by
+    whole = number // by
+    return whole if same(whole * by, number) else Quotient(number, by)
+
+
+def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
+    """Whether the float that was computed is exactly that, or, of a quotient that no float is, the
+    nearest one."""
+    if x is None:
+        return True
+    if isinstance(x, str):  # a size that is not known yet
+        return dtype == np.float64
+    number, by = (x.number, x.by) if isinstance(x, Quotient) else (x, 1)
+    most = EXACT[dtype.name]
+    return by <= most and -most <= number <= most
+
+
+def _parts(x: Any) -> tuple[Any, int] | None:
+    """A float as a quotient of whole numbers, where it is exactly one."""
+    if isinstance(x, Quotient):
+        return (x.number, x.by) if x.is_exact else None
+    return (x, 1) if isinstance(x, NUMBER) else None
+
+
+def _exactly(rule: Callable[[Any, int, Any, int], Any]) -> Any:
+    """The rule of arithmetic of floats: `rule` of the two quotients."""
+
+    def of(x: Any, y: Any) -> Any:
+        a, b = _parts(x), _parts(y)
+        return rule(*a, *b) if a is not None and b is not None else None
+
+    return _each(of)
+
+
+def _sum(a: Any, d: int, b: Any, e: int) -> Any:
+    by = max(d, e)  # powers of two
+    return _quotient(a * (by // d) + b * (by // e), by)
+
+
+def _over(a: Any, d: int, b: Any, e: int) -> Any:
+    return _quotient(a * e, d * b) if isinstance(b, int) and b else None
+
+
+def _round_down(x: Any) -> Any:
+    return x.number // x.by if isinstance(x, Quotient) else x
+
+
+def _round_up(x: Any) -> Any:
+    return -(-x.number // x.by) if isinstance(x, Quotient) else x
+
+
+def _truncated(x: Any) -> Any:
+    return _round_down(x) if not isinstance(x, Quotient) or x.number >= 0 else _round_up(x)
+
+
+_CONTENT: dict[str, Any] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Cast": _cast,
+    "Declared": lambda node, x: x,
+    "Add": _each(_add),
+    "Sub": _each(_sub),
+    "Mul": _each(_mul),
+    "Div": _each(_div),
+    "Min": _picked(smallest),
+    "Max": _picked(largest),
+    "Equal": _each(_equal),
+    "Where": _where,
+}
+"""How the numbers of a result follow from those of the inputs, by operator."""
+_FLOATS: dict[str, Any] = {
+    "Cast": _cast,
+    "Declared": lambda node, x: x,
+    "Add": _exactly(_sum),
+    "Sub": _exactly(lambda a, d, b, e: _sum(a, d, -b, e)),
+    "Mul": _exactly(lambda a, d, b, e: _quotient(a * b, d * e)),
+    "Div": _exactly(_over),
+    "Floor": _each(_round_down),
+    "Ceil": _each(_round_up),
+}
+"""The same where the results are floats."""
+
+
+def computes_sizes(node: Node) -> bool:
+    """Whether the numbers of a node's result can be followed from those of its inputs."""
+    name = node.op.name
+    return (name in _CONTENT | _FLOATS and "sizes" not in node.op.traits) or bool(
+        node.op.traits & {"view", "move"}
+    )
