@@ -8,7 +8,8 @@ as numpy does.
 from __future__ import annotations
 
 import math as _math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,59 +43,25 @@ def _is_mask(x: Val) -> bool:
     return x.ty.kind == "i1"
 
 
-@function("add", ALL + "b")
-def _add(x: Val, y: Val) -> Val:
-    return x | y if _is_mask(x) else x + y
+for _name, _classes, _flops, _emit in (
+    ("add", ALL + "b", 1, lambda x, y: x | y if _is_mask(x) else x + y),
+    ("subtract", ALL, 1, operator.sub),
+    ("multiply", ALL + "b", 1, lambda x, y: x & y if _is_mask(x) else x * y),
+    ("divide", "fd", 4, operator.truediv),
+    ("negative", ALL, 1, operator.neg),
+    ("positive", ALL, 1, lambda x: x),
+    ("absolute", ALL + "b", 1, lambda x: x if _is_mask(x) else x.abs()),
+    ("fabs", "fd", 1, Val.abs),
+    ("square", ALL, 1, lambda x: x * x),
+    ("reciprocal", "fd", 4, lambda x: x.b.const(1, x.ty) / x),
+    ("sqrt", "fd", 6, Val.sqrt),
+    ("copysign", "fd", 1, m.copysign),
+    ("fmax", ALL, 2, lambda x, y: x.is_nan().select(y, y.max(x)) if x.ty.is_float else x.max(y)),
+    ("fmin", ALL, 2, lambda x, y: x.is_nan().select(y, y.min(x)) if x.ty.is_float else x.min(y)),
+):
+    function(_name, _classes, _flops)(_emit)
 
-
-@function("subtract", ALL)
-def _subtract(x: Val, y: Val) -> Val:
-    return x - y
-
-
-@function("multiply", ALL + "b")
-def _multiply(x: Val, y: Val) -> Val:
-    return x & y if _is_mask(x) else x * y
-
-
-@function("divide", "fd", 4)
-def _divide(x: Val, y: Val) -> Val:
-    return x / y
-
-
-@function("negative", ALL)
-def _negative(x: Val) -> Val:
-    return -x
-
-
-@function("positive", ALL)
-def _positive(x: Val) -> Val:
-    return x
-
-
-@function("absolute", ALL + "b")
-def _absolute(x: Val) -> Val:
-    return x if _is_mask(x) else x.abs()
-
-
-@function("fabs", "fd")
-def _fabs(x: Val) -> Val:
-    return x.abs()
-
-
-@function("square", ALL)
-def _square(x: Val) -> Val:
-    return x * x
-
-
-@function("reciprocal", "fd", 4)
-def _reciprocal(x: Val) -> Val:
-    return x.b.const(1, x.ty) / x
-
-
-@function("sqrt", "fd", 6)
-def _sqrt(x: Val) -> Val:
-    return x.sqrt()
+function("multiply_add", "fd", 2, numpy=lambda x, y, z: x * y + z)(Val.fma)
 
 
 @function("sign", ALL, 3)
@@ -199,24 +166,7 @@ def _minimum(x: Val, y: Val) -> Val:
     return x.min(y) if _is_const(x) else x.is_nan().select(x, x.min(y))
 
 
-@function("fmax", ALL, 2)
-def _fmax(x: Val, y: Val) -> Val:
-    return x.is_nan().select(y, y.max(x)) if x.ty.is_float else x.max(y)
-
-
-@function("fmin", ALL, 2)
-def _fmin(x: Val, y: Val) -> Val:
-    return x.is_nan().select(y, y.min(x)) if x.ty.is_float else x.min(y)
-
-
-@function("copysign", "fd")
-def _copysign(x: Val, y: Val) -> Val:
-    return m.copysign(x, y)
-
-
-def _float32(name: str, emit: Callable[..., Val], flops: float) -> None:
-    function(name, "f", flops)(emit)
-
+# ---- of float32 alone
 
 for _name, _emit, _flops in (
     ("exp", m.exp, 14), ("exp2", m.exp2, 14), ("expm1", m.expm1, 14),
@@ -228,7 +178,7 @@ for _name, _emit, _flops in (
     ("sinh", wide.sinh, 40), ("cosh", wide.cosh, 36), ("arcsinh", wide.arcsinh, 60),
     ("arccosh", wide.arccosh, 60), ("arctanh", wide.arctanh, 60),
 ):  # fmt: skip
-    _float32(_name, _emit, _flops)
+    function(_name, "f", _flops)(_emit)
 
 _erf64 = np.vectorize(_math.erf, otypes=[np.float64])
 
@@ -253,69 +203,21 @@ for _name, _how in (
 ):  # fmt: skip
     function(_name, ALL + "b")(lambda x, y, _how=_how: x.compare(_how, y))
 
-
-@function("isnan", "fd")
-def _isnan(x: Val) -> Val:
-    return x.is_nan()
-
-
-@function("isinf", "fd")
-def _isinf(x: Val) -> Val:
-    return x.abs().eq(m.INF)
-
-
-@function("isfinite", "fd")
-def _isfinite(x: Val) -> Val:
-    return x.abs() < m.INF
-
-
-@function("signbit", "fd")
-def _signbit(x: Val) -> Val:
-    return m.bits_of(x) < 0
-
-
-def _mask(x: Val) -> Val:
-    return x.to("i1")
-
-
-@function("logical_and", ALL + "b")
-def _logical_and(x: Val, y: Val) -> Val:
-    return _mask(x) & _mask(y)
-
-
-@function("logical_or", ALL + "b")
-def _logical_or(x: Val, y: Val) -> Val:
-    return _mask(x) | _mask(y)
-
-
-@function("logical_xor", ALL + "b")
-def _logical_xor(x: Val, y: Val) -> Val:
-    return _mask(x) ^ _mask(y)
-
-
-@function("logical_not", ALL + "b")
-def _logical_not(x: Val) -> Val:
-    return _mask(x) ^ True
-
-
-@function("bitwise_and", "iub")
-def _bitwise_and(x: Val, y: Val) -> Val:
-    return x & y
-
-
-@function("bitwise_or", "iub")
-def _bitwise_or(x: Val, y: Val) -> Val:
-    return x | y
-
-
-@function("bitwise_xor", "iub")
-def _bitwise_xor(x: Val, y: Val) -> Val:
-    return x ^ y
-
-
-@function("invert", "iub")
-def _invert(x: Val) -> Val:
-    return x ^ (True if _is_mask(x) else -1)
+for _name, _classes, _emit in (
+    ("isnan", "fd", Val.is_nan),
+    ("isinf", "fd", lambda x: x.abs().eq(m.INF)),
+    ("isfinite", "fd", lambda x: x.abs() < m.INF),
+    ("signbit", "fd", lambda x: m.bits_of(x) < 0),
+    ("logical_and", ALL + "b", lambda x, y: x.to("i1") & y.to("i1")),
+    ("logical_or", ALL + "b", lambda x, y: x.to("i1") | y.to("i1")),
+    ("logical_xor", ALL + "b", lambda x, y: x.to("i1") ^ y.to("i1")),
+    ("logical_not", ALL + "b", lambda x: x.to("i1") ^ True),
+    ("bitwise_and", "iub", operator.and_),
+    ("bitwise_or", "iub", operator.or_),
+    ("bitwise_xor", "iub", operator.xor),
+    ("invert", "iub", lambda x: x ^ (True if _is_mask(x) else -1)),
+):
+    function(_name, _classes)(_emit)
 
 
 def _count_fits(x: Val, count: Val) -> Val:
@@ -356,11 +258,6 @@ FUNCTIONS["astype"] = Function(
 def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(all="ignore"):
         return x.astype(dtype)
-
-
-@function("multiply_add", "fd", 2, numpy=lambda x, y, z: x * y + z)
-def _multiply_add(x: Val, y: Val, z: Val) -> Val:
-    return x.fma(y, z)
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
