@@ -192,7 +192,7 @@ class Op:
                 raise TypeRuleError(f"operator {self.name} has no type rule")
             present = [v for v in inputs if v is not None]
             return (Type(present[0].dtype, broadcast(*(v.shape for v in present))),)
-        got = self._rule(*self._args(inputs), **attrs)
+        got = self._rule(*self.arguments(inputs), **attrs)
         return got if isinstance(got, tuple) else (got,)
 
     def evaluate(
@@ -214,7 +214,7 @@ class Op:
     ) -> float:
         """Arithmetic operations of one application; one for each output element without a rule."""
         if self._cost is not None:
-            return float(self._cost(*self._args(inputs), **attrs))
+            return float(self._cost(*self.arguments(inputs), **attrs))
         if self.traits & {"view", "move"}:
             return 0.0
         return float(sum(v.type.size for v in outputs if v.type.is_static))
@@ -224,7 +224,7 @@ class Op:
         unknown = (None,) * len(node.outputs)
         if not self.traits & {"view", "move"}:
             return unknown
-        args: list[Any] = list(self._args(node.inputs))
+        args: list[Any] = list(self.arguments(node.inputs))
         data = [v for v in args if v is not None] if self.variadic else args[:1]
         if any(v is None or v.shape is None for v in (*data, *node.outputs)):
             return unknown
@@ -248,15 +248,15 @@ class Op:
             return _apart.elementwise(node)
         return _apart.moved(node) if self.traits & {"view", "move"} else {}
 
-    def _args(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-        """The inputs, with None for those that are not given."""
+    def arguments(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        """All inputs that there may be, None for each that is not given."""
         return inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
 
     def most(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> int | None:
         """The most that the dim can be which only the run can tell; None: that is not known."""
         if self._most is None:
             return None
-        return self._most(*self._args(inputs), **attrs)
+        return self._most(*self.arguments(inputs), **attrs)
 
     # ---- what authors call
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from tinsmith.formats.ncnn.schema import LARGEST
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
-from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
+from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.rows import constant, inputs_of, need
 
 PLAIN = {
     "Erf": "Erf", "Mish": "Mish", "Sigmoid": "Sigmoid", "Softplus": "Softplus", "Relu": "ReLU",
+    "Tanh": "TanH", "Abs": "AbsVal",
 }  # fmt: skip
 NAMED = {
     "Celu": ("CELU", {"alpha": "alpha"}), "Elu": ("ELU", {"alpha": "alpha"}),
@@ -21,8 +23,8 @@ NAMED = {
     "LeakyRelu": ("ReLU", {"alpha": "slope"}),
 }  # fmt: skip
 UNARY = {
-    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Rsqrt": 6, "Exp": 7, "Log": 8, "Sin": 9,
-    "Cos": 10, "Tan": 11, "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15, "Tanh": 16,
+    "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Rsqrt": 6, "Exp": 7, "Log": 8, "Sin": 9,
+    "Cos": 10, "Tan": 11, "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15,
     "Round": 18, "Sign": 20, "Sinh": 22, "Asinh": 23, "Cosh": 24, "Acosh": 25, "Atanh": 26,
 }  # fmt: skip
 BINARY = {name: i for i, name in enumerate(["Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"])} | {
@@ -35,48 +37,57 @@ TURNED = {0: 0, 1: 7, 2: 2, 3: 8, 4: 4, 5: 5, 6: 9, 10: 11, 12: 13}
 
 @writes(*PLAIN)
 def plain(w: Writer, node: Node) -> None:
-    w.layer(PLAIN[node.op.name], node.name, [w.blob(inputs_of(node)[0])], [node.output])
+    w.layer_of(PLAIN[node.op.name], node)
 
 
 @writes(*NAMED)
 def named(w: Writer, node: Node) -> None:
     type, names = NAMED[node.op.name]
     given = {theirs: float(node.attrs[ours]) for ours, theirs in names.items()}
-    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of(type, node, given)
 
 
 @writes(*UNARY)
 def unary(w: Writer, node: Node) -> None:
-    type = "TanH" if node.op.name == "Tanh" else "AbsVal" if node.op.name == "Abs" else "UnaryOp"
-    given = {"op_type": UNARY[node.op.name]} if type == "UnaryOp" else {}
-    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of("UnaryOp", node, {"op_type": UNARY[node.op.name]})
 
 
-@writes("Clip", "Gelu", "Swish", "Softmax", "Identity", "Cast")
-def special(w: Writer, node: Node) -> None:
-    x, a, op = inputs_of(node)[0], node.attrs, node.op.name
-    if op in ("Identity", "Cast"):
-        need(op == "Identity" or node.output.dtype == x.dtype, "ncnn has float32 only")
-        return w.alias(node.output, x)
-    given: dict[str, Any] = {}
-    if op == "Clip":
-        given = {"min": LARGEST if a["min"] is None else float(a["min"])}
-        given["max"] = -LARGEST if a["max"] is None else float(a["max"])
-    elif op == "Gelu":
-        given = {"fast_gelu": int(a["approximate"] == "tanh")}
-    elif op == "Swish":
-        need(a["alpha"] == 1, "its alpha is not 1")
-    else:
-        axis = a["axis"] % (x.rank or 1) - 1
-        need(axis >= 0, "it is over the batch")
-        given = {"axis": axis, "fixbug0": 1}
-    type = {"Gelu": "GELU"}.get(op, op)
-    return w.layer(type, node.name, [w.blob(x)], [node.output], given)
+@writes("Identity", "Cast")
+def same(w: Writer, node: Node) -> None:
+    x = inputs_of(node)[0]
+    need(node.output.dtype == x.dtype, "ncnn has float32 only")
+    w.alias(node.output, x)
+
+
+@writes("Clip")
+def clip(w: Writer, node: Node) -> None:
+    least, most = node.attrs["min"], node.attrs["max"]
+    given = {"min": LARGEST if least is None else float(least)}
+    given["max"] = -LARGEST if most is None else float(most)
+    w.layer_of("Clip", node, given)
+
+
+@writes("Gelu")
+def gelu(w: Writer, node: Node) -> None:
+    w.layer_of("GELU", node, {"fast_gelu": int(node.attrs["approximate"] == "tanh")})
+
+
+@writes("Swish")
+def swish(w: Writer, node: Node) -> None:
+    need(node.attrs["alpha"] == 1, "its alpha is not 1")
+    w.layer_of("Swish", node)
+
+
+@writes("Softmax")
+def softmax(w: Writer, node: Node) -> None:
+    axis = node.attrs["axis"] % (inputs_of(node)[0].rank or 1) - 1
+    need(axis >= 0, "it is over the batch")
+    w.layer_of("Softmax", node, {"axis": axis, "fixbug0": 1})
 
 
 @writes("PRelu")
 def prelu(w: Writer, node: Node) -> None:
-    slope, dims = constant(node, 1, "slope"), w.dims(node.output)
+    slope, dims = constant(inputs_of(node)[1], "its slope"), w.dims(node.output)
     along = (
         slope.reshape((1,) * (len(dims) - slope.ndim) + slope.shape)
         if slope.ndim <= len(dims)
@@ -84,12 +95,20 @@ def prelu(w: Writer, node: Node) -> None:
     )
     need(slope.size in (1, along.shape[0]), "its slope is not one of each channel")
     given = {"num_slope": slope.size}
-    w.layer("PReLU", node.name, [w.blob(inputs_of(node)[0])], [node.output], given, slope=slope)
+    w.layer_of("PReLU", node, given, slope=slope)
 
 
-@writes(*BINARY)
-def binary(w: Writer, node: Node) -> None:
-    if fewer.factor_of_sum(w, node) or fewer.weighted_sum(w, node):
+Attempt = Callable[[Writer, Node], bool]
+"""Writes a node, or finds that it needs no layer; False where neither is so."""
+
+
+@writes(*BINARY.keys() - {"Add", "Mul"})
+@writes("Mul", first=fewer.factor_of_sum, by_channels=fewer.scaled)
+@writes("Add", first=fewer.weighted_sum, by_channels=fewer.shifted)
+def binary(
+    w: Writer, node: Node, first: Attempt | None = None, by_channels: Attempt | None = None
+) -> None:
+    if first is not None and first(w, node):
         return None
     op, (a, b) = BINARY[node.op.name], inputs_of(node)[:2]
     need(op != 12 or node.attrs["fmod"], "only C's fmod is there")
@@ -98,7 +117,7 @@ def binary(w: Writer, node: Node) -> None:
         if one.const is not None and one.const.size == 1 and other.rank == node.output.rank:
             given = {"op_type": code, "with_scalar": 1, "b": float(one.const.reshape(-1)[0])}
             return w.layer("BinaryOp", node.name, [w.blob(other)], [node.output], given)
-    if fewer.scaled(w, node):
+    if by_channels is not None and by_channels(w, node):
         return None
     for v in (a, b):
         need(v.const is not None or v.rank == node.output.rank, f"{v.name!r} is of another rank")

@@ -12,8 +12,9 @@ import numpy as np
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.pool import PAD_MODES, normal_of, window_of
 from tinsmith.graph import Node, Value
-from tinsmith.writers.ncnn.several import const_of, embedding, source, told
-from tinsmith.writers.ncnn.writer import Array, Inexpressible, Writer, claims, need, writes
+from tinsmith.writers.ncnn.several import embedding, maker, source
+from tinsmith.writers.ncnn.writer import Writer, claims, writes
+from tinsmith.writers.rows import Array, Inexpressible, constant, need, need_defaults, numbers
 
 # ---- parts and diagonals
 
@@ -21,9 +22,9 @@ from tinsmith.writers.ncnn.writer import Array, Inexpressible, Writer, claims, n
 @claims("Where")
 def copy_to(w: Writer, node: Node) -> None:
     """A part in place of what was there: the mask is of the part, which is padded to the whole."""
-    mask, x = const_of(node.inputs[0], "the mask"), node.inputs[2]
+    mask, x = constant(node.inputs[0], "the mask"), node.inputs[2]
     padded = source(w, node.inputs[1], "Pad")
-    part, pads = padded.inputs[0], const_of(padded.inputs[1], "the padding")
+    part, pads = padded.inputs[0], constant(padded.inputs[1], "the padding")
     need(x is not None and part is not None and len(padded.inputs) == 2, "it is no part")
     assert x is not None and part is not None
     sizes, small = w.dims(x), w.dims(part)
@@ -50,7 +51,7 @@ def by_places(w: Writer, node: Node) -> None:
 
 def diagonal(w: Writer, node: Node) -> None:
     """A vector on a diagonal, with zeros beside it, or the diagonal of a matrix: both by places."""
-    places = const_of(node.inputs[1], "the places")
+    places = constant(node.inputs[1], "the places")
     need(node.attrs["axis"] == 1 and places.ndim in (1, 2), "it is no diagonal")
     before = source(w, node.inputs[0], "Pad" if places.ndim == 2 else "Reshape")
     x = before.inputs[0]
@@ -58,16 +59,16 @@ def diagonal(w: Writer, node: Node) -> None:
     sizes = w.dims(x)
     need(len(sizes) == 3 - places.ndim and all(isinstance(n, int) for n in sizes), "no diagonal")
     if places.ndim == 2:
-        told_pads = [const_of(v, "the padding").reshape(-1).tolist() for v in before.inputs[1:]]
-        need(told_pads == [[0, 0, 0, 1]] and told(before), "no zero is beside the vector")
+        pads = [numbers(v, "the padding") for v in before.inputs[1:]]
+        need(pads == [(0, 0, 0, 1)], "no zero is beside the vector")
+        need_defaults(before)
         k = len(places) - sizes[0]
         wanted = {n: np.diag(np.arange(sizes[0]) + 1, n) for n in (k, -k)}
-        numbers = np.where(places == sizes[0], 0, places + 1)
+        places = np.where(places == sizes[0], 0, places + 1)
     else:
         whole = np.arange(sizes[0] * sizes[1]).reshape(sizes)
         wanted = {n: np.diag(whole, n) for n in range(1 - sizes[0], sizes[1])}
-        numbers = places
-    found = [n for n, a in wanted.items() if a.shape == numbers.shape and (a == numbers).all()]
+    found = [n for n, a in wanted.items() if np.array_equal(a, places)]
     need(found, "its places are no diagonal")
     w.taken.add(before)
     w.claimed[node] = lambda: w.layer(
@@ -102,19 +103,15 @@ def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
     if v.const is not None:
         need(v.const.tolist() == list(range(len(v.const))), "its regions are of other pictures")
         return set()
-    range_ = v.producer
-    need(range_ is not None and range_.op.name == "Range", "its regions are of other pictures")
-    assert range_ is not None
+    range_ = maker(v, "Range")
     start, limit, step = range_.inputs
-    taken, node = {range_}, None if limit is None else limit.producer
-    if node is not None and node.op.name in ("Squeeze", "Reshape"):
-        taken.add(node)
-        node = None if node.inputs[0] is None else node.inputs[0].producer
-    need(node is not None and node.op.name == "Shape", "its regions are of other pictures")
-    assert node is not None
+    node = maker(limit, "Squeeze", "Reshape", "Shape")
+    taken = {range_, node}
+    if "sizes" not in node.op.traits:
+        node = maker(node.inputs[0], "Shape")
     whole = node.inputs[0] is x and (node.attrs["start"], node.attrs["end"]) == (0, 1)
-    ends = [const_of(n, "a place").tolist() for n in (start, step)]
-    need(whole and ends == [0, 1], "its regions are of other pictures")
+    ends = [numbers(n, "a place") for n in (start, step)]
+    need(whole and ends == [(0,), (1,)], "its regions are of other pictures")
     return taken | {node}
 
 
@@ -136,8 +133,10 @@ def _region(
 def roi_align(w: Writer, node: Node) -> None:
     x, rois, places = node.inputs
     a = node.attrs
-    need(told(node, "output_height", "output_width", "sampling_ratio", "spatial_scale",
-              "coordinate_transformation_mode"), "it takes the largest")  # fmt: skip
+    need_defaults(
+        node, "output_height", "output_width", "sampling_ratio", "spatial_scale",
+        "coordinate_transformation_mode",
+    )  # fmt: skip
     _region(
         w, node, "ROIAlign", rois, _counted(w, places, x),
         pooled_height=a["output_height"], pooled_width=a["output_width"],
@@ -157,8 +156,8 @@ def roi_pool(w: Writer, node: Node) -> None:
         cast = source(w, upright.inputs[0], "Cast")
         taken |= {upright, cast, *_counted(w, cast.inputs[0], node.inputs[0])}
     else:
-        numbers = const_of(column, "the column of places")
-        need((numbers[:, 0] == np.arange(len(numbers))).all(), "its regions are of other pictures")
+        places = constant(column, "the column of places")
+        need((places[:, 0] == np.arange(len(places))).all(), "its regions are of other pictures")
     rows, columns = node.attrs["pooled_shape"]
     _region(w, node, "ROIPooling", rois, taken, pooled_height=rows, pooled_width=columns)
 
@@ -177,24 +176,23 @@ def _windows(array: Array, n: int) -> dict[str, Any]:
 @claims("STFT")
 def spectrogram(w: Writer, node: Node) -> None:
     signal, hop, window, length = node.inputs
-    n = int(const_of(length, "the length"))
-    array = const_of(window, "the window")
+    n = int(constant(length, "the length"))
+    array = constant(window, "the window")
     upright = source(w, signal, "Unsqueeze")
-    need(const_of(upright.inputs[1], "the axis").reshape(-1).tolist() == [2], "no signal")
+    need(numbers(upright.inputs[1], "the axis") == (2,), "no signal")
     x, taken = upright.inputs[0], {upright}
-    given: dict[str, Any] = {"n_fft": n, "hoplen": int(const_of(hop, "the step")), "center": 0}
+    given: dict[str, Any] = {"n_fft": n, "hoplen": int(constant(hop, "the step")), "center": 0}
     given |= _windows(array, n) | {"onesided": int(node.attrs["onesided"])}
-    before = None if x is None else x.producer
-    if before is not None and before.op.name == "Pad" and len(before.inputs) == 2:
-        pads = const_of(before.inputs[1], "the padding").reshape(-1).tolist()
-        if pads == [0, n // 2, 0, n // 2] and before.attrs["mode"] in PAD_MODES:
-            source(w, x, "Pad")
-            given |= {"center": 1, "pad_type": PAD_MODES.index(before.attrs["mode"])}
-            x = before.inputs[0]
-            taken.add(before)
+    with suppress(Inexpressible):
+        before, middle = source(w, x, "Pad"), (0, n // 2, 0, n // 2)
+        edges, mode = numbers(before.inputs[1], "the padding"), before.attrs["mode"]
+        need(len(before.inputs) == 2 and edges == middle and mode in PAD_MODES, "other edges")
+        given |= {"center": 1, "pad_type": PAD_MODES.index(mode)}
+        x = before.inputs[0]
+        taken.add(before)
     y = node.output
     if scale := w.only_user(y, "Mul"):
-        factor = const_of(next(v for v in scale.inputs if v is not y), "the factor")
+        factor = constant(next(v for v in scale.inputs if v is not y), "the factor")
         kinds = [k for k in (1, 2) if np.float32(normal_of(k, array, n)) == factor]
         need(factor.size == 1 and kinds, "its factor is none of ncnn's")
         given["normalized"] = kinds[0]
@@ -202,10 +200,8 @@ def spectrogram(w: Writer, node: Node) -> None:
         y = scale.output
     if size := w.only_user(y, "Reduce"):
         powers = {"l2": 1, "sumsquare": 2}
-        axes = const_of(size.inputs[1], "the axis").reshape(-1).tolist()
-        need(
-            axes == [3] and not size.attrs["keepdims"] and size.attrs["kind"] in powers, "no power"
-        )
+        whole = numbers(size.inputs[1], "the axis") == (3,) and not size.attrs["keepdims"]
+        need(whole and size.attrs["kind"] in powers, "no power")
         given["power"] = powers[size.attrs["kind"]]
         taken.add(size)
         y = size.output

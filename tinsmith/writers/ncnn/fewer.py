@@ -10,7 +10,8 @@ from typing import Any
 
 from tinsmith.formats.ncnn.schema import LARGEST
 from tinsmith.graph import Node, Value
-from tinsmith.writers.ncnn.writer import Writer, inputs_of
+from tinsmith.writers.ncnn.writer import Writer
+from tinsmith.writers.rows import inputs_of
 
 TWO = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"))
 """Operators of two operands that ncnn's BinaryOp computes with a vector and an image."""
@@ -73,9 +74,7 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
 def factor_of_sum(w: Writer, node: Node) -> bool:
     """Whether a product with a number is a term of a sum of two values of one shape: ncnn's
     Eltwise, which has a factor for each."""
-    if node.op.name != "Mul":
-        return False
-    a, b = inputs_of(node)[:2]
+    a, b = inputs_of(node)
     x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
     user = w.only_user(node.output, "Add")
     if factor is None or x.const is not None or x.shape is None or user is None:
@@ -92,29 +91,34 @@ def factor_of_sum(w: Writer, node: Node) -> bool:
 
 def weighted_sum(w: Writer, node: Node) -> bool:
     """Write a sum of which a term has a factor that no layer has written."""
-    if node.op.name != "Add" or not any(v in w.factors for v in node.inputs):
+    if not any(v in w.factors for v in node.inputs):
         return False
-    coeffs = tuple(w.factors.get(v, 1.0) for v in inputs_of(node)[:2])
-    names = [w.blob(v) for v in inputs_of(node)[:2]]
+    coeffs = tuple(w.factors.get(v, 1.0) for v in inputs_of(node))
+    names = [w.blob(v) for v in inputs_of(node)]
     w.layer("Eltwise", node.name, names, [node.output], {"op_type": 1, "coeffs": coeffs})
     return True
 
 
-def scaled(w: Writer, node: Node) -> bool:
-    """Write a factor for each channel, and the term behind it, as one layer; or a term alone."""
-    if (found := _of_channels(node)) is None or node.op.name not in ("Mul", "Add"):
+def shifted(w: Writer, node: Node) -> bool:
+    """Write the sum of an image and a number for each channel as one layer."""
+    found = _of_channels(node)
+    if found is None or found[0] in w.vectors:
         return False
     x, numbers = found
-    if x in w.vectors:
+    if (x.rank or 0) < 4:  # ncnn's Bias knows no channels of vectors and matrices
         return False
-    given: dict[str, Any]
-    if node.op.name == "Add":
-        if (x.rank or 0) < 4:  # ncnn's Bias knows no channels of vectors and matrices
-            return False
-        given = {"bias_data_size": numbers.size}
-        w.layer("Bias", node.name, [w.blob(x)], [node.output], given, bias=numbers)
-        return True
-    given, weights, y = {"scale_data_size": numbers.size}, {"scale": numbers}, node.output
+    given = {"bias_data_size": numbers.size}
+    w.layer("Bias", node.name, [w.blob(x)], [node.output], given, bias=numbers)
+    return True
+
+
+def scaled(w: Writer, node: Node) -> bool:
+    """Write a product with a number for each channel, and the term behind it, as one layer."""
+    found = _of_channels(node)
+    if found is None or found[0] in w.vectors:
+        return False
+    (x, numbers), y = found, node.output
+    given, weights = {"scale_data_size": numbers.size}, {"scale": numbers}
     term = w.only_user(y, "Add")
     behind = None if term is None else _of_channels(term)
     if term is not None and behind is not None:
@@ -142,8 +146,8 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
     """Whether an edge of ncnn's least number is that of a maximum over windows, whose own is as
     wide as one likes."""
-    values = list(inputs_of(node))
-    value = number_of(values[2]) if len(values) > 2 else None
+    x, _, filler, _ = inputs_of(node)
+    value = number_of(filler)
     pool = w.only_user(node.output, "MaxPool")
     if value is None or value > -LARGEST or pool is None or len(pool.outputs) > 1:
         return False
@@ -154,7 +158,7 @@ def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
     if any(widths[0][:2] + widths[1][:2]):
         return False
     w.edges[node.output] = (*begin, *end)
-    w.blobs[node.output] = w.blob(values[0])
+    w.blobs[node.output] = w.blob(x)
     return True
 
 

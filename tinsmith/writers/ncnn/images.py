@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.graph import Node
-from tinsmith.writers.ncnn.writer import Writer, inputs_of, need, writes
+from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.rows import inputs_of, need
 
 
 @writes("Resize")
 def resize(w: Writer, node: Node) -> None:
-    a, x, dims = node.attrs, inputs_of(node)[0], w.dims(node.output)
+    a, (x, _, factors, _), dims = node.attrs, inputs_of(node), w.dims(node.output)
     kinds = {"nearest": 1, "linear": 2, "cubic": 3}
     where = a["coordinate_transformation_mode"]
     need(
@@ -28,11 +29,7 @@ def resize(w: Writer, node: Node) -> None:
             where in ("half_pixel", "pytorch_half_pixel", "align_corners"), f"it counts by {where}"
         )
         need(a["mode"] == "linear" or a["cubic_coeff_a"] == -0.75, "its cubic is not ncnn's")
-    scales = (
-        inputs_of(node)[2].const
-        if len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
-        else None
-    )
+    scales = None if factors is None else factors.const
     need(dims[0] == w.dims(x)[0], "it is along the outermost axis")
     letters = ("height", "width")[3 - len(dims) :]
     if scales is not None and a["mode"] == "nearest":
@@ -77,33 +74,43 @@ def grid_detection(w: Writer, node: Node) -> None:
     w.layer(type, node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
 
 
-@writes("RegionProposal", "PlaceRoiPool", "GridSample", "RotaryEmbedding")
-def others(w: Writer, node: Node) -> None:
-    a, names = node.attrs, [w.blob(v) for v in inputs_of(node) if v is not None]
-    if node.op.name == "RegionProposal":
-        given: dict[str, Any] = {
-            "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
-            "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
-        }  # fmt: skip
-        wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
-        return w.layer(
-            "Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given
-        )
-    if node.op.name == "PlaceRoiPool":
-        rows, columns = a["pooled_shape"]
-        given = {"pooled_width": columns, "pooled_height": rows, "output_dim": a["channels"]}
-        given |= {"spatial_scale": a["spatial_scale"]}
-        return w.layer("PSROIPooling", node.name, names, [node.output], given)
-    if node.op.name == "GridSample":
-        kinds = {"linear": 1, "bilinear": 1, "nearest": 2, "cubic": 3, "bicubic": 3}
-        edges = {"zeros": 1, "border": 2, "reflection": 3}
-        given = {"sample_type": kinds[a["mode"]], "padding_mode": edges[a["padding_mode"]]}
-        given |= {"align_corner": int(a["align_corners"])}
-        return w.layer("GridSample", node.name, names, [node.output], given)
-    plain = len(names) == 3 and not a["rotary_embedding_dim"] and a["num_heads"] is None
+@writes("RegionProposal")
+def proposal(w: Writer, node: Node) -> None:
+    a = node.attrs
+    given = {
+        "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
+        "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
+    }  # fmt: skip
+    wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
+    names = [w.blob(v) for v in inputs_of(node)]
+    w.layer("Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given)
+
+
+@writes("PlaceRoiPool")
+def place_roi_pool(w: Writer, node: Node) -> None:
+    rows, columns = node.attrs["pooled_shape"]
+    given = {"pooled_width": columns, "pooled_height": rows, "output_dim": node.attrs["channels"]}
+    given |= {"spatial_scale": node.attrs["spatial_scale"]}
+    w.layer("PSROIPooling", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+
+
+@writes("GridSample")
+def grid_sample(w: Writer, node: Node) -> None:
+    a = node.attrs
+    kinds = {"linear": 1, "bilinear": 1, "nearest": 2, "cubic": 3, "bicubic": 3}
+    edges = {"zeros": 1, "border": 2, "reflection": 3}
+    given = {"sample_type": kinds[a["mode"]], "padding_mode": edges[a["padding_mode"]]}
+    given |= {"align_corner": int(a["align_corners"])}
+    w.layer("GridSample", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+
+
+@writes("RotaryEmbedding")
+def rotary(w: Writer, node: Node) -> None:
+    a, (*values, places) = node.attrs, inputs_of(node)
+    plain = places is None and not a["rotary_embedding_dim"] and a["num_heads"] is None
     need(plain, "it turns a part of the elements, or at told positions")
     given = {"interleaved": int(a["interleaved"])}
-    return w.layer("RotaryEmbed", node.name, names, [node.output], given)
+    w.layer("RotaryEmbed", node.name, [w.blob(v) for v in values], [node.output], given)
 
 
 @writes("Attention")

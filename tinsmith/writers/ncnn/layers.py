@@ -10,10 +10,16 @@ from tinsmith.frontends.ncnn.conv import BEGINS, ENDS
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn import fewer
-from tinsmith.writers.ncnn.writer import Array, Writer, constant, inputs_of, need, writes
+from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.rows import Array, constant, inputs_of, need, numbers
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 CODES = {"SAME_UPPER": -233, "SAME_LOWER": -234}
+ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Relu": (1, ()), "LeakyRelu": (2, ("alpha",)), "Clip": (3, ("min", "max")),
+    "Sigmoid": (4, ()), "Mish": (5, ()), "HardSwish": (6, ("alpha", "beta")),
+}  # fmt: skip
+"""Our operator -> ncnn's number of an activation, and the attributes that are its parameters."""
 
 
 def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
@@ -29,22 +35,21 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 
 def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
     """The activation that the same layer computes: the value behind it, and parameters."""
-    user = w.only_user(v, "Relu", "LeakyRelu", "Clip", "Sigmoid", "Mish", "HardSwish")
-    if user is None or (user.op.name == "Clip" and None in (user.attrs["min"], user.attrs["max"])):
+    user = w.only_user(v, *ACTIVATIONS)
+    kind, names = ACTIVATIONS[user.op.name] if user is not None else (0, ())
+    params = [user.attrs[n] for n in names] if user is not None else []
+    if user is None or None in params:
         return v, {}
-    kinds: dict[str, tuple[int, tuple[str, ...]]] = {
-        "Relu": (1, ()), "LeakyRelu": (2, ("alpha",)), "Clip": (3, ("min", "max")),
-        "Sigmoid": (4, ()), "Mish": (5, ()), "HardSwish": (6, ("alpha", "beta")),
-    }  # fmt: skip
-    kind, names = kinds[user.op.name]
     w.taken.add(user)
-    params = tuple(float(user.attrs[n]) for n in names)
-    return user.output, {"activation_type": kind, "activation_params": params}
+    return user.output, {"activation_type": kind, "activation_params": tuple(map(float, params))}
 
 
-def conv_layer(w: Writer, node: Node, array: Array) -> tuple[str, dict[str, Any]]:
-    """The type of a convolution's layer, and what it is told, but for its outputs and bias."""
-    a, group, back = node.attrs, node.attrs["group"], node.op.name == "ConvTranspose"
+def conv_layer(
+    w: Writer, node: Node, array: Array, back: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The type of the layer of a convolution (`back`: a transposed one), and its parameters but for
+    those of its outputs and bias."""
+    a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
     need(n in SPATIAL, "it slides over too many axes")
     letters = SPATIAL[n]
@@ -58,12 +63,12 @@ def conv_layer(w: Writer, node: Node, array: Array) -> tuple[str, dict[str, Any]
     return type + {1: "1D", 2: "", 3: "3D"}[n], given
 
 
-@writes("Conv", "ConvTranspose")
-def convolution(w: Writer, node: Node) -> None:
-    a, group, back = node.attrs, node.attrs["group"], node.op.name == "ConvTranspose"
-    array = constant(node, 1, "weight")
-    biased = len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
-    type, given = conv_layer(w, node, array)
+@writes("Conv", back=False)
+@writes("ConvTranspose", back=True)
+def convolution(w: Writer, node: Node, back: bool) -> None:
+    a, group, (x, weight, bias) = node.attrs, node.attrs["group"], inputs_of(node)
+    array = constant(weight, "its weight")
+    type, given = conv_layer(w, node, array, back)
     if back:
         need(not a["output_shape"], "it tells the size of its output")
         n = array.ndim - 2
@@ -74,17 +79,20 @@ def convolution(w: Writer, node: Node) -> None:
         array = np.ascontiguousarray(inner)
     else:
         outputs = array.shape[0]
-    given |= {"num_output": outputs, "bias_term": int(biased)}
-    weights = {"weight": array} | ({"bias": constant(node, 2, "bias")} if biased else {})
+    given |= {"num_output": outputs, "bias_term": int(bias is not None)}
+    weights = {"weight": array} | _biases(bias)
     y, more = activation(w, node.output)
-    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [y], given | more, **weights)
+    w.layer(type, node.name, [w.blob(x)], [y], given | more, **weights)
+
+
+def _biases(bias: Value | None) -> dict[str, Array]:
+    return {} if bias is None else {"bias": constant(bias, "its bias")}
 
 
 @writes("DeformConv")
 def deformable(w: Writer, node: Node) -> None:
-    array = constant(node, 1, "weight")
-    bias = inputs_of(node)[3] if len(inputs_of(node)) > 3 else None
-    mask = inputs_of(node)[4] if len(inputs_of(node)) > 4 else None
+    x, weight, offset, bias, mask = inputs_of(node)
+    array = constant(weight, "its weight")
     need(node.attrs["group"] == 1, "it has groups")
     given = _windows(node, SPATIAL[2], ("stride", "dilation"))
     given |= {
@@ -93,8 +101,8 @@ def deformable(w: Writer, node: Node) -> None:
         "bias_term": int(bias is not None),
     }
     given |= {"kernel_h": array.shape[2], "kernel_w": array.shape[3]}
-    weights = {"weight": array} | ({"bias": constant(node, 3, "bias")} if bias is not None else {})
-    names = [w.blob(v) for v in (inputs_of(node)[0], inputs_of(node)[2], mask) if v is not None]
+    weights = {"weight": array} | _biases(bias)
+    names = [w.blob(v) for v in (x, offset, mask) if v is not None]
     y, more = activation(w, node.output)
     w.layer("DeformableConv2D", node.name, names, [y], given | more, **weights)
 
@@ -123,43 +131,41 @@ def product(w: Writer, node: Node) -> None:
 # ---- statistics
 
 
-@writes("BatchNorm", "InstanceNorm", "GroupNorm")
-def norms(w: Writer, node: Node) -> None:
-    arrays = [constant(node, i, "weight") for i in range(1, len(inputs_of(node)))]
-    given: dict[str, Any] = {"channels": arrays[0].size, "eps": float(node.attrs["eps"])}
-    names: tuple[str, ...] = ("scale", "shift")
-    if node.op.name == "BatchNorm":
-        names = ("slope", "bias", "mean", "var")
-    if node.op.name == "GroupNorm":
+@writes("BatchNorm", names=("slope", "bias", "mean", "var"))
+@writes("InstanceNorm", "GroupNorm", names=("scale", "shift"))
+def norms(w: Writer, node: Node, names: tuple[str, ...]) -> None:
+    _, *weights = inputs_of(node)
+    arrays = {name: constant(v, "its weight") for name, v in zip(names, weights, strict=True)}
+    given: dict[str, Any] = {"channels": arrays[names[0]].size, "eps": float(node.attrs["eps"])}
+    if "groups" in node.attrs:
         given["group"] = node.attrs["groups"]
-    weights = dict(zip(names, arrays, strict=True))
-    w.layer(node.op.name, node.name, [w.blob(inputs_of(node)[0])], [node.output], given, **weights)
+    w.layer_of(node.op.name, node, given, **arrays)
 
 
-@writes("LayerNorm", "RMSNorm")
-def layer_norm(w: Writer, node: Node) -> None:
+@writes("LayerNorm", names=("scale", "shift"))
+@writes("RMSNorm", names=("scale",))
+def layer_norm(w: Writer, node: Node, names: tuple[str, ...]) -> None:
     need(len(node.outputs) == 1, "its statistics are outputs")
-    arrays = [
-        constant(node, i, "weight") for i in range(1, len(inputs_of(node))) if inputs_of(node)[i]
-    ]
+    _, *weights = inputs_of(node)
     dims, axis = w.dims(node.output), node.attrs["axis"]
     inner = dims[axis % (node.output.rank or 1) - 1 :]
     need(all(isinstance(d, int) for d in inner), "its sizes are not known")
     count = int(np.prod(inner))
-    arrays = arrays or [np.ones(count, np.float32)]
-    if node.op.name == "LayerNorm" and len(arrays) < 2:
-        arrays.append(np.zeros(count, np.float32))
-    need(all(a.size == count for a in arrays), "its weights repeat")
+    usual = {"scale": np.ones(count, np.float32), "shift": np.zeros(count, np.float32)}
+    arrays = {
+        name: usual[name] if v is None else constant(v, "its weight")
+        for name, v in zip(names, weights, strict=True)
+    }
+    need(all(a.size == count for a in arrays.values()), "its weights repeat")
     given = {"affine_size": count, "eps": float(node.attrs["eps"])}
-    weights = dict(zip(("scale", "shift"), arrays, strict=False))
-    w.layer(node.op.name, node.name, [w.blob(inputs_of(node)[0])], [node.output], given, **weights)
+    w.layer_of(node.op.name, node, given, **arrays)
 
 
 @writes("LRN")
 def lrn(w: Writer, node: Node) -> None:
     names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
     given = {theirs: node.attrs[ours] for theirs, ours in names.items()}
-    w.layer("LRN", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of("LRN", node, given)
 
 
 REDUCE = {"sum": 0, "sumsquare": 2, "mean": 3, "max": 4, "min": 5, "prod": 6, "l1": 7, "l2": 8,
@@ -168,13 +174,8 @@ REDUCE = {"sum": 0, "sumsquare": 2, "mean": 3, "max": 4, "min": 5, "prod": 6, "l
 
 @writes("Reduce")
 def reduce(w: Writer, node: Node) -> None:
-    x, a = inputs_of(node)[0], node.attrs
-    axes = (
-        constant(node, 1, "axes").reshape(-1).tolist()
-        if len(inputs_of(node)) > 1 and inputs_of(node)[1]
-        else []
-    )
-    at = sorted(i % (x.rank or 1) - 1 for i in axes)
+    (x, axes), a = inputs_of(node), node.attrs
+    at = sorted(i % (x.rank or 1) - 1 for i in (numbers(axes, "its axes") if axes else ()))
     need(at and at[0] >= 0, "it is over the batch")
     given = {"operation": REDUCE[a["kind"]], "keepdims": int(a["keepdims"]), "fixbug0": 1}
     given |= {"reduce_all": 0, "axes": tuple(at)}  # type: ignore[dict-item]
@@ -206,9 +207,10 @@ def pool_type(n: int) -> str:
     return "Pooling" + {1: "1D", 2: "", 3: "3D"}[n]
 
 
-@writes("MaxPool", "AveragePool")
-def pool(w: Writer, node: Node) -> None:
-    a, mean, n = node.attrs, node.op.name == "AveragePool", len(w.dims(node.output)) - 1
+@writes("MaxPool", mean=False)
+@writes("AveragePool", mean=True)
+def pool(w: Writer, node: Node, mean: bool) -> None:
+    a, n = node.attrs, len(w.dims(node.output)) - 1
     need(n in SPATIAL and all(d == 1 for d in a["dilation"] or ()), "it has gaps, or too many axes")
     need(len(node.outputs) == 1, "its places are an output")
     letters = SPATIAL[n]
@@ -224,4 +226,4 @@ def pool(w: Writer, node: Node) -> None:
         need(not (include and a["ceil_mode"]), "windows behind the padding count otherwise in ncnn")
         need(include or given["pad_mode"] < 2, "ncnn counts this padding")
         given["avgpool_count_include_pad"] = int(include)
-    w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of(pool_type(n), node, given)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from tinsmith.frontends.ncnn.pool import KEEP
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn.layers import SPATIAL, pool_type
-from tinsmith.writers.ncnn.several import const_of, source, told
-from tinsmith.writers.ncnn.writer import Inexpressible, Writer, claims, need
+from tinsmith.writers.ncnn.several import maker, source
+from tinsmith.writers.ncnn.writer import Writer, claims
+from tinsmith.writers.rows import Inexpressible, need, need_defaults, numbers
 
 POOLS = {"AveragePool": "mean", "MaxPool": "max"}
 
@@ -65,10 +66,10 @@ def _windows(w: Writer, node: Node) -> _Stage:
     need(isinstance(size, int) and kind in POOLS.values(), "it is no pooling")
     for i, (r, s) in enumerate(zip(reduces, slices, strict=True)):
         need(s.inputs[0] is x and len(s.inputs) == 4, "its parts are of several values")
-        ends = [const_of(v, "an end").reshape(-1).tolist() for v in s.inputs[1:]]
-        need(ends == [[i * size // wanted], [-(-(i + 1) * size // wanted)], [axis]], "no windows")
-        axes = const_of(r.inputs[1], "the axis").reshape(-1).tolist()
-        need(axes == [axis] and r.attrs["keepdims"] and r.attrs["kind"] == kind, "no windows")
+        ends = [numbers(v, "an end") for v in s.inputs[1:]]
+        need(ends == [(i * size // wanted,), (-(-(i + 1) * size // wanted),), (axis,)], "no window")
+        same = numbers(r.inputs[1], "the axis") == (axis,) and r.attrs["kind"] == kind
+        need(same and r.attrs["keepdims"], "no windows")
     return _Stage(x, axis, wanted, kind, [*slices, *reduces, node])
 
 
@@ -89,9 +90,10 @@ def _before(w: Writer, stage: _Stage) -> _Stage | None:
     if node is None or x in w.graph.outputs or not set(x.uses) <= set(stage.nodes):
         return None
     with suppress(Inexpressible):
-        if node.op.name == "Concat":
-            return _windows(w, node)
-        need(node.op.name in POOLS and told(node, "kernel", "stride"), "it is no such pooling")
+        return _windows(w, maker(x, "Concat"))
+    with suppress(Inexpressible):
+        maker(x, *POOLS)
+        need_defaults(node, "kernel", "stride")
         kernel, whole = node.attrs["kernel"], node.inputs[0]
         axes = [i for i, k in enumerate(kernel, 2) if k > 1]
         need(len(axes) == 1 and node.attrs["stride"] == kernel, "its windows overlap")
@@ -118,18 +120,16 @@ def deviations(w: Writer, node: Node) -> None:
     assert off is not None and mean is not None
     need(square.inputs[1] is off and set(off.uses) == {square}, "it is no square")
     need(not {off, mean} & {*w.graph.outputs}, "it is an output itself")
-    minus, first = off.producer, mean.producer
-    need(minus is not None and minus.op.name == "Sub" and minus.inputs[1] is mean, "no difference")
-    need(first is not None and first.op.name == "Reduce", "no mean is taken away")
-    assert minus is not None and first is not None
+    minus, first = maker(off, "Sub"), maker(mean, "Reduce")
+    need(minus.inputs[1] is mean, "no mean is taken away")
     x = minus.inputs[0]
     need(x is not None and first.inputs[0] is x, "it is of another value")
     need(set(mean.uses) == {flat, minus}, "its mean is read elsewhere, too")
     assert x is not None
-    places = list(range(2, x.rank or 0))
+    places = tuple(range(2, x.rank or 0))
     for r in (first, around):
-        axes = const_of(r.inputs[1], "the axes").reshape(-1).tolist()
-        need(axes == places and r.attrs["kind"] == "mean" and r.attrs["keepdims"], "no mean")
+        whole = numbers(r.inputs[1], "the axes") == places
+        need(whole and r.attrs["kind"] == "mean" and r.attrs["keepdims"], "no mean")
     w.taken |= {flat, upright, root, around, square, minus, first}
     w.claimed[node] = lambda: w.layer(
         "StatisticsPooling", node.name, [w.blob(x)], [node.output], {"include_stddev": 1}

@@ -7,8 +7,9 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.layers import activation, conv_layer
-from tinsmith.writers.ncnn.several import const_of, source
-from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
+from tinsmith.writers.ncnn.several import maker, source
+from tinsmith.writers.ncnn.writer import Writer, claims
+from tinsmith.writers.rows import Array, constant, need
 
 
 class Rounded(NamedTuple):
@@ -25,10 +26,8 @@ class Rounded(NamedTuple):
 
 def rounded(w: Writer, v: Value | None) -> Rounded:
     """How a value of bytes is computed. Raises Inexpressible for any other."""
-    need(v is not None and v.producer is not None, "its input is not rounded to bytes")
-    assert v is not None and v.producer is not None
-    cast = v.producer
-    need(cast.op.name == "Cast" and v.dtype == np.int8, "its input is not rounded to bytes")
+    cast = maker(v, "Cast")
+    need(cast.output.dtype == np.int8, "its input is not rounded to bytes")
     clip = source(w, cast.inputs[0], "Clip")
     need((clip.attrs["min"], clip.attrs["max"]) == (-127, 127), "its bytes are cut elsewhere")
     product = source(w, clip.inputs[0], "Mul")
@@ -37,16 +36,14 @@ def rounded(w: Writer, v: Value | None) -> Rounded:
     )
     term = source(w, floor.inputs[0], "Add")
     size = source(w, term.inputs[0], "Abs")
-    half = const_of(term.inputs[1], "a half").reshape(-1).tolist()
+    half = constant(term.inputs[1], "a half").reshape(-1).tolist()
     scaled = size.inputs[0]
     need(half == [0.5] and sign.inputs[0] is scaled and scaled is not None, "it rounds otherwise")
     assert scaled is not None
     need(set(scaled.uses) == {sign, size} and scaled not in w.graph.outputs, "it is read elsewhere")
-    by = scaled.producer
-    need(by is not None and by.op.name == "Mul", "its input has no scale")
-    assert by is not None
+    by = maker(scaled, "Mul")
     x, scale = by.inputs
-    factor = const_of(scale, "the scale of its input")
+    factor = constant(scale, "the scale of its input")
     need(x is not None and factor.size == 1, "its input has a scale for each channel")
     assert x is not None
     nodes = cast, clip, product, sign, floor, term, size, by
@@ -83,7 +80,7 @@ def layer_of_bytes(w: Writer, node: Node) -> None:
     product = None if back is None else w.only_user(back.output, "Mul")
     need(product is not None, "its sums have no factor")
     assert back is not None and product is not None
-    factor = const_of(product.inputs[1], "the factor of its sums").reshape(-1)
+    factor = constant(product.inputs[1], "the factor of its sums").reshape(-1)
     y, taken = product.output, [*before.nodes, back, product]
     term = w.only_user(y, "Add")
     bias = None if term is None else term.inputs[1]
@@ -113,7 +110,7 @@ def layer_of_bytes(w: Writer, node: Node) -> None:
 
 
 def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
-    array = const_of(node.inputs[1], "its weight")
+    array = constant(node.inputs[1], "its weight")
     need(array.dtype == np.int8, "its weights are no bytes with a sign")
     if node.op.name == "ConvInteger":
         type, given = conv_layer(w, node, array)

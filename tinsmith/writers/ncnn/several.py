@@ -10,30 +10,34 @@ import numpy as np
 from tinsmith.frontends.ncnn.recurrent import DIRECTIONS, GATES
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
+from tinsmith.writers.ncnn.writer import Writer, claims
+from tinsmith.writers.rows import (
+    Array,
+    Inexpressible,
+    constant,
+    inputs_of,
+    need,
+    need_defaults,
+    numbers,
+)
 
 ASIDE = (1, 0, 2)
 """The permutation between the batch in front, as here, and steps or directions in front."""
 
 
-def told(node: Node, *names: str) -> bool:
-    """Whether only these attributes of a node are others than the operator's defaults."""
-    usual = OPS[node.op.name].attrs
-    return all(v == usual[k] for k, v in node.attrs.items() if k not in names)
+def maker(v: Value | None, *ops: str) -> Node:
+    """The node that gives v, which must be of one of these operators."""
+    node = None if v is None else v.producer
+    if node is None or node.op.name not in ops:
+        raise Inexpressible(f"no {' or '.join(ops)} gives it")
+    return node
 
 
-def source(w: Writer, v: Value | None, op: str) -> Node:
-    """The node of that operator that gives v to its one reader."""
-    need(v is not None and v.producer is not None and v.producer.op.name == op, f"no {op} gives it")
-    assert v is not None and v.producer is not None
-    need(len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere, too")
-    return v.producer
-
-
-def const_of(v: Value | None, what: str) -> Array:
-    need(v is not None and v.const is not None, f"{what} is not a constant")
-    assert v is not None and v.const is not None
-    return v.const
+def source(w: Writer, v: Value | None, *ops: str) -> Node:
+    """The node that gives v, which must be of one of these operators, to the one reader of v."""
+    node = maker(v, *ops)
+    need(v is not None and len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere")
+    return node
 
 
 # ---- recurrent layers
@@ -41,15 +45,15 @@ def const_of(v: Value | None, what: str) -> Array:
 
 @claims("LSTM", "GRU", "RNN")
 def recurrent(w: Writer, node: Node) -> None:
-    need(told(node, "direction", "hidden_size", "linear_before_reset"), "it is no layer of ncnn's")
-    need(node.op.name != "GRU" or node.attrs["linear_before_reset"], "it resets before the product")
-    x, *weights = (*node.inputs, *(None,) * (8 - len(node.inputs)))
-    need(weights[3] is None and weights[6] is None, "it has lengths of sequences, or peepholes")
+    need_defaults(node, "direction", "hidden_size", "linear_before_reset")
+    need(node.attrs.get("linear_before_reset", True), "it resets before the product")
+    x, _, _, _, lengths, *others = inputs_of(node)
+    need(lengths is None and not any(others[2:]), "it has lengths of sequences, or peepholes")
     turned = source(w, x, "Transpose")
     need(turned.attrs["perm"] == ASIDE, "its batch is not in front")
     arrays = _packed(node)
     outputs, taken = _outputs(w, node)
-    states = [source(w, v, "Transpose") for v in weights[4:6] if v is not None]
+    states = [source(w, v, "Transpose") for v in others[:2] if v is not None]
     need(all(s.attrs["perm"] == ASIDE for s in states), "the batch of a state is not in front")
     hidden = arrays["r"].shape[-1]
     given = {"num_output": hidden, "weight_data_size": arrays["w"].size}
@@ -66,15 +70,15 @@ def recurrent(w: Writer, node: Node) -> None:
 def _packed(node: Node) -> dict[str, Array]:
     """The weights in ncnn's order of gates; of both biases the sum, but for a GRU's new state."""
     gates = list(GATES[node.op.name])
-    w, r = (const_of(node.inputs[i], "a weight") for i in (1, 2))
+    w, r = (constant(node.inputs[i], "a weight") for i in (1, 2))
     d, hidden = r.shape[0], r.shape[2]
     parts = {}
     for name, array in (("w", w), ("r", r)):
         parts[name] = array.reshape(d, len(gates), hidden, -1)[:, np.argsort(gates)]
     b = node.inputs[3] if len(node.inputs) > 3 else None
-    both = np.zeros((d, 2 * len(gates) * hidden), np.float32) if b is None else const_of(b, "bias")
+    both = np.zeros((d, 2 * len(gates) * hidden), np.float32) if b is None else constant(b, "bias")
     before, behind = both.reshape(d, 2, len(gates), hidden)[:, :, np.argsort(gates)].swapaxes(0, 1)
-    if node.op.name == "GRU":
+    if "linear_before_reset" in node.attrs:
         rows = before[:, :2] + behind[:, :2], before[:, 2:], behind[:, 2:]
         return parts | {"b": np.concatenate(rows, axis=1)}
     return parts | {"b": before + behind}
@@ -110,7 +114,7 @@ def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
         user = w.only_user(v, "Transpose", "Reshape", "Squeeze", "Unsqueeze")
         need(user is not None, "its results are not moved to have the batch in front")
         assert user is not None
-        more = [None if i is None else const_of(i, "a shape") for i in user.inputs[1:]]
+        more = [None if i is None else constant(i, "a shape") for i in user.inputs[1:]]
         numbers = np.asarray(OPS[user.op.name].evaluate((numbers, *more), user.attrs)[0])
         v = user.output
         taken.append(user)
@@ -126,8 +130,8 @@ def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node
     made = next((i for i in term.inputs if i is not None and i.const is None), None)
     node = source(w, made, "MatMul")
     x, a = node.inputs
-    bias = const_of(next((i for i in term.inputs if i is not made), None), "a bias")
-    weight = const_of(a, "a weight")
+    bias = constant(next((i for i in term.inputs if i is not made), None), "a bias")
+    weight = constant(a, "a weight")
     need(x is not None and weight.ndim == 2 and bias.shape == weight.shape[1:], "no product")
     assert x is not None
     return x, weight, bias, [node, term]
@@ -136,7 +140,7 @@ def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node
 @claims("Attention")
 def attention(w: Writer, node: Node) -> None:
     heads = node.attrs["q_num_heads"]
-    need(told(node, "q_num_heads", "kv_num_heads", "scale"), "it is no layer of ncnn's")
+    need_defaults(node, "q_num_heads", "kv_num_heads", "scale")
     need(heads and heads == node.attrs["kv_num_heads"], "its heads are apart, or in groups")
     need(len(node.outputs) == 1 and not any(node.inputs[4:]), "it has caches")
     parts = [_product(w, v) for v in node.inputs[:3]]
@@ -144,8 +148,8 @@ def attention(w: Writer, node: Node) -> None:
     term = None if product is None else w.only_user(product.output, "Add")
     need(product is not None and term is not None, "no product follows it")
     assert product is not None and term is not None
-    back = const_of(product.inputs[1], "a weight")
-    bias = const_of(next(i for i in term.inputs if i is not product.output), "a bias")
+    back = constant(product.inputs[1], "a weight")
+    bias = constant(next(i for i in term.inputs if i is not product.output), "a bias")
     (q, wq, *_), (k, wk, *_), (v, wv, *_) = parts
     width = wq.shape[1]
     need(wk.shape[1] == wv.shape[1] == width and back.shape == wq.shape[::-1], "its widths differ")
@@ -157,7 +161,7 @@ def attention(w: Writer, node: Node) -> None:
         need(mask.dtype == np.float32, "its mask is not added")
         inner = mask.producer
         if inner is not None and inner.op.name == "Unsqueeze" and len(mask.uses) == 1:
-            need(const_of(inner.inputs[1], "axes").reshape(-1).tolist() == [1], "no mask of heads")
+            need(numbers(inner.inputs[1], "the axes") == (1,), "no mask of heads")
             taken.append(inner)
             mask = inner.inputs[0]
         values.append(mask)
@@ -181,13 +185,13 @@ def attention(w: Writer, node: Node) -> None:
 
 def embedding(w: Writer, node: Node) -> None:
     """Rows of a table by numbers that are cut to its ends, as ncnn cuts them."""
-    table = const_of(node.inputs[0], "the table")
+    table = constant(node.inputs[0], "the table")
     need(table.ndim == 2 and node.attrs["axis"] == 0 and table.dtype == np.float32, "no embedding")
     low = source(w, node.inputs[1], "Min")
     high = source(w, low.inputs[0], "Max")
     cast = source(w, high.inputs[0], "Cast")
-    ends = [const_of(n.inputs[1], "an end").reshape(-1).tolist() for n in (high, low)]
-    need(ends == [[0], [len(table) - 1]], "its indices are not cut to the table")
+    ends = [numbers(n.inputs[1], "an end") for n in (high, low)]
+    need(ends == [(0,), (len(table) - 1,)], "its indices are not cut to the table")
     x = cast.inputs[0]
     given = {"num_output": table.shape[1], "input_dim": len(table)}
     given["weight_data_size"] = table.size
@@ -200,7 +204,7 @@ def embedding(w: Writer, node: Node) -> None:
 
 @claims("Greater")
 def threshold(w: Writer, node: Node) -> None:
-    limit = const_of(node.inputs[1], "the threshold")
+    limit = constant(node.inputs[1], "the threshold")
     user = w.only_user(node.output, "Cast")
     need(limit.size == 1 and user is not None, "it is no threshold")
     assert user is not None

@@ -8,7 +8,8 @@ from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.shapes import AUTO
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
-from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
+from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.rows import constant, inputs_of, need, numbers
 
 
 @writes("Concat")
@@ -32,27 +33,18 @@ def split(w: Writer, node: Node) -> None:
 
 @writes("Slice")
 def crop(w: Writer, node: Node) -> None:
-    x = inputs_of(node)[0]
-    starts, ends = (constant(node, i, "part").reshape(-1).tolist() for i in (1, 2))
-    several = len(inputs_of(node))
-    axes = (
-        constant(node, 3, "axes").reshape(-1).tolist()
-        if several > 3 and inputs_of(node)[3]
-        else range(len(starts))
-    )
-    steps = (
-        constant(node, 4, "steps").reshape(-1).tolist()
-        if several > 4 and inputs_of(node)[4]
-        else [1] * len(starts)
-    )
+    x, first, last, along, by = inputs_of(node)
+    starts, ends = (numbers(v, "its part") for v in (first, last))
+    axes = numbers(along, "its axes") if along else range(len(starts))
+    steps = numbers(by, "its steps") if by else [1] * len(starts)
     at = [a % (x.rank or 1) - 1 for a in axes]
     need(min(at) >= 0, "it is along the batch")
-    if all(s == -1 for s in steps) and starts == [-1] * len(at) and max(ends) < -(1 << 62):
+    if all(s == -1 for s in (*steps, *starts)) and max(ends) < -(1 << 62):
         return w.layer("Flip", node.name, [w.blob(x)], [node.output], {"axes": tuple(at)})
     need(all(s == 1 for s in steps), "it takes steps")
-    last = [AUTO if e >= 1 << 30 else e for e in ends]
-    need(0 not in last and AUTO not in starts and min(last) >= AUTO, "its part is empty")
-    given = {"starts": tuple(starts), "ends": tuple(last), "axes": tuple(at)}
+    stops = [AUTO if e >= 1 << 30 else e for e in ends]
+    need(0 not in stops and AUTO not in starts and min(stops) >= AUTO, "its part is empty")
+    given = {"starts": starts, "ends": tuple(stops), "axes": tuple(at)}
     return w.layer("Crop", node.name, [w.blob(x)], [node.output], given)
 
 
@@ -68,7 +60,7 @@ def permute(w: Writer, node: Node) -> None:
     need(perm[0] == 0 and rank > 1, "it moves the batch")
     name = "".join(LETTERS[rank][p - 1] for p in reversed(perm[1:]))
     given = {"order_type": ORDERS[rank].split().index(name)}
-    w.layer("Permute", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of("Permute", node, given)
 
 
 @writes("Reshape", "Flatten")
@@ -79,8 +71,8 @@ def reshape(w: Writer, node: Node) -> None:
             w.vectors.add(node.output)
         return w.alias(node.output, x)
     sizes = list(dims)
-    if node.op.name == "Reshape":
-        told = constant(node, 1, "shape").reshape(-1).tolist()[1:]
+    if len(node.inputs) > 1:
+        told = numbers(node.inputs[1], "its shape")[1:]
         sizes = [-1 if t == -1 else d for t, d in zip(told, dims, strict=True)] if told else [1]
     if sum(not isinstance(s, int) for s in sizes) == 1:
         sizes = [s if isinstance(s, int) else -1 for s in sizes]
@@ -92,34 +84,33 @@ def reshape(w: Writer, node: Node) -> None:
     return w.layer("Reshape", node.name, [w.blob(x)], [node.output], given)
 
 
-@writes("Squeeze", "Unsqueeze")
-def squeeze(w: Writer, node: Node) -> None:
+@writes("Squeeze", type="Squeeze")
+@writes("Unsqueeze", type="ExpandDims")
+def squeeze(w: Writer, node: Node, type: str) -> None:
     x, y = inputs_of(node)[0], node.output
     if y.rank == 1 or x.rank == 1:
         need(y.rank == 2 or x.rank == 2, "it is of a value that ncnn has not")
         return w.alias(y, x)
-    axes = constant(node, 1, "axes").reshape(-1).tolist()
-    large = (x if node.op.name == "Squeeze" else y).rank or 1
-    at = [a % large - 1 for a in axes]
+    large = max(x.rank or 1, y.rank or 1)
+    at = tuple(a % large - 1 for a in numbers(inputs_of(node)[1], "its axes"))
     need(min(at) >= 0, "it is of the batch")
-    type = "Squeeze" if node.op.name == "Squeeze" else "ExpandDims"
-    return w.layer(type, node.name, [w.blob(x)], [y], {"axes": tuple(at)})
+    return w.layer_of(type, node, {"axes": at})
 
 
 @writes("Pad")
 def pad(w: Writer, node: Node) -> None:
     rank = len(w.dims(node.output))
-    told = constant(node, 1, "pads").reshape(2, -1).tolist()
-    need(len(inputs_of(node)) < 4 or inputs_of(node)[3] is None, "it names axes")
+    told = constant(inputs_of(node)[1], "its pads").reshape(2, -1).tolist()
+    x, _, value, axes = inputs_of(node)
+    need(axes is None, "it names axes")
     mode = node.attrs["mode"]
     kinds = {"constant": 0, "edge": 1, "reflect": 2}
     need(mode in kinds and min(map(min, told)) >= 0, f"its mode is {mode}, or it cuts")
     if mode == "constant" and fewer.edge_of_pool(w, node, told):
         return None
-    value = inputs_of(node)[2] if len(inputs_of(node)) > 2 else None
     given: dict[str, Any] = {"type": kinds[mode]}
     if value is not None:
-        given["value"] = float(constant(node, 2, "value").reshape(-1)[0])
+        given["value"] = float(constant(value, "its value").reshape(-1)[0])
     names = {"w": ("left", "right"), "h": ("top", "bottom")} | {
         3: {"c": ("front", "behind")},
         4: {"d": ("front", "behind")},
@@ -129,27 +120,34 @@ def pad(w: Writer, node: Node) -> None:
         need(a in names or told[0][i] == told[1][i] == 0, "it pads too many axes")
         if a in names:
             given |= {names[a][0]: told[0][i], names[a][1]: told[1][i]}
-    return w.layer("Padding", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    return w.layer("Padding", node.name, [w.blob(x)], [node.output], given)
 
 
-@writes("Tile", "DepthToSpace", "SpaceToDepth", "ChannelShuffle", "CumSum")
-def blocks(w: Writer, node: Node) -> None:
-    op, a, x = node.op.name, node.attrs, inputs_of(node)[0]
-    if op == "Tile":
-        times = constant(node, 1, "repeats").tolist()
-        need(times[0] == 1, "it repeats the batch")
-        return w.layer("Tile", node.name, [w.blob(x)], [node.output], {"repeats": tuple(times[1:])})
-    if op == "ChannelShuffle":
-        return w.layer(
-            "ShuffleChannel", node.name, [w.blob(x)], [node.output], {"group": a["groups"]}
-        )
-    if op == "CumSum":
-        axis = int(constant(node, 1, "axis").reshape(-1)[0]) % (x.rank or 1) - 1
-        need(axis >= 0 and not a["exclusive"] and not a["reverse"], "it is another sum than ncnn's")
-        return w.layer("CumulativeSum", node.name, [w.blob(x)], [node.output], {"axis": axis})
-    type, name = ("PixelShuffle", "upscale_factor") if op == "DepthToSpace" else ("Reorg", "stride")
-    given = {name: a["blocksize"], "mode": int(a["mode"] == "DCR")}
-    return w.layer(type, node.name, [w.blob(x)], [node.output], given)
+@writes("Tile")
+def tile(w: Writer, node: Node) -> None:
+    first, *times = numbers(inputs_of(node)[1], "its repeats")
+    need(first == 1, "it repeats the batch")
+    w.layer_of("Tile", node, {"repeats": tuple(times)})
+
+
+@writes("ChannelShuffle")
+def shuffle(w: Writer, node: Node) -> None:
+    w.layer_of("ShuffleChannel", node, {"group": node.attrs["groups"]})
+
+
+@writes("CumSum")
+def cumulative(w: Writer, node: Node) -> None:
+    (x, axis), a = inputs_of(node), node.attrs
+    at = numbers(axis, "its axis")[0] % (x.rank or 1) - 1
+    need(at >= 0 and not a["exclusive"] and not a["reverse"], "it is another sum than ncnn's")
+    w.layer_of("CumulativeSum", node, {"axis": at})
+
+
+@writes("DepthToSpace", type="PixelShuffle", size="upscale_factor")
+@writes("SpaceToDepth", type="Reorg", size="stride")
+def blocks(w: Writer, node: Node, type: str, size: str) -> None:
+    a = node.attrs
+    w.layer_of(type, node, {size: a["blocksize"], "mode": int(a["mode"] == "DCR")})
 
 
 @writes("Expand")
@@ -167,8 +165,8 @@ def expand(w: Writer, node: Node) -> None:
 
 @writes("Col2Im")
 def fold(w: Writer, node: Node) -> None:
-    a, image = node.attrs, constant(node, 1, "image").reshape(-1).tolist()
-    kernel = constant(node, 2, "block").reshape(-1).tolist()
+    a, image = node.attrs, numbers(inputs_of(node)[1], "its image")
+    kernel = numbers(inputs_of(node)[2], "its block")
     need(len(image) == 2, "it is of pictures only")
     given = {"output_h": image[0], "output_w": image[1]}
     given |= {"kernel_h": kernel[0], "kernel_w": kernel[1]}
@@ -176,4 +174,4 @@ def fold(w: Writer, node: Node) -> None:
         given |= {f"{name}_{c}": n for c, n in zip("hw", a[name] or (1, 1), strict=True)}
     sides = ("top", "left", "bottom", "right")
     given |= {f"pad_{side}": n for side, n in zip(sides, a["pad"] or (0,) * 4, strict=True)}
-    w.layer("Fold", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    w.layer_of("Fold", node, given)

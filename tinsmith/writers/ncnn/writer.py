@@ -14,60 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ModelFileError, NotWritable, TinsmithError
+from tinsmith.errors import ModelFileError, NotWritable
 from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
 from tinsmith.formats.ncnn.schema import LAYERS
 from tinsmith.formats.ncnn.weights import write_weights
 from tinsmith.formats.whole import whole_file
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.registry import Registry
+from tinsmith.writers.registry import Problems
+from tinsmith.writers.rows import Array, Inexpressible, Rows, need, unused
 
-Array = np.ndarray[Any, Any]
+writes = Rows("ncnn writer", "tinsmith.writers.ncnn")
+"""Decorator and table of the functions of a Writer and a node that add the layers of the node."""
 
-
-class Inexpressible(TinsmithError):
-    """A node that no layer stands for; its message says why. Collected, never seen by users."""
-
-
-WRITERS: Registry[Callable[[Writer, Node], None]] = Registry("ncnn writer", "tinsmith.writers.ncnn")
-"""By the operator's name: what adds the layers of a node."""
-
-
-CLAIMS: Registry[Callable[[Writer, Node], None]] = Registry("ncnn layer", "tinsmith.writers.ncnn")
-"""By the operator's name: what finds the nodes around a node that are one layer with it."""
-
-
-def writes(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Writer, Node], None]]:
-    def register(function: Callable[[Writer, Node], None]) -> Callable[[Writer, Node], None]:
-        for op in ops:
-            WRITERS.register(op, function)
-        return function
-
-    return register
-
-
-def claims(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Writer, Node], None]]:
-    """Decorator for a function that puts what writes a group of nodes into `Writer.claimed`, by one
-    of them, and the others into `Writer.taken`. It raises Inexpressible, and has changed nothing,
-    where there is no such group."""
-
-    def register(function: Callable[[Writer, Node], None]) -> Callable[[Writer, Node], None]:
-        for op in ops:
-            CLAIMS.register(op, function)
-        return function
-
-    return register
-
-
-def inputs_of(node: Node) -> tuple[Any, ...]:
-    """The inputs of a node, of which its operator says which are there."""
-    return node.inputs
-
-
-def need(condition: Any, why: str) -> None:
-    if not condition:
-        raise Inexpressible(why)
+claims = Rows("ncnn layer", "tinsmith.writers.ncnn")
+"""Decorator and table of the functions of a Writer and a node that look for the nodes around it
+which are one layer with it. Such a function puts what writes that layer into `Writer.claimed`, by
+one of the nodes, and the others into `Writer.taken`; where there are no such nodes it raises
+Inexpressible, and has changed nothing."""
 
 
 class Writer:
@@ -97,16 +61,11 @@ class Writer:
         self.batch = shapes[0][0] if shapes[0] else None
 
     def unique(self, name: str) -> str:
-        plain = re.sub(r"[\s=]+", "_", name)[:200] or "value"
-        found, i = plain, 1
-        while found in self.names:
-            found, i = f"{plain}_{i}", i + 1
-        self.names.add(found)
-        return found
+        return unused(re.sub(r"[\s=]+", "_", name)[:200] or "value", self.names)
 
     def run(self) -> list[Layer]:
         """All layers. Raises NotWritable with all nodes that cannot be written."""
-        problems: dict[tuple[str, str], list[str]] = {}
+        problems = Problems("ncnn")
         for v in self.graph.inputs:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
             sizes = dict(zip(LETTERS[len(dims)], dims, strict=True))
@@ -120,31 +79,23 @@ class Writer:
                 write()
                 continue
             try:
-                function = WRITERS.get(node.op.name)
+                function = writes.get(node.op.name)
                 need(function is not None, "ncnn has no layer for this operator")
                 for v in node.outputs:
                     self.dims(v)
                 assert function is not None
                 function(self, node)
             except Inexpressible as error:
-                problems.setdefault((node.op.name, str(error)), []).append(node.name)
+                problems.add(node, str(error))
                 for v in node.outputs:
                     self.blobs.setdefault(v, "")
-        if problems:
-            lines = [
-                f"  {op} x{len(names)}: {why} [{', '.join(map(repr, names[:3]))}]"
-                for (op, why), names in problems.items()
-            ]
-            raise NotWritable(
-                f"{self.graph.name} cannot be written as an ncnn model; {len(problems)} kinds of "
-                "nodes have no layer:\n" + "\n".join(lines)
-            )
+        problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
         return _split(self.layers, outputs)
 
     def _claim(self) -> None:
         for node in self.graph.nodes:
-            find = CLAIMS.get(node.op.name)
+            find = claims.get(node.op.name)
             if find is not None and node not in self.taken:
                 with contextlib.suppress(Inexpressible):
                     find(self, node)
@@ -197,6 +148,12 @@ class Writer:
         title = self._title(name) or blobs[0]
         self.layers.append(Layer(type, title, inputs, blobs, dict(given or {}), weights))
 
+    def layer_of(
+        self, type: str, node: Node, given: dict[str, Any] | None = None, **weights: Array
+    ) -> None:
+        """Add a layer that reads the first input of a node and gives its output."""
+        self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
+
     def _title(self, name: str) -> str:
         """What a layer is called: as the source calls the node that is being written, or, where a
         layer is called so already, by a name of its own."""
@@ -211,14 +168,6 @@ class Writer:
         if len(users) != 1 or v in self.graph.outputs or users[0].op.name not in ops:
             return None
         return users[0] if list(users[0].inputs).count(v) == 1 else None
-
-
-def constant(node: Node, index: int, what: str) -> Array:
-    """An input that must be constant."""
-    value = node.inputs[index] if index < len(node.inputs) else None
-    need(value is not None and value.const is not None, f"its {what} is not a constant")
-    assert value is not None and value.const is not None
-    return value.const
 
 
 def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
@@ -282,7 +231,7 @@ def write(
     try:
         layers = Writer(graph).run()
     except Inexpressible as error:
-        raise NotWritable(f"{graph.name} cannot be written as an ncnn model: {error}") from error
+        raise NotWritable(f"{graph.name} cannot be written as ncnn: {error}") from error
     data = b"".join(write_weights(layers, halves))
     try:
         with whole_file(bin) as file, whole_file(param) as lines:

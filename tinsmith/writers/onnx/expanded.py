@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.writers.onnx.row import Row, Unsaid, row
+from tinsmith.writers.onnx.row import Row, row
+from tinsmith.writers.rows import Inexpressible
 
 
 @row("Rsqrt")
@@ -97,4 +98,4 @@ def checked(r: Row) -> None:
 
 @row("Refused")
 def refused(r: Row) -> None:
-    raise Unsaid(f"it stands for a node that cannot run: {r.message}")
+    raise Inexpressible(f"it stands for a node that cannot run: {r.message}")

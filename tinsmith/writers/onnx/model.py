@@ -12,8 +12,9 @@ from tinsmith.formats.onnx_messages import save, type_proto
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.records import dataclass
 from tinsmith.version import __version__
-from tinsmith.writers.onnx.row import ML, MS, ROWS, Operand, Row, Unsaid
+from tinsmith.writers.onnx.row import ML, MS, Operand, Row, row
 from tinsmith.writers.registry import WRITERS, Problems, Writer
+from tinsmith.writers.rows import Inexpressible, need, unused
 
 OPSETS = {"": 21, ML: 3, MS: 1}
 """The oldest versions that are written, by domain; a node that is newer raises them."""
@@ -40,15 +41,6 @@ class Writing:
         self.opsets = {"": OPSETS[""]}
         self.weights: dict[str, np.ndarray[Any, Any]] = {}
         self.top = Scope(self, graph)
-
-    def fresh(self, name: str, used: set[str]) -> str:
-        """`name`, or `name.1`, ... where it is used."""
-        found, i = name or "value", 0
-        while found in used:
-            i += 1
-            found = f"{name or 'value'}.{i}"
-        used.add(found)
-        return found
 
     def need(self, wanted: Wanted) -> None:
         """Raise the version of a domain to the first that has such an operator."""
@@ -82,7 +74,7 @@ def _first(wanted: Wanted, version: int) -> int:
             if _has(schema, wanted):
                 return found
     shown = f"inputs {', '.join(t or '-' for t in wanted.inputs)}"
-    raise Unsaid(f"no version of ONNX has {wanted.type} with {shown} and attributes "
+    raise Inexpressible(f"no version of ONNX has {wanted.type} with {shown} and attributes "
                  f"{', '.join(sorted(wanted.attributes)) or 'none'}")  # fmt: skip
 
 
@@ -130,7 +122,7 @@ class Scope:
     # ---- what rows ask
 
     def fresh(self, name: str) -> str:
-        return self.writing.fresh(name, self.writing.used)
+        return unused(name or "value", self.writing.used, ".")
 
     def name(self, v: Value) -> str:
         if v not in self.names:
@@ -174,7 +166,7 @@ class Scope:
         )
         names = frozenset(a.name for a in proto.attribute)
         self.writing.need(Wanted(proto.op_type, proto.domain, ins, outs, names))
-        proto.name = self.writing.fresh(proto.name, self.writing.labels)
+        proto.name = unused(proto.name or "value", self.writing.labels, ".")
         self.nodes.append(proto)
 
     # ---- the whole
@@ -209,13 +201,13 @@ class Scope:
         return graph
 
     def _write(self, node: Node) -> None:
-        write = ROWS.get(node.op.name)
+        write = row.get(node.op.name)
         before, self._node = self._node, node
         try:
-            if write is None:
-                raise Unsaid("ONNX has no such operator, and no row says how to write it in others")
+            need(write, "ONNX has no such operator, and no row says how to write it in others")
+            assert write is not None
             write(Row(self, node))
-        except Unsaid as error:
+        except Inexpressible as error:
             self.writing.problems.add(node, str(error))
         finally:
             self._node = before

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.formats.onnx_messages import attribute_proto, code_of
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.registry import Registry
+from tinsmith.writers.rows import Inexpressible, Rows
 
 if TYPE_CHECKING:
     from tinsmith.writers.onnx.model import Scope
@@ -21,10 +21,6 @@ Operand = Value | np.ndarray[Any, Any] | str | None
 
 MS = "com.microsoft"
 ML = "ai.onnx.ml"
-
-
-class Unsaid(Exception):
-    """What ONNX cannot say of a node; the message says why."""
 
 
 class Row:
@@ -85,11 +81,11 @@ class Row:
         return np.array(numbers, np.int64)
 
     def size(self, i: int, axis: int, what: str) -> int:
-        """A known size of an input. Raises Unsaid."""
+        """A known size of an input. Raises Inexpressible."""
         v = self[i]
         found = v.shape[axis] if v is not None and v.shape is not None else None
         if not isinstance(found, int):
-            raise Unsaid(f"{what} must be known")
+            raise Inexpressible(f"{what} must be known")
         return found
 
 
@@ -103,15 +99,5 @@ def type_name(v: Value | np.ndarray[Any, Any]) -> str:
 
 
 Write = Callable[[Row], None]
-ROWS: Registry[Write] = Registry("operator that is written as ONNX", "tinsmith.writers.onnx")
-
-
-def row(*names: str) -> Callable[[Write], Write]:
-    """Decorator: how these operators of ours are written."""
-
-    def register(write: Write) -> Write:
-        for name in names:
-            ROWS.register(name, write)
-        return write
-
-    return register
+row = Rows("operator that is written as ONNX", "tinsmith.writers.onnx")
+"""Decorator and table of the functions that write a Row."""

@@ -9,7 +9,8 @@ import numpy as np
 from tinsmith.formats.onnx_messages import code_of, type_proto
 from tinsmith.formats.onnx_names import table
 from tinsmith.graph import SequenceType, Type
-from tinsmith.writers.onnx.row import ML, MS, ROWS, Row, Unsaid, Write, row
+from tinsmith.writers.onnx.row import ML, MS, Row, Write, row
+from tinsmith.writers.rows import Inexpressible
 
 _WINDOW = {
     "strides": "stride", "pads": "pad", "dilations": "dilation", "auto_pad": "auto_pad",
@@ -86,9 +87,9 @@ for _type, (_ours, _names) in table().items():
         "RotaryEmbedding",
         "Swish",
     ):  # which have rows of their own
-        ROWS.register(_ours, one_to_one(_type, _names))
+        row.register(_ours, one_to_one(_type, _names))
 for _ours, (_type, _names) in ROWS_OF_ONE.items():
-    ROWS.register(_ours, one_to_one(_type, _names))
+    row.register(_ours, one_to_one(_type, _names))
 
 
 # ---- element types, which ONNX has as numbers
@@ -120,7 +121,7 @@ _BY_TYPE: dict[str, tuple[str, dict[str, str]]] = {
     "DequantizeLinear": ("output_dtype", {"axis": "axis", "block_size": "block_size"}),
 }
 for _ours, (_theirs, _names) in _BY_TYPE.items():
-    ROWS.register(_ours, typed(_ours, _theirs, _names))
+    row.register(_ours, typed(_ours, _theirs, _names))
 
 
 @row("Cast")
@@ -271,6 +272,6 @@ def lookup(r: Row) -> None:
     given = {"keys_tensor": keys, "values_tensor": values, "default_tensor": default}
     arrays = {n: v.const for n, v in given.items() if v is not None}
     if any(a is None for a in arrays.values()):
-        raise Unsaid("its keys, values and default must be constants")
+        raise Inexpressible("its keys, values and default must be constants")
     arrays = {n: a.reshape(-1) for n, a in arrays.items() if a is not None}
     r.end("LabelEncoder", r[0], domain=ML, **arrays)

@@ -9,7 +9,8 @@ from tinsmith.frontends.pnnx.node import WORDS
 from tinsmith.frontends.pnnx.rows import COMPARISONS, ROWS
 from tinsmith.graph import Node
 from tinsmith.ops import OPS
-from tinsmith.writers.pnnx.export import Export, Refused, number, only, plain, writes
+from tinsmith.writers.pnnx.export import Export, number, writes
+from tinsmith.writers.rows import Inexpressible, need, need_defaults
 
 FORMULAS = {
     **{
@@ -29,7 +30,7 @@ FORMULAS = {
 @writes(*FORMULAS)
 def formula(w: Export, node: Node) -> None:
     name = FORMULAS[node.op.name]
-    only(len({v.dtype for v in node.inputs if v is not None}) == 1, "its operands have two types")
+    need(len({v.dtype for v in node.inputs if v is not None}) == 1, "its operands have two types")
     if name == "fmod" and not node.attrs.get("fmod"):
         name = "remainder"
     if name == "div" and node.output.dtype.kind in "iu":
@@ -74,8 +75,8 @@ def by_row(w: Export, node: Node) -> None:
                 node.outputs, params,
             )  # fmt: skip
             return
-    plain(node)
-    raise Refused("PNNX has none with such attributes")
+    need_defaults(node)
+    raise Inexpressible("PNNX has none with such attributes")
 
 
 _OWN = ("MatMul", "Unsqueeze", "GatherElements", "Clip")
@@ -116,6 +117,6 @@ def compare(w: Export, node: Node) -> None:
 
 @writes("Cast")
 def cast(w: Export, node: Node) -> None:
-    plain(node, "to")
+    need_defaults(node, "to")
     names = {dtype: word for word, dtype in WORDS.items()}
     w.put(node, "Tensor.to", dtype=f"torch.{names.get(node.to, node.to)}", copy=False)

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tinsmith.formats.pnnx import DTYPES, Operator, Tensor
 from tinsmith.graph import Graph, Node, Type, Value
-from tinsmith.ops import OPS
-from tinsmith.registry import Registry
 from tinsmith.writers.registry import Problems
+from tinsmith.writers.rows import Inexpressible, Rows, constant, need, unused
 
-Function = Callable[["Export", Node], Any]
-WRITERS: Registry[Function] = Registry("operator that PNNX has", "tinsmith.writers.pnnx")
-"""Our operator -> what writes a node of it. It raises Refused for what PNNX cannot say."""
+writes = Rows("operator that PNNX has", "tinsmith.writers.pnnx")
+"""Decorator and table of the functions of an Export and a node that write the node."""
 
 WRITTEN = frozenset(name for name in DTYPES.values() if name)
-
-
-class Refused(Exception):
-    """What PNNX cannot say of a node. Collected, never seen by users."""
-
-
-def writes(*ops: str) -> Callable[[Function], Function]:
-    """Decorator: the function that writes these operators."""
-
-    def register(function: Function) -> Function:
-        for op in ops:
-            WRITERS.register(op, function)
-        return function
-
-    return register
 
 
 class Export:
@@ -58,16 +41,16 @@ class Export:
         self.add("pnnx.Output", "pnnx_output_0", [last], [])
 
     def _write(self, node: Node) -> None:
-        function = WRITERS.get(node.op.name)
+        function = writes.get(node.op.name)
         before = len(self.operators)
         try:
             if function is None:
-                raise Refused("PNNX has no such operator")
+                raise Inexpressible("PNNX has no such operator")
             for v in (*node.inputs, *node.outputs):
-                if v is not None and (not isinstance(v.type, Type) or v.dtype.name not in WRITTEN):
-                    raise Refused(f"PNNX has no values of type {v.type}")
+                known = v is None or (isinstance(v.type, Type) and v.dtype.name in WRITTEN)
+                need(known, f"PNNX has no values of type {v and v.type}")
             function(self, node)
-        except Refused as error:
+        except Inexpressible as error:
             del self.operators[before:]
             self._problems.add(node, str(error))
 
@@ -75,7 +58,7 @@ class Export:
 
     def fresh(self, name: str) -> str:
         """A name of an operand that no other has."""
-        return _unique(name, self._taken)
+        return unused(_word(name), self._taken)
 
     def operand(self, value: Value | str) -> str:
         """What a value is called; a constant is an operator of its own."""
@@ -104,7 +87,7 @@ class Export:
         given = {k: v for k, v in inputs.items() if v is not None} if named else {}
         values = [*given.values()] if named else [*inputs]
         op = Operator(type, "", [*map(self.operand, values)], [*map(self.operand, outputs)])
-        op.name = _unique(name, self._ops)
+        op.name = unused(_word(name), self._ops)
         op.params = dict(params)
         op.keywords = {key: self.operand(v) for key, v in given.items()}
         for key, v in weights.items():
@@ -135,46 +118,24 @@ class Export:
         return out
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    """The name, without what would end a word, or with a number after it."""
-    name = re.sub(r"[\s=]", "_", name) or "_"
-    made, i = name, 1
-    while made in taken:
-        made, i = f"{name}_{i}", i + 1
-    taken.add(made)
-    return made
+def _word(name: str) -> str:
+    """A name without what would end a word of the file."""
+    return re.sub(r"[\s=]", "_", name) or "_"
 
 
 # ---- what writers ask of nodes
 
 
-def only(condition: Any, why: str) -> None:
-    """Raises Refused unless the condition holds."""
-    if not condition:
-        raise Refused(why)
-
-
-def constant(value: Value | None, what: str) -> np.ndarray[Any, Any]:
-    """The array of an input that must be constant."""
-    if value is None or value.const is None:
-        raise Refused(f"its {what} are computed")
-    return value.const
-
-
-def whole(value: Value | None, what: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in constant(value, what).reshape(-1))
-
-
 def rank(value: Value | None) -> int:
     if value is None or value.rank is None:
-        raise Refused("the rank of its input is not known")
+        raise Inexpressible("the rank of its input is not known")
     return value.rank
 
 
 def size(value: Value | None, axis: int) -> int:
     dim = value.shape[axis] if value is not None and value.shape is not None else None
     if not isinstance(dim, int):
-        raise Refused(f"the size of its input along axis {axis} is not known")
+        raise Inexpressible(f"the size of its input along axis {axis} is not known")
     return dim
 
 
@@ -184,11 +145,3 @@ def number(value: Value | None) -> Any:
         return None
     made = value.const.item()
     return made if abs(made) < 10**18 or made != made or isinstance(made, float) else None
-
-
-def plain(node: Node, *said: str) -> None:
-    """Raises Refused where an attribute that is not `said` has not its default."""
-    for name, default in OPS[node.op.name].attrs.items():
-        value = node.attrs.get(name, default)
-        if name not in said and value != default:
-            raise Refused(f"its {name} is {value!r}")

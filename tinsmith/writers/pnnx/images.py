@@ -8,14 +8,16 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.images import RESIZES
 from tinsmith.graph import Node
-from tinsmith.writers.pnnx.export import Export, constant, only, plain, rank, size, whole, writes
+from tinsmith.writers.pnnx.export import Export, rank, size, writes
 from tinsmith.writers.pnnx.layers import spatial
+from tinsmith.writers.rows import constant, inputs_of, need, need_defaults, numbers
 
 
 @writes("Resize")
 def resize(w: Export, node: Node) -> None:
-    plain(node, "mode", "coordinate_transformation_mode", "nearest_mode", "axes", "antialias")
-    x, _, scales, sizes = (*node.inputs, None, None)[:4]
+    modes = ("mode", "coordinate_transformation_mode", "nearest_mode")
+    need_defaults(node, *modes, "axes", "antialias")
+    x, _, scales, sizes = inputs_of(node)
     count = spatial(node)
     aligned = node.coordinate_transformation_mode == "align_corners"
     found = [
@@ -27,13 +29,13 @@ def resize(w: Export, node: Node) -> None:
     ]
     if node.mode == "linear":
         found = found[count - 1 : count]
-    only(found, f"its modes {node.mode}, {node.coordinate_transformation_mode} are not PyTorch's")
-    given = constant(sizes if scales is None else scales, "sizes").tolist()
+    need(found, f"its modes {node.mode}, {node.coordinate_transformation_mode} are not PyTorch's")
+    given = constant(sizes if scales is None else scales, "its sizes").tolist()
     axes = tuple(a % rank(x) for a in node.axes) if node.axes is not None else tuple(range(rank(x)))
     by_axis = dict(zip(axes, given, strict=True))
     fixed = [1 if scales is not None else size(x, i) for i in (0, 1)]
-    only(all(by_axis.pop(i, f) == f for i, f in enumerate(fixed)), "it resizes batch or channels")
-    only(len(by_axis) == count, "it resizes some of its axes")
+    need(all(by_axis.pop(i, f) == f for i, f in enumerate(fixed)), "it resizes batch or channels")
+    need(len(by_axis) == count, "it resizes some of its axes")
     values = tuple(by_axis[i] for i in sorted(by_axis))
     params: dict[str, Any] = {
         "mode": found[0],
@@ -56,11 +58,11 @@ def grid_sample(w: Export, node: Node) -> None:
 @writes("Col2Im")
 def fold(w: Export, node: Node) -> None:
     sizes = {
-        k: whole(v, "sizes")
+        k: numbers(v, "its sizes")
         for k, v in zip(("output_size", "kernel_size"), node.inputs[1:], strict=True)
     }
     pads = tuple(node.pad or (0,) * 4)
-    only(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
+    need(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
     w.put(
         node, "F.fold", padding=pads[:2], stride=tuple(node.stride or (1, 1)),
         dilation=tuple(node.dilation or (1, 1)), **sizes,
@@ -70,17 +72,16 @@ def fold(w: Export, node: Node) -> None:
 @writes("AffineGrid")
 def affine_grid(w: Export, node: Node) -> None:
     w.put(
-        node, "F.affine_grid", "theta", size=whole(node.inputs[1], "sizes"),
+        node, "F.affine_grid", "theta", size=numbers(node.inputs[1], "its sizes"),
         align_corners=node.align_corners,
     )  # fmt: skip
 
 
 @writes("OneHot")
 def one_hot(w: Export, node: Node) -> None:
-    plain(node)
+    need_defaults(node)
     depth, values = node.inputs[1:]
     assert values is not None
-    only(
-        whole(values, "values") == (0, 1) and values.dtype == np.int64, "its values are not 0 and 1"
-    )
-    w.put(node, "F.one_hot", num_classes=whole(depth, "numbers of classes")[0])
+    usual = numbers(values, "its values") == (0, 1) and values.dtype == np.int64
+    need(usual, "its values are not 0 and 1")
+    w.put(node, "F.one_hot", num_classes=numbers(depth, "its numbers of classes")[0])

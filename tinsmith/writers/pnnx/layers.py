@@ -8,7 +8,8 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.recurrent import GATES
 from tinsmith.graph import Node, Value
-from tinsmith.writers.pnnx.export import Export, constant, only, plain, rank, size, writes
+from tinsmith.writers.pnnx.export import Export, rank, size, writes
+from tinsmith.writers.rows import constant, inputs_of, need, need_defaults
 
 
 def _pads(node: Node) -> tuple[int, ...]:
@@ -16,8 +17,8 @@ def _pads(node: Node) -> tuple[int, ...]:
     pads = node.attrs.get("pad")
     rank_ = rank(node.inputs[0]) - 2
     pads = tuple(pads) if pads is not None else (0,) * 2 * rank_
-    only(node.attrs.get("auto_pad", "NOTSET") == "NOTSET", "its padding is automatic")
-    only(pads[:rank_] == pads[rank_:], f"its padding {pads} differs before and after an axis")
+    need(node.attrs.get("auto_pad", "NOTSET") == "NOTSET", "its padding is automatic")
+    need(pads[:rank_] == pads[rank_:], f"its padding {pads} differs before and after an axis")
     return pads[:rank_]
 
 
@@ -28,25 +29,24 @@ def _each(node: Node, name: str, default: int = 1) -> tuple[int, ...]:
 
 def spatial(node: Node) -> int:
     found = rank(node.inputs[0]) - 2
-    only(1 <= found <= 3, f"it has {found} spatial axes")
+    need(1 <= found <= 3, f"it has {found} spatial axes")
     return found
 
 
-@writes("Conv", "ConvTranspose")
-def conv(w: Export, node: Node) -> None:
-    x, weight, bias = (*node.inputs, None)[:3]
-    assert x is not None and weight is not None
-    turned = node.op.name == "ConvTranspose"
+@writes("Conv", turned=False)
+@writes("ConvTranspose", turned=True)
+def conv(w: Export, node: Node, turned: bool) -> None:
+    x, weight, bias = inputs_of(node)
     params: dict[str, Any] = {
         "stride": _each(node, "stride"), "dilation": _each(node, "dilation"), "groups": node.group,
     }  # fmt: skip
     if turned:
-        only(node.output_shape is None, "its output has a given shape")
+        need(node.output_shape is None, "its output has a given shape")
         params["output_padding"] = _each(node, "output_padding", 0)
     start: Value | str = x
     pads, count = node.attrs.get("pad"), spatial(node)
     if not turned and pads is not None and tuple(pads[:count]) != tuple(pads[count:]):
-        only(node.auto_pad == "NOTSET", "its padding is automatic")
+        need(node.auto_pad == "NOTSET", "its padding is automatic")
         pairs = [p for i in reversed(range(count)) for p in (pads[i], pads[count + i])]
         start = w.step(node, "F.pad", x, pad=tuple(pairs), mode="constant", value=0.0)
         params["padding"] = (0,) * count
@@ -76,7 +76,7 @@ def conv(w: Export, node: Node) -> None:
 
 @writes("MatMul")
 def matmul(w: Export, node: Node) -> None:
-    plain(node)
+    need_defaults(node)
     a, b = node.inputs
     assert a is not None and b is not None
     if b.const is None or b.rank != 2 or rank(a) < 1:
@@ -92,7 +92,7 @@ def norm(w: Export, node: Node) -> None:
     x, *more = node.inputs
     assert x is not None
     kind = node.op.name
-    plain(node, "eps", "axis", "groups")
+    need_defaults(node, "eps", "axis", "groups")
     names = ("weight", "bias", "running_mean", "running_var")
     given: dict[str, Any] = dict(zip(names, more, strict=False))
     params: dict[str, Any] = {"eps": node.eps}
@@ -120,7 +120,7 @@ def norm(w: Export, node: Node) -> None:
 
 @writes("GlobalPool")
 def global_pool(w: Export, node: Node) -> None:
-    only(node.kind in ("mean", "max"), f"its kind is {node.kind!r}")
+    need(node.kind in ("mean", "max"), f"its kind is {node.kind!r}")
     count = spatial(node)
     name = "AdaptiveAvgPool" if node.kind == "mean" else "AdaptiveMaxPool"
     w.add(
@@ -129,35 +129,36 @@ def global_pool(w: Export, node: Node) -> None:
     )  # fmt: skip
 
 
-@writes("MaxPool", "AveragePool")
-def pool(w: Export, node: Node) -> None:
-    plain(node, "kernel", "stride", "pad", "ceil_mode", "count_include_pad", "dilation", "auto_pad")
+@writes("MaxPool", name="MaxPool")
+@writes("AveragePool", name="AvgPool")
+def pool(w: Export, node: Node, name: str) -> None:
+    windows = ("kernel", "stride", "pad", "ceil_mode", "dilation", "auto_pad")
+    need_defaults(node, "count_include_pad", *windows)
     params: dict[str, Any] = {
         "kernel_size": tuple(node.kernel), "stride": _each(node, "stride"), "padding": _pads(node),
         "ceil_mode": node.ceil_mode,
     }  # fmt: skip
-    if node.op.name == "MaxPool":
+    if name == "MaxPool":
         params |= {"dilation": _each(node, "dilation"), "return_indices": False}
     else:
-        only(set(_each(node, "dilation")) <= {1}, "it is dilated")
+        need(set(_each(node, "dilation")) <= {1}, "it is dilated")
         params["count_include_pad"] = node.count_include_pad
-    name = "MaxPool" if node.op.name == "MaxPool" else "AvgPool"
     w.add(f"nn.{name}{spatial(node)}d", node.name, [node.inputs[0]], node.outputs, params)
 
 
 @writes("LpPool")
 def lp_pool(w: Export, node: Node) -> None:
-    plain(node, "kernel", "stride", "pad", "ceil_mode", "p")
-    only(not any(_pads(node)), "it is padded")
-    only(node.p in (2, 4, 6) and spatial(node) < 3, f"its p is {node.p}")
+    need_defaults(node, "kernel", "stride", "pad", "ceil_mode", "p")
+    need(not any(_pads(node)), "it is padded")
+    need(node.p in (2, 4, 6) and spatial(node) < 3, f"its p is {node.p}")
     sizes = {"kernel_size": tuple(node.kernel), "stride": _each(node, "stride")}
     w.put(node, f"F.lp_pool{spatial(node)}d", norm_type=node.p, ceil_mode=node.ceil_mode, **sizes)
 
 
 @writes("PRelu")
 def prelu(w: Export, node: Node) -> None:
-    slope = constant(node.inputs[1], "slopes")
-    only(
+    slope = constant(node.inputs[1], "its slopes")
+    need(
         slope.size in (1, size(node.inputs[0], 1))
         and slope.size == max(slope.shape, default=1)
         and slope.ndim < rank(node.inputs[0]),
@@ -172,27 +173,28 @@ def prelu(w: Export, node: Node) -> None:
 
 @writes("LRN")
 def lrn(w: Export, node: Node) -> None:
-    only(node.size % 2, "its size is even")
+    need(node.size % 2, "its size is even")
     w.put(
         node, "nn.LocalResponseNorm", size=node.size, alpha=node.alpha, beta=node.beta, k=node.bias
     )
 
 
-@writes("Softmax", "LogSoftmax")
-def softmax(w: Export, node: Node) -> None:
-    w.put(node, "F.softmax" if node.op.name == "Softmax" else "F.log_softmax", dim=node.axis)
+@writes("Softmax", type="F.softmax")
+@writes("LogSoftmax", type="F.log_softmax")
+def softmax(w: Export, node: Node, type: str) -> None:
+    w.put(node, type, dim=node.axis)
 
 
 @writes("Attention")
 def attention(w: Export, node: Node) -> None:
-    plain(node, "scale", "is_causal", "q_num_heads", "kv_num_heads")
-    only(all(v is None for v in node.inputs[4:]), "it has a cache")
+    need_defaults(node, "scale", "is_causal", "q_num_heads", "kv_num_heads")
+    need(all(v is None for v in node.inputs[4:]), "it has a cache")
     names = ("query", "key", "value", "attn_mask")
     given: dict[str, Any] = dict(zip(names, node.inputs, strict=False))
     outputs: Any = node.outputs
     heads = node.q_num_heads or 1
     if rank(node.inputs[0]) == 3 and heads > 1:
-        only(heads == node.kv_num_heads, "it has fewer heads of keys")
+        need(heads == node.kv_num_heads, "it has fewer heads of keys")
         outputs = [w.fresh(f"{node.name}/heads")]
         for key in names[:3]:
             cut = (heads, size(given[key], 2) // heads)
@@ -217,30 +219,17 @@ def softplus(w: Export, node: Node) -> None:
 def recurrent(w: Export, node: Node) -> None:
     """A layer, whose output is then cut into directions."""
     kind = f"nn.{node.op.name}"
-    x, *more = node.inputs
-    matrices, b, lengths, *states = (
-        ([*more, *[None] * 6][i] for i in (0, 1)),
-        *[*more, *[None] * 7][2:7],
-    )
-    own = (
-        {"linear_before_reset"}
-        if kind == "nn.GRU"
-        else {"activations"}
-        if kind == "nn.RNN"
-        else set()
-    )
-    plain(node, "hidden_size", "direction", *own)
-    only(node.direction != "reverse", "it runs backwards only")
-    only(kind != "nn.GRU" or node.linear_before_reset, "it resets before the product")
-    only(
-        lengths is None and not any(v is not None for v in states[2:]),
-        "it has lengths or peepholes",
-    )
+    x, w_ih, w_hh, b, lengths, *states = inputs_of(node)
+    own = {"nn.GRU": ["linear_before_reset"], "nn.RNN": ["activations"]}.get(kind, [])
+    need_defaults(node, "hidden_size", "direction", *own)
+    need(node.direction != "reverse", "it runs backwards only")
+    need(kind != "nn.GRU" or node.linear_before_reset, "it resets before the product")
+    need(lengths is None and not any(states[2:]), "it has lengths or peepholes")
     nonlinear = (
         {str(a).lower() for a in node.attrs.get("activations") or ("tanh",)} if own else {"tanh"}
     )
-    only(nonlinear in ({"tanh"}, {"relu"}), f"its activations are {sorted(nonlinear)}")
-    ih, hh = (constant(m, "weights") for m in matrices)
+    need(nonlinear in ({"tanh"}, {"relu"}), f"its activations are {sorted(nonlinear)}")
+    ih, hh = (constant(m, "its weights") for m in (w_ih, w_hh))
     ends = ("", "_reverse")[: len(ih)]
     back = np.argsort(GATES[kind])
 
@@ -260,7 +249,8 @@ def recurrent(w: Export, node: Node) -> None:
         w.set_weight(op, f"weight_ih_l0{end}", ordered(ih[i]))
         w.set_weight(op, f"weight_hh_l0{end}", ordered(hh[i]))
         if b is not None:
-            for name, part in zip(("ih", "hh"), np.split(constant(b, "biases")[i], 2), strict=True):
+            biases = np.split(constant(b, "its biases")[i], 2)
+            for name, part in zip(("ih", "hh"), biases, strict=True):
                 w.set_weight(op, f"bias_{name}_l0{end}", ordered(part))
     if len(ends) == 1:
         w.add(

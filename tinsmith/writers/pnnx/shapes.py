@@ -10,7 +10,8 @@ from tinsmith.frontends.pnnx.layers import PAD_MODES
 from tinsmith.frontends.pnnx.reductions import KINDS
 from tinsmith.frontends.pnnx.select import END
 from tinsmith.graph import Node
-from tinsmith.writers.pnnx.export import Export, number, only, plain, rank, size, whole, writes
+from tinsmith.writers.pnnx.export import Export, number, rank, size, writes
+from tinsmith.writers.rows import inputs_of, need, need_defaults, numbers
 
 
 @writes("Reshape")
@@ -20,7 +21,7 @@ def reshape(w: Export, node: Node) -> None:
     assert x is not None
     if shape is not None and shape.const is None:
         return w.put(node, "Tensor.reshape", "input shape")
-    sizes = list(whole(shape, "shape"))
+    sizes = list(numbers(shape, "its shape"))
     known = [d if isinstance(d, int) else None for d in x.shape or ()]
     if not node.allowzero:
         sizes = [known[i] if s == 0 and i < len(known) else s for i, s in enumerate(sizes)]
@@ -35,7 +36,7 @@ def reshape(w: Export, node: Node) -> None:
 
 @writes("Flatten")
 def flatten(w: Export, node: Node) -> None:
-    only(node.axis == 1, f"its axis is {node.axis}")
+    need(node.axis == 1, f"its axis is {node.axis}")
     w.put(node, "torch.flatten", start_dim=1, end_dim=-1)
 
 
@@ -48,7 +49,7 @@ def transpose(w: Export, node: Node) -> None:
 @writes("Squeeze")
 def squeeze(w: Export, node: Node) -> None:
     x = node.inputs[0]
-    axes = whole(node.inputs[1], "axes") if len(node.inputs) > 1 else ()
+    axes = numbers(node.inputs[1], "its axes") if len(node.inputs) > 1 else ()
     axes = axes or tuple(i for i in range(rank(x)) if size(x, i) == 1)
     w.put(node, "torch.squeeze", dim=axes[0] if len(axes) == 1 else axes)
 
@@ -56,10 +57,10 @@ def squeeze(w: Export, node: Node) -> None:
 @writes("Unsqueeze")
 def unsqueeze(w: Export, node: Node) -> None:
     x: Any = node.inputs[0]
-    count = rank(x) + len(whole(node.inputs[1], "axes"))
+    count = rank(x) + len(numbers(node.inputs[1], "its axes"))
     if count == rank(x) + 1:
-        return w.put(node, "torch.unsqueeze", dim=whole(node.inputs[1], "axes")[0])
-    *first, last = sorted(a % count for a in whole(node.inputs[1], "axes"))
+        return w.put(node, "torch.unsqueeze", dim=numbers(node.inputs[1], "its axes")[0])
+    *first, last = sorted(a % count for a in numbers(node.inputs[1], "its axes"))
     for axis in first:
         x = w.step(node, "torch.unsqueeze", x, dim=axis)
     w.add("torch.unsqueeze", node.name, {"input": x}, node.outputs, {"dim": last})
@@ -76,28 +77,24 @@ def concat(w: Export, node: Node) -> None:
 
 @writes("Split")
 def split(w: Export, node: Node) -> None:
-    x = node.inputs[0]
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    count = len(node.outputs)
-    sizes = (
-        whole(given, "sizes")
-        if given is not None
-        else tuple(size(v, node.axis) for v in node.outputs)
-    )
-    only(len(sizes) == count and x is not None, "its sizes are not known")
+    _, given = inputs_of(node)
+    if given is not None:
+        sizes = numbers(given, "its sizes")
+    else:
+        sizes = tuple(size(v, node.axis) for v in node.outputs)
+    need(len(sizes) == len(node.outputs), "its sizes are not known")
     w.put(node, "torch.split", "tensor", dim=node.axis, split_size_or_sections=sizes)
 
 
 @writes("Slice")
 def slice_(w: Export, node: Node) -> None:
-    _, *lists = node.inputs
-    starts, ends, axes, steps = ([*lists, None, None])[:4]
-    at, end = whole(starts, "starts"), whole(ends, "ends")
-    dims = whole(axes, "axes") if axes is not None else tuple(range(len(at)))
-    step = whole(steps, "steps") if steps is not None else (1,) * len(at)
+    _, starts, ends, axes, steps = inputs_of(node)
+    at, end = numbers(starts, "its starts"), numbers(ends, "its ends")
+    dims = numbers(axes, "its axes") if axes is not None else tuple(range(len(at)))
+    step = numbers(steps, "its steps") if steps is not None else (1,) * len(at)
     if all(s == -1 for s in step) and all(a == -1 for a in at) and all(e < -END for e in end):
         return w.put(node, "torch.flip", dims=dims)
-    only(min(step, default=1) > 0, "it goes backwards")
+    need(min(step, default=1) > 0, "it goes backwards")
     end = tuple(min(max(e, -END), END) for e in end)
     if len(dims) == 1:
         return w.put(node, "Tensor.slice", dim=dims[0], start=at[0], end=end[0], step=step[0])
@@ -130,28 +127,28 @@ def gather_elements(w: Export, node: Node) -> None:
     w.put(node, "torch.gather", "input index", dim=node.axis)
 
 
-@writes("Expand", "Tile")
-def expand(w: Export, node: Node) -> None:
-    kind = "Tensor.expand" if node.op.name == "Expand" else "Tensor.repeat"
+@writes("Expand", kind="Tensor.expand")
+@writes("Tile", kind="Tensor.repeat")
+def expand(w: Export, node: Node, kind: str) -> None:
     sizes = node.inputs[1]
     if sizes is not None and sizes.const is None:
         w.put(node, kind, "input sizes")
     else:
-        w.put(node, kind, sizes=whole(sizes, "sizes"))
+        w.put(node, kind, sizes=numbers(sizes, "its sizes"))
 
 
 @writes("Pad")
 def pad(w: Export, node: Node) -> None:
-    x, pads, value, axes = (*node.inputs, None, None)[:4]
-    both = whole(pads, "pads")
+    x, pads, value, axes = inputs_of(node)
+    both = numbers(pads, "its pads")
     count = len(both) // 2
-    at = whole(axes, "axes") if axes is not None else tuple(range(count))
+    at = numbers(axes, "its axes") if axes is not None else tuple(range(count))
     before = dict.fromkeys(range(rank(x)), (0, 0))
     before |= {a % rank(x): (both[i], both[count + i]) for i, a in enumerate(at)}
     first = min((a for a, p in before.items() if any(p)), default=rank(x) - 1)
     modes = {ours: theirs for theirs, ours in PAD_MODES.items()}
     fill = 0.0 if value is None else number(value)
-    only(fill is not None, "its filler is computed")
+    need(fill is not None, "its filler is computed")
     pairs = tuple(p for a in reversed(range(first, rank(x))) for p in before[a])
     constant_ = {"value": fill} if node.mode == "constant" else {}
     w.put(node, "F.pad", pad=pairs, mode=modes[node.mode], **constant_)
@@ -159,38 +156,38 @@ def pad(w: Export, node: Node) -> None:
 
 @writes("Reduce")
 def reduce(w: Export, node: Node) -> None:
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
-    dims = whole(axes, "axes") if axes is not None else ()
-    only(dims or not node.noop_with_empty_axes, "it reduces nothing")
+    _, axes = inputs_of(node)
+    dims = numbers(axes, "its axes") if axes is not None else ()
+    need(dims or not node.noop_with_empty_axes, "it reduces nothing")
     kind, dtype = node.kind, node.output.dtype
-    only(kind not in ("sum", "prod") or dtype.kind == "f" or dtype == np.int64, f"it gives {dtype}")
+    need(kind not in ("sum", "prod") or dtype.kind == "f" or dtype == np.int64, f"it gives {dtype}")
     params: dict[str, Any] = {"dim": dims or None, "keepdim": node.keepdims}
     if kind in ("l1", "l2"):
         return w.put(node, "torch.norm", p=int(kind[1]), **params)
     names = {ours: theirs for theirs, ours in KINDS.items()}
-    only(kind in names, f"its kind is {kind!r}")
+    need(kind in names, f"its kind is {kind!r}")
     return w.put(node, f"torch.{names[kind]}", **params)
 
 
 @writes("ArgReduce")
 def arg_reduce(w: Export, node: Node) -> None:
-    plain(node, "kind", "axis", "keepdims")
+    need_defaults(node, "kind", "axis", "keepdims")
     w.put(node, f"torch.arg{node.kind}", dim=node.axis, keepdim=node.keepdims)
 
 
 @writes("CumSum", "CumProd")
 def cumulative(w: Export, node: Node) -> None:
-    plain(node)
-    w.put(node, f"torch.{node.op.name.lower()}", dim=whole(node.inputs[1], "axes")[0])
+    need_defaults(node)
+    w.put(node, f"torch.{node.op.name.lower()}", dim=numbers(node.inputs[1], "its axes")[0])
 
 
 @writes("TopK")
 def topk(w: Export, node: Node) -> None:
-    k = whole(node.inputs[1], "numbers")[0]
+    k = numbers(node.inputs[1], "its numbers")[0]
     w.put(node, "torch.topk", k=k, dim=node.axis, largest=node.largest, sorted=node.sorted)
 
 
 @writes("Trilu")
 def trilu(w: Export, node: Node) -> None:
-    k = whole(node.inputs[1], "diagonals")[0] if len(node.inputs) > 1 else 0
+    k = numbers(node.inputs[1], "its diagonals")[0] if len(node.inputs) > 1 else 0
     w.put(node, "torch.triu" if node.upper else "torch.tril", diagonal=k)
