@@ -93,6 +93,19 @@ def test_counts_of_equal_shapes_get_few_programs(name: str) -> None:
     assert not any("by reference for some sizes" in note for note in net.notes)
 
 
+@pytest.mark.parametrize("name", ["experts", "detections", "durations", "two counts"])
+def test_shapes_share_the_programs_of_parts(name: str) -> None:
+    graph = ts.load(MODELS[name])
+    net = ts.compile(graph, cache=False, shapes="free")
+    reference = ts.compile(graph, backend="numpy")
+    for rows in (24, 40, 17, 63, 90, 33):
+        x = given(rows)
+        for k, array in results(reference, x).items():  # type: ignore[union-attr]
+            agree(results(net, x)[k], array)  # type: ignore[index]
+    found = parts(net.program())
+    assert found and all(len(p.free.found) == 1 for p in found)
+
+
 def test_each_expert_has_programs_of_its_own() -> None:
     """Counts that have nothing to do with each other are not taken together."""
     net = ts.compile(ts.load(COUNTED["experts"]), cache=False)

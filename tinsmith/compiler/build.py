@@ -6,7 +6,6 @@ Imported only when something has to be built: a warm start does without.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -22,9 +21,9 @@ from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.cut import cut
 from tinsmith.compiler.explain import explain_steps
-from tinsmith.compiler.later import Later
+from tinsmith.compiler.later import Parts, later_of
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.sections import Told, noted
+from tinsmith.compiler.sections import Told
 from tinsmith.compiler.slow import slow_notes
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
@@ -51,18 +50,6 @@ class Made(NamedTuple):
     told: Told
 
 
-class Parts:
-    """What the parts of one model that are compiled while it runs have in common."""
-
-    def __init__(self) -> None:
-        self.lock, self.weights = threading.RLock(), SharedWeights()
-        self.notes: list[str] = []
-
-    def tell(self, told: Told) -> None:
-        """Note what is told of a program, once for all."""
-        self.notes += [line for line in noted(told) if line not in self.notes]
-
-
 class Compilation:
     """A model with its options; `build` compiles it for one signature. Not thread-safe."""
 
@@ -82,7 +69,7 @@ class Compilation:
         if around is None:
             names = {n.name for n in (*graph.nodes, *self._precise.nodes)}
             check_overrides(self.overrides, names)
-        self.later = Parts() if around is None else around.later
+        self.later = Parts([]) if around is None else around.later
         self.is_part = around is not None
 
     def inner(self, graph: Graph) -> Compilation:
@@ -194,11 +181,11 @@ class Compilation:
         for name, (op, attrs) in program.nodes.items():
             if op is Part:
                 node = compiled.built.nodes[name]
-                own = node.attrs["backend"] == DEFAULT
-                running: Any = Later(node, self) if own else Running(node, made)
-                program.nodes[name] = running, attrs
-                if own:
+                if node.attrs["backend"] == DEFAULT:
+                    program.nodes[name] = later_of(node, self), {}
                     continue
+                running: Any = Running(node, made)
+                program.nodes[name] = running, attrs
             if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
                 program.checks[name] = partial(check_unchanged, arrays)
         return compiled

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakValueDictionary
@@ -16,8 +16,9 @@ from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import (
     Interface,
     Told,
-    blobs_of,
     interface_from,
+    laters_of,
+    program_in,
     program_of,
     sections_of,
     told_in,
@@ -92,21 +93,31 @@ class Carried:
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
         """The program for one of the signatures, and what is told of it. Raises ModelFileError."""
-        found = self._file.within(_prefix(self.signatures.index(signature)))
-        program = program_of(found, self.machine, self._blob)
+        program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
-            raise ModelFileError(f"{found.path} has a program of free sizes for certain ones")
+            raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")
         self._check(program)
-        return program, told_in(found)
+        return program, told
 
     def free_program(self, number: int) -> tuple[FreeProgram, Told]:
         """One of those for free sizes, and what is told of it. Raises ModelFileError."""
-        found = self._file.within(_prefix(len(self.signatures) + number))
-        free = program_of(found, self.machine, self._blob)
-        if isinstance(free, Program):
-            raise ModelFileError(f"{found.path} has a program of certain sizes for free ones")
+        free, told = self._free_at(len(self.signatures) + number)
         self._check(free.program)
-        return free, told_in(found)
+        return free, told
+
+    def _free_at(self, index: int) -> tuple[FreeProgram, Told]:
+        """A program for free sizes by its number among all. Raises ModelFileError."""
+        free, told = self._at(index)
+        if isinstance(free, Program):
+            raise ModelFileError(f"{self._file.path} has a program of certain sizes for free ones")
+        return free, told
+
+    def _at(self, index: int) -> tuple[Program | FreeProgram, Told]:
+        found = self._file.within(_prefix(index))
+        made = program_of(found, self.machine, self._blob)
+        for later in laters_of(made):
+            later.offer(partial(self._free_at, k) for k in later.stored)
+        return made, told_in(found)
 
     def _check(self, program: Program) -> None:
         ports = len(program.plan.inputs), len(program.plan.outputs)
@@ -150,12 +161,20 @@ def bundle(
     they share what weights they share in memory; None where one cannot be written. `last` are the
     shapes that were last used."""
     every: list[tuple[Program | FreeProgram, Told]] = [*programs.values(), *free.items()]
-    blobs = {b: None for program, _ in every for b in blobs_of(program)}
+    stored: list[dict[str, range]] = []
+    for program, _ in every:  # which grows
+        stored.append({})
+        for later in laters_of(program):
+            first = len(every)
+            every += later.every()
+            stored[-1][later.step] = range(first, len(every))
+    blobs = {b: None for program, _ in every for b in program_in(program).blobs}
     tags = {b: str(i) for i, b in enumerate(blobs)}
     # What follows weights is readable slack for wide loads at their end.
     sections: dict[str, Any] = {_weights(tag): b.data for b, tag in tags.items()}
     for i, (program, told) in enumerate(every):
-        found = sections_of(program, target, [("", tags[b]) for b in blobs_of(program)], told)
+        refs = [("", tags[b]) for b in program_in(program).blobs]
+        found = sections_of(program, target, refs, told, stored[i])
         if found is None:
             return None
         sections |= {_prefix(i) + name: section for name, section in found.items()}

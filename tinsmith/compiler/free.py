@@ -51,7 +51,7 @@ class FreePrograms:
     thread-safe."""
 
     def __init__(self, most: int = MOST, hints: Hints | None = None) -> None:
-        self._most, self._hints = most, hints or {}
+        self.most, self._hints = most, hints or {}
         self.dims: Sequence[Sequence[Any] | None] = ()
         """Of the model's inputs, where there are hints."""
         self._too_large = False
@@ -85,6 +85,14 @@ class FreePrograms:
                 found = self.known(signature)
         return found
 
+    def every(self) -> list[Found]:
+        """All programs that are known or stored."""
+        while self._stored:
+            one = self._stored.pop(0)()
+            if one is not None:
+                self._add(*one)
+        return self.found
+
     def _add(self, free: FreeProgram, told: Told) -> Found:
         free.memories = self._memories
         if self.dims:
@@ -95,7 +103,7 @@ class FreePrograms:
     @property
     def wants_more(self) -> bool:
         """Whether another one may be made."""
-        return len(self.found) < self._most and not self.notes
+        return len(self.found) < self.most and not self.notes
 
     def make(
         self,
@@ -232,13 +240,13 @@ def leaving_free(made: Compilation, signature: Signature, numbers: Collection[st
 
 
 def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
-    """The symbols that are equal to another, or held to numbers (of `h//4 == 56`, the example's),
-    by the conditions."""
+    """The symbols that are equal to another, or held to numbers, by the conditions: of
+    `h//4 == 56` the example's, but not of `h//4096 == 0`, which is a bound."""
     for form, relation in scope.conditions:
         if relation != "==":
             continue
         symbols = _symbols(form)
-        if len(symbols) == 1 and len([m for m, _ in form if m]) == 1:
+        if len(symbols) == 1 and len(form) == 2 and not form[0][0]:
             [only] = symbols
             yield only, only.value
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.cache import open_cache
@@ -65,6 +66,12 @@ class Kept:
         """One of the programs for free sizes, by the number that it was kept under."""
         found = self._store.get(self._key, _free(number), self._target)
         return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
+
+    def inside(self, program: Program, step: str) -> Kept:
+        """What the store has of the programs that a step of a kept program runs."""
+        found = copy(self)
+        found._key = self._store.key_with(self._key, {step: program.blobs[0].tag})
+        return found
 
     def room(self, most: int) -> Place | None:
         """A number below `most` under which no program for free sizes is kept."""

@@ -11,31 +11,29 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinsmith.compiler.cut import counts, numbers_read
-from tinsmith.compiler.free import FreePrograms
-from tinsmith.compiler.sections import Told
-from tinsmith.errors import OutOfMemory, PlanError, TypeRuleError
+from tinsmith.compiler.free import Found, FreePrograms
+from tinsmith.compiler.keeping import Keeper
+from tinsmith.compiler.sections import Told, laters_of, noted
+from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleError
 from tinsmith.formats.mapped import check_unchanged
-from tinsmith.graph import Graph, Node, Type, Value
-from tinsmith.graph.copy import Copier
+from tinsmith.graph import Graph, Node
 from tinsmith.graph.text import nested_weights
-from tinsmith.ops import OPS
-from tinsmith.ops.interpret import run_graph
 from tinsmith.ops.region import Part
-from tinsmith.passes.contents import computes_sizes
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
-from tinsmith.sizes import Size
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.kept import Kept
 
 Array = np.ndarray[Any, Any]
 
@@ -48,21 +46,70 @@ TRIES = 64
 """For how many sets of sizes it is kept that no program takes them. Estimated."""
 
 
+class Parts:
+    """What the parts of one model that are compiled while it runs have in common."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.lock, self.weights, self.notes = threading.RLock(), SharedWeights(), notes
+
+    def tell(self, told: Told) -> None:
+        """Note what is told of a program, once for all."""
+        self.notes += [line for line in noted(told) if line not in self.notes]
+
+
 class Later(LaterStep):
-    """What computes a Part node of sizes that only a run tells. Any number of threads may call."""
+    """What computes a Part node of sizes that only a run tells. Any number of threads may call.
+
+    step    the name of the node
+    read    the inputs, by number, from whose numbers sizes are computed
+    stored  the numbers of its programs in the file that it was read from
+    """
 
     name, traits = Part.name, Part.traits
 
-    def __init__(self, node: Node, around: Compilation) -> None:
-        self.step, self._noted = node.name, False
-        body: Graph = node.attrs["body"]
-        self._body, self._around = body, around
-        self._read = _numbers_of_sizes(body)
-        self._weights = nested_weights([body])
-        self._made: dict[tuple[int, ...], Compilation] = {}
+    def __init__(self, step: str, read: Iterable[int], stored: Sequence[int] = ()) -> None:
+        self.step, self.read, self.stored = step, frozenset(read), tuple(stored)
         self.free = FreePrograms(MOST)
+        self._noted = False
+        self._made: dict[tuple[int, ...], Compilation] = {}
         self._refused: OrderedDict[Signature, str] = OrderedDict()
         self._local = threading.local()
+
+    def bind(self, parts: Parts, find: Callable[[], tuple[Node, Compilation]]) -> None:
+        """Say what it shares with other parts, and how its node and the compilation of the model
+        around it are found, when they are needed."""
+        self._parts, self._find = parts, find
+        self._keeper = Keeper(parts.notes.append)
+
+    def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
+        """Programs that are read once those that are known do not do."""
+        self.free.offer(partial(self._ready, read) for read in stored)
+
+    def keep(self, kept: Kept) -> None:
+        """Have programs found and kept there."""
+        self._keeper.kept = kept
+        self.offer(partial(kept.free, k) for k in range(MOST))
+
+    def _ready(self, read: Callable[[], Found | None]) -> Found | None:
+        """A program that was read, and can run. Raises ModelFileError for one that is not for this
+        step."""
+        found = read()
+        if found is not None:
+            free, told = found
+            if len(free.shapes) <= max(self.read, default=-1):
+                raise ModelFileError(f"{self.step}: a stored program is not for this step")
+            inside = partial(self._compilation, tuple(free.shapes))
+            bind(free.program, self._parts, inside, tuple(free.shapes), self._keeper.kept)
+            self._parts.weights.add(free.program.blobs[0])
+            self._parts.tell(told)
+        return found
+
+    @cached_property
+    def _whole(self) -> tuple[Graph, list[Array], Compilation]:
+        """The part as a graph, its weights, and the compilation around it."""
+        node, around = self._find()
+        body: Graph = node.attrs["body"]
+        return body, nested_weights([body]), around
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The results for arrays that lie there until it returns."""
@@ -70,11 +117,14 @@ class Later(LaterStep):
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
         """`evaluate`, with the cycles of its steps, as `Session.run` takes them."""
-        signature = tuple([_told(a) if k in self._read else a.shape for k, a in enumerate(arrays)])
+        signature = tuple([told_by(a) if k in self.read else a.shape for k, a in enumerate(arrays)])
         found = self._session(signature)
         if found is None:
-            check_unchanged(self._weights)
-            results = tuple([np.array(a) for a in run_graph(self._body, arrays)])
+            from tinsmith.ops.interpret import run_graph
+
+            body, weights, _ = self._whole
+            check_unchanged(weights)
+            results = tuple([np.array(a) for a in run_graph(body, arrays)])
             self._note(self._refused.get(signature, ""))
             return results
         session, empty = found
@@ -85,6 +135,11 @@ class Later(LaterStep):
         if isinstance(cycles, Cycles):
             cycles.later[self] = session.program
         return tuple(session.run_checked(given, cycles))
+
+    def every(self) -> list[Found]:
+        """All its programs that are known or stored."""
+        with self._parts.lock:
+            return self.free.every()
 
     @property
     def told(self) -> list[tuple[Program, Told]]:
@@ -104,7 +159,7 @@ class Later(LaterStep):
         if program is None:
             return None
         try:
-            empty = {k: np.empty(signature[k] or (), np.bool_) for k in self._read}
+            empty = {k: np.empty(signature[k] or (), np.bool_) for k in self.read}
         except ValueError:  # numbers beyond what arrays can have
             return None
         found = sessions[signature] = program.thread_session(), empty
@@ -113,20 +168,18 @@ class Later(LaterStep):
         return found
 
     def _program(self, signature: Signature) -> Program | None:
-        with self._around.later.lock:
+        with self._parts.lock:
             if signature in self._refused:
                 return None
             try:
                 found = self.free.program(signature)
                 if found is None and self.free.wants_more:
-                    check_unchanged(self._weights)
+                    check_unchanged(self._whole[1])
                     made = self._compilation(signature)
-                    weights = self._around.later.weights
-                    new = self.free.make(
-                        made, signature, lambda shapes: made.build(shapes, shared_weights=weights)
-                    )
+                    self._check(made.canonical, signature)
+                    new = self._keeper.free(self.free, made, signature, self._parts.weights)
                     if new is not None:
-                        self._around.later.tell(new[1])
+                        self._parts.tell(new[1])
                         found = self.free.known(signature)
             except (TypeRuleError, PlanError, OutOfMemory) as why:
                 self._refuse(signature, str(why))
@@ -146,86 +199,62 @@ class Later(LaterStep):
         note = f"{self.step}: it runs by reference for some sizes: {why}"
         if not self._noted:
             self._noted = True
-            self._around.later.notes.append(note)
+            self._parts.notes.append(note)
 
     def _compilation(self, signature: Signature) -> Compilation:
+        """The compilation of the part for inputs of these ranks."""
+        from tinsmith.compiler.opened import opened
+
         ranks = tuple([len(dims or ()) for dims in signature])
         if ranks not in self._made:
-            self._made[ranks] = self._around.inner(_open(self._body, self._read, signature))
-        made = self._made[ranks]
-        if not _fits(made.canonical, signature):
-            raise PlanError(f"{self._body.name}: sizes of one name differ in {signature}")
-        return made
+            body, _, around = self._whole
+            self._made[ranks] = around.inner(opened(body, self.read, signature))
+        return self._made[ranks]
+
+    def _check(self, graph: Graph, signature: Signature) -> None:
+        """Raise PlanError where sizes of one name differ, or are not those that are known."""
+        known: dict[Any, int] = {}
+        for v, dims in zip(graph.inputs, signature, strict=True):
+            for d, n in zip(v.type.shape or (), dims or (), strict=True):
+                if (d if isinstance(d, int) else known.setdefault(d, n)) != n:
+                    raise PlanError(f"{self.step}: sizes of one name differ in {signature}")
 
 
-def _told(array: Array) -> tuple[int, ...]:
+def later_of(node: Node, around: Compilation) -> Later:
+    """What computes a Part node of a model that is being compiled."""
+    from tinsmith.compiler.opened import numbers_of_sizes
+
+    made = Later(node.name, numbers_of_sizes(node.attrs["body"]))
+    made.bind(around.later, lambda: (node, around))
+    return made
+
+
+def bind(
+    program: Program, parts: Parts, compiled: Callable[[], Compilation], shapes: tuple[Any, ...],
+    kept: Kept | None,
+) -> None:  # fmt: skip
+    """Let the parts of a program that was read from a file be compiled where that lacks their
+    programs. `compiled` gives the compilation of what the program computes, `shapes` are those of
+    its inputs."""
+
+    @cache
+    def nodes() -> tuple[dict[str, Node], Compilation]:
+        made = compiled()
+        return {n.name: n for n in made.place(shapes).nodes if n.op is Part}, made
+
+    def find(step: str) -> tuple[Node, Compilation]:
+        named, made = nodes()
+        if step not in named:
+            raise ModelFileError(f"{step}: there is no such step in the model")
+        return named[step], made
+
+    for later in laters_of(program):
+        later.bind(parts, partial(find, later.step))
+        if kept is not None:
+            later.keep(kept.inside(program, later.step))
+
+
+def told_by(array: Array) -> tuple[int, ...]:
     """Numbers as a shape that tells them: what each has above 0, then what it has below."""
     numbers = array.reshape(-1).tolist()
     return tuple([max(n, 0) for n in numbers] + [max(-n, 0) for n in numbers])
-
-
-def _numbers_of_sizes(body: Graph) -> frozenset[int]:
-    """The inputs of a part, by number, from whose numbers sizes are computed."""
-    wanted: set[Value] = set()
-    work = [v for n in body.nodes for k in numbers_read(n) if (v := n.inputs[k]) is not None]
-    while work:
-        v = work.pop()
-        if v in wanted or v.const is not None:
-            continue
-        if v.producer is None:
-            wanted.add(v)
-        elif computes_sizes(v.producer):
-            work += [x for x in v.producer.inputs if x is not None]
-    return frozenset(k for k, v in enumerate(body.inputs) if v in wanted and counts(v))
-
-
-def _open(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
-    """A copy of a part for any sizes of the ranks of a signature: those that the program around it
-    tells by formulas have names. Inputs whose numbers are sizes are computed from the shape of an
-    empty one."""
-    names: dict[Any, str] = {}
-
-    def name(d: Any) -> Any:
-        return names.setdefault(d.form, f"f{len(names)}") if isinstance(d, Size) else d
-
-    def freed(v: Value, dims: Sequence[int] | None) -> Type:
-        own = v.type.shape
-        if own is None:
-            own = tuple([f"{v.name}.{axis}" for axis in range(len(dims or ()))])
-        return v.type.like(shape=tuple(map(name, own)))
-
-    types = {
-        v.name: v.type if k in read else freed(v, dims)
-        for k, (v, dims) in enumerate(zip(body.inputs, signature, strict=True))
-    }
-    graph = Copier(body).copy(types)
-    for k in read:
-        _tell(graph, k)
-    return graph
-
-
-def _tell(graph: Graph, k: int) -> None:
-    """Let an input be computed from the shape of another one, which takes its place: `_told`."""
-    v, first = graph.inputs[k], graph.nodes[0]
-    dims, n = v.type.dims, v.type.size
-    shape = tuple([f"{v.name}.{sign}{i}" for sign in ("more", "less") for i in range(n)])
-    told = Value(graph, Type(np.dtype(np.bool_), shape), v.name)
-
-    def add(op: str, *inputs: Any, **attrs: Any) -> Value:
-        return OPS[op](*inputs, name=f"{v.name}.{op}", before=first, origin=first.origin, **attrs)
-
-    both = add("Shape", told)
-    more, less = (add("Slice", both, [a], [a + n], [0]) for a in (0, n))
-    found = add("Reshape", add("Sub", more, less), np.array(dims, np.int64))
-    graph.replace(v, found if v.dtype == np.int64 else add("Cast", found, to=v.dtype.name))
-    graph.inputs[k] = told
-
-
-def _fits(graph: Graph, signature: Signature) -> bool:
-    """Whether sizes of one name are equal in a signature, and known sizes so."""
-    known: dict[Any, int] = {}
-    for v, dims in zip(graph.inputs, signature, strict=True):
-        for d, n in zip(v.type.shape or (), dims or (), strict=True):
-            if (d if isinstance(d, int) else known.setdefault(d, n)) != n:
-                return False
-    return True

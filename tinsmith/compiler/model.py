@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,15 @@ from tinsmith.codegen.target import Target
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
-from tinsmith.compiler.free import MOST, FreePrograms
+from tinsmith.compiler.free import MOST, Found, FreePrograms
 from tinsmith.compiler.hints import check_names, make_typical, ranges_of
-from tinsmith.compiler.kept import Kept, Place, kept_of
+from tinsmith.compiler.keeping import Keeper
+from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options, machine_of
-from tinsmith.compiler.sections import Interface, Told, noted
+from tinsmith.compiler.sections import Interface, Told, laters_of, noted
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.takeover import Takeover
 from tinsmith.errors import ModelFileError, OptionError
-from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
 from tinsmith.plain import decode
 from tinsmith.plan.shared_weights import SharedWeights
@@ -41,8 +41,8 @@ from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.later import Parts
     from tinsmith.runtime.explanation import Explanation
-    from tinsmith.runtime.free import FreeProgram
 
 
 class Model:
@@ -73,7 +73,7 @@ class Model:
             # No kernels rather than None, which would ask the environment again.
             self._options = Options(**{"kernels": "", **given})
         # What trusted code does without: the key of the file.
-        self._kept = None if self._carried else self._keep()
+        self._keeper = Keeper(self.notes.append, None if self._carried else self._keep())
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shared_weights = SharedWeights()
@@ -121,7 +121,7 @@ class Model:
 
                 graph, _ = with_fixed(self._loaded(), self._fixed)
                 self._made = Compilation(graph, self._machine, self._options, self._cache)
-                self._made.later.notes = self.notes
+                self._made.later = self._parts
             return self._made
 
     def _loaded(self) -> Graph:
@@ -165,23 +165,46 @@ class Model:
     def _interface(self) -> Interface:
         if self._carried is not None:
             return self._carried.interface
-        found = self._kept.interface() if self._kept is not None else None
+        kept = self._keeper.kept
+        found = kept.interface() if kept is not None else None
         if found is None:
             graph = self.compilation.imported
             inputs = {v.name: v.type for v in graph.inputs}
             files = self._source.names_of(graph.files)
             found = Interface(graph.name, inputs, [v.name for v in graph.outputs], files)
-            if self._kept is not None:
-                self._kept.put_interface(found)
+            if kept is not None:
+                kept.put_interface(found)
         return found
 
     def _offer(self) -> None:
         """Let programs for free sizes be found where they are stored."""
-        if self._carried is not None:
-            made = self._carried
-            self._free.offer(partial(made.free_program, k) for k in range(made.free))
-        if self._kept is not None:
-            self._free.offer(partial(self._kept.free, k) for k in range(MOST))
+        made, kept = self._carried, self._keeper.kept
+        if made is not None:
+            self._offer_all(partial(made.free_program, k) for k in range(made.free))
+        if kept is not None:
+            self._offer_all(partial(kept.free, k) for k in range(MOST))
+
+    def _offer_all(self, stored: Iterable[Callable[[], Found | None]]) -> None:
+        def ready(read: Callable[[], Found | None]) -> Found | None:
+            found = read()
+            if found is not None:
+                self._bind(found[0].program, tuple(found[0].shapes))
+            return found
+
+        self._free.offer(partial(ready, read) for read in stored)
+
+    def _bind(self, program: Program, shapes: tuple[Any, ...]) -> None:
+        """Let the steps of a program that was read be compiled that run programs of their own."""
+        if laters_of(program):
+            from tinsmith.compiler.later import bind
+
+            bind(program, self._parts, lambda: self.compilation, shapes, self._keeper.kept)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        from tinsmith.compiler.later import Parts
+
+        return Parts(self.notes)
 
     def sized(self, signature: Signature) -> Program | None:
         """The program for a signature, if one for free sizes admits it: it costs no compilation."""
@@ -203,8 +226,8 @@ class Model:
             return False
         if self._carried is not None and signature in self._carried.signatures:
             return True
-        kept = self._kept is not None and self._kept.has(signature)
-        return kept and self._takeover.may_have(signature)
+        kept = self._keeper.kept
+        return kept is not None and kept.has(signature) and self._takeover.may_have(signature)
 
     @property
     def _has_both(self) -> bool:
@@ -234,9 +257,7 @@ class Model:
                 if (program := ref()) is not None:
                     weights.add(program.blobs[0])
             apart = Compilation(graph, self._machine, self._options, self._cache)
-            found, draft = self._compiled(signature, signature, apart, weights)
-            self._put(signature, *found, draft)
-            return found
+            return self._keeper.fixed(apart, signature, weights)
 
     @still
     def build(self, signature: Signature) -> Program:
@@ -267,11 +288,14 @@ class Model:
     def _own(self, signature: Signature) -> tuple[Program, Told] | None:
         """A program for these shapes alone that the file carries, or that is kept."""
         if self._carried is not None and signature in self._carried.signatures:
-            return self._carried.program(signature)
-        found = self._kept.get(signature) if self._kept is not None else None
-        if found is None or (self._tune and not found[1]("tuned")):
-            return None
-        self._shared_weights.add(found[0].blobs[0])
+            found = self._carried.program(signature)
+        else:
+            kept = self._keeper.kept
+            found = kept.get(signature) if kept is not None else None
+            if found is None or (self._tune and not found[1]("tuned")):
+                return None
+            self._shared_weights.add(found[0].blobs[0])
+        self._bind(found[0], signature)
         return found
 
     def _beyond(self, signature: Signature) -> None:
@@ -283,9 +307,9 @@ class Model:
             f"{self._source.given} carries code for inputs of shape {shapes}; "
             f"for {_text(signature)} it was compiled anew"
         )
-        if self._kept is None:
+        if self._keeper.kept is None:
             self._source.check()
-            self._kept = self._keep()
+            self._keeper.kept = self._keep()
             self._offer()
 
     def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
@@ -295,22 +319,11 @@ class Model:
             return None
         if policy == "both" and not self._built:
             return None
-        place = self._kept.room(MOST) if self._kept is not None else None
-        draft: list[Draft | None] = [None]
-
-        def build(shapes: tuple[Any, ...]) -> tuple[Program, Told]:
-            if draft[0] is not None:
-                draft[0].discard()
-            made, draft[0] = self._compiled(shapes, place)
-            return made
-
-        made = free.make(self.compilation, signature, build)
+        made = self._keeper.free(free, self.compilation, signature, self._shared_weights)
         self.notes += [note for note in free.notes if note not in self.notes]
         if made is None:
-            if draft[0] is not None:
-                draft[0].discard()
             return None
-        self._put(place, *made, draft[0])
+        self._note(made[1])
         return free.known(signature) or self._leaving_free(signature)
 
     def _note(self, told: Told) -> None:
@@ -322,44 +335,10 @@ class Model:
         if found is not None:
             return found
         begun = perf_counter()
-        made, draft = self._compiled(signature, signature)
+        made = self._keeper.fixed(self.compilation, signature, self._shared_weights, self._tune)
         self._takeover.price = perf_counter() - begun
-        self._put(signature, *made, draft)
+        self._note(made[1])
         return made
-
-    def _compiled(
-        self,
-        shapes: tuple[Any, ...],
-        place: Place | None,
-        compilation: Compilation | None = None,
-        weights: SharedWeights | None = None,
-    ) -> tuple[tuple[Program, Told], Draft | None]:
-        """A program, its weights in the file where it will be kept: mapped, they need not stay in
-        memory. Where that cannot be written, they do."""
-        compilation, weights = compilation or self.compilation, weights or self._shared_weights
-        draft = None
-        if self._kept is not None and place is not None and not self._tune:
-            draft = self._kept.draft(place)
-        made = None
-        if draft is not None:
-            try:
-                made = compilation.build(shapes, room=draft, shared_weights=weights)
-            except BaseException as error:
-                draft.discard()
-                if not isinstance(error, OSError):
-                    raise
-                draft = None
-        made = made or compilation.build(shapes, self._tune, shared_weights=weights)
-        return made, draft
-
-    def _put(
-        self, place: Place | None, program: Program | FreeProgram, told: Told, draft: Draft | None
-    ) -> None:
-        """Keep a program, and note what is told of it."""
-        self._note(told)
-        if self._kept is not None and place is not None:
-            why = self._kept.put(place, program, told, draft)
-            self.notes += [why] if why else []
 
     @still
     def others(self, names: Sequence[str]) -> Net:

@@ -22,10 +22,12 @@ from tinsmith.plain import Misfit, decode
 from tinsmith.plan.plan import Plan
 from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import NamedTuple
+from tinsmith.runtime.later import LaterStep
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import has_sizes
 
 if TYPE_CHECKING:  # imported where a program is for free sizes: most are not
+    from tinsmith.compiler.later import Later
     from tinsmith.compiler.size_rows import SizesRead
     from tinsmith.runtime.free import FreeProgram
 
@@ -90,12 +92,21 @@ def type_from(row: list[Any]) -> Type:
     return Type(dtype_named(name), decode(tuple[int | str, ...] | None, rest))  # type: ignore[arg-type]
 
 
+class LaterRow(TypedDict):
+    """`Later`, but for its name."""
+
+    read: list[int]
+    stored: list[int]
+
+
 class Head(TypedDict):
-    """The section "program". `sized`: the shapes and elements of constants that hold sizes."""
+    """The section "program". `sized`: the shapes and elements of constants that hold sizes;
+    `later`: the steps that run programs of their own."""
 
     target: str
     plan: Plan
     nodes: dict[str, tuple[str, dict[str, Any]]]
+    later: dict[str, LaterRow]
     constants: dict[str, tuple[str, tuple[int, ...]]]
     sized: dict[str, tuple[tuple[int, ...], list[int]]]
     weights: list[tuple[str, str]]
@@ -106,17 +117,24 @@ def told_in(found: Container) -> Told:
     return lambda name: found.text(name) if name in found else ""
 
 
-def blobs_of(made: Program | FreeProgram) -> list[Blob]:
-    """The weights of a program, its own first."""
-    return made.blobs if isinstance(made, Program) else made.program.blobs
+def program_in(made: Program | FreeProgram) -> Program:
+    """The program, also of one for free sizes."""
+    return made if isinstance(made, Program) else made.program
+
+
+def laters_of(made: Program | FreeProgram) -> list[Later]:
+    """The steps of a program that run programs of their own."""
+    return [op for op, _ in program_in(made).nodes.values() if isinstance(op, LaterStep)]  # type: ignore[misc]
 
 
 def sections_of(
-    made: Program | FreeProgram, target: Target, refs: Sequence[Ref], told: Told
-) -> dict[str, Any] | None:
+    made: Program | FreeProgram, target: Target, refs: Sequence[Ref], told: Told,
+    stored: Mapping[str, Sequence[int]] = {},
+) -> dict[str, Any] | None:  # fmt: skip
     """A program without its weights, which lie at `refs`, and what is told of it; None where it
-    holds what cannot be written as data."""
-    program = made if isinstance(made, Program) else made.program
+    holds what cannot be written as data. `stored`: by the names of steps that run programs of their
+    own, the numbers of these in the file."""
+    program = program_in(made)
     if not uses_elf(target) or program.library is None:
         return None
     constants = program.constants.items()
@@ -127,7 +145,15 @@ def sections_of(
     head = {
         "target": target.key,
         "plan": program.whole_plan().to_json(),
-        "nodes": {name: [op.name, dict(attrs)] for name, (op, attrs) in program.nodes.items()},
+        "nodes": {
+            name: [op.name, dict(attrs)]
+            for name, (op, attrs) in program.nodes.items()
+            if not isinstance(op, LaterStep)
+        },
+        "later": {
+            one.step: {"read": sorted(one.read), "stored": list(stored.get(one.step, ()))}
+            for one in laters_of(program)
+        },
         "constants": {n: [a.dtype.name, a.shape] for n, a in plain.items()},
         "sized": sized,
         "weights": list(refs),
@@ -170,8 +196,8 @@ def program_of(
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
     plan = head["plan"]
     with estimating():
-        _check(plan, head["nodes"], found.path)
-    if plan.free != (sizes is not None):
+        _check(plan, head, found.path)
+    if plan.free and sizes is None:
         raise ModelFileError(f"{found.path} has a corrupt program: its sizes do not fit it")
     blobs = [blob(name, tag) for name, tag in head["weights"]]
     code = found.array("code", check=True).tobytes()
@@ -186,7 +212,7 @@ def program_of(
         raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
     team = team_address(target, True, plan.threads)
     library = SharedLibrary(code)
-    nodes = _nodes(head["nodes"])
+    nodes = _nodes(head)
     program = Program(plan, library, blobs, nodes, constants, team, stored=True)
     if sizes is None:
         return program
@@ -211,7 +237,7 @@ def sizes_in(found: Container) -> SizesRead | None:
         raise ModelFileError(f"{found.path} has corrupt sizes: {error}") from error
 
 
-def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
+def _check(plan: Plan, head: Head, path: Path) -> None:
     """Raise ModelFileError unless a stored plan could run."""
     operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
     try:
@@ -219,19 +245,30 @@ def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
             dtype_named(dtype)
     except ValueError as error:
         raise ModelFileError(f"{path} has a corrupt program: {error}") from error
-    lacking = {s.name for s in plan.steps if s.kind == "reference"} - nodes.keys()
+    steps = {s.name: s for s in plan.steps if s.kind == "reference"}
+    lacking = steps.keys() - head["nodes"].keys() - head["later"].keys()
+    for name, row in head["later"].items():
+        known = range(len(steps[name].reads)) if name in steps else ()
+        if not all(k in known for k in row["read"]):
+            raise ModelFileError(f"{path} has a corrupt program: {name} is no such step")
     if lacking or min(plan.memory) < 0 or not 1 <= plan.threads <= MAX_THREADS:
         raise ModelFileError(f"{path} has a corrupt program")
 
 
-def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
-    if not stored:
+def _nodes(head: Head) -> dict[str, tuple[Any, dict[str, Any]]]:
+    if not head["nodes"] and not head["later"]:
         return {}
     from tinsmith.ops import OPS
 
     def frozen(value: Any) -> Any:
         return tuple(map(frozen, value)) if isinstance(value, list) else value
 
-    return {
-        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()}) for n, (op, attrs) in stored.items()
+    found: dict[str, tuple[Any, dict[str, Any]]] = {
+        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()})
+        for n, (op, attrs) in head["nodes"].items()
     }
+    if head["later"]:
+        from tinsmith.compiler.later import Later
+
+        found |= {n: (Later(n, **row), {}) for n, row in head["later"].items()}
+    return found

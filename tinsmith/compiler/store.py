@@ -29,8 +29,8 @@ from tinsmith.compiler.sections import (
     TOLD,
     Interface,
     Told,
-    blobs_of,
     interface_from,
+    program_in,
     program_of,
     sections_of,
     told_in,
@@ -172,7 +172,7 @@ class Store:
             program = program_of(found, target, partial(self._blob, found))
             for name in (*TOLD, *(n for n in NOTES if n in found)):
                 found.array(name, check=True)
-            for blob in blobs_of(program):
+            for blob in program_in(program).blobs:
                 with contextlib.suppress(OSError):  # a read-only disk
                     os.utime(self._folder / blob.file)
             return program, told_in(found)
@@ -222,7 +222,7 @@ class Store:
         """Store a program, whose own weights a draft may hold already; why it is not kept, if that
         is to be told. It is not where it cannot be written as data or reads weights that are not
         stored, nor on a full or read-only disk."""
-        own, *others = blobs_of(program)
+        own, *others = program_in(program).blobs
         refs = [("", own.tag), *((b.file, b.tag) for b in others)]
         rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
         why = ""

@@ -10,6 +10,7 @@ from tinsmith.codegen.types import F32, I64, U64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.selected import LOOK, each_held
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 TAKE = 60e-9  # seconds to take the best score from the heap; estimated
 DTYPES = ("float32", "float32", "int64", "float32", "float32")
@@ -38,7 +39,7 @@ def suppress(site: Site) -> Choice:
     def join(em: Emit) -> None:
         _join(em, tiles, room)
 
-    cost = 1e-6 + tiles * (boxes * LOOK + room * TAKE)
+    cost = 1e-6 + typical(tiles) * (typical(boxes) * LOOK + typical(room) * TAKE)
     reads = tuple(None if v is None else PLAIN for v in site.inputs)
     return Choice(cost, reads, (PLAIN, PLAIN), (Phase(tiles, emit), Phase(1, join)),
                   workspace=over.nbytes, scratch=8 * tiles, detail=f"room {room}")  # fmt: skip

@@ -87,7 +87,7 @@ def axis_tables(
 ) -> list[Table]:  # fmt: skip
     """The tables of all axes that change, in order; the interpolation is their product."""
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
-    outs, factors = resized(
+    wanted = (
         [dims[a] for a in chosen],
         None if scales is None or not scales.size else [float(s) for s in scales],
         None if sizes is None or not sizes.size else sizes.tolist(),
@@ -95,13 +95,14 @@ def axis_tables(
     )
     tables = []
     crop = transform == "tf_crop_and_resize"
-    for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
+    each = zip(chosen, resized(*wanted), factors(*wanted), strict=True)
+    for i, (axis, out, factor) in enumerate(each):
         size, ends = dims[axis], (0.0, 1.0)
         if roi is not None and crop:
             ends = float(roi[i]), float(roi[len(chosen) + i])
         if factor == 1 and out == size and ends == (0.0, 1.0):
             continue
-        out = int(out)
+        out = int(out)  # type: ignore[call-overload]
         need_room((out,), np.float64)
         # Which of two neighbours is nearest at a tie is settled by float32 in other engines.
         kind = np.float32 if mode == "nearest" and not crop else np.float64
@@ -134,27 +135,38 @@ def resized(
     scales: Sequence[float] | None,
     sizes: Sequence[int] | None,
     policy: str,
-) -> tuple[list[Dim], list[float]]:
-    """Output sizes and scale factors of the resized axes; a factor is 0 where it is not known.
+) -> list[Dim]:
+    """Output sizes of the resized axes.
 
     A size from a scale is floor(size * scale) in float32, as ONNX infers it.
     """
     if scales is not None:
-        outs = [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
-        return outs, list(scales)
+        return [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
+    assert sizes is not None
+    if policy == "stretch":
+        return list(sizes)
+    if any(isinstance(d, str) for d in dims):
+        return [fresh() for _ in dims]
+    ratio = factors(dims, None, sizes, policy)[0]  # type: ignore[arg-type]
+    return [floor(ratio * d + 0.5) for d in dims]  # type: ignore[operator]
+
+
+def factors(
+    dims: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
+) -> list[float]:
+    """The scale factors of the resized axes; 0 for those that have no elements."""
+    if scales is not None:
+        return list(scales)
     assert sizes is not None
     ratios = list(map(_ratio, dims, sizes))
     if policy == "stretch":
-        return list(sizes), ratios
-    known = all(isinstance(d, NUMBER) for d in dims)
-    ratio = (min if policy == "not_larger" else max)(ratios) if known else 0.0
-    outs = [floor(ratio * d + 0.5) if known and isinstance(d, NUMBER) else fresh() for d in dims]
-    return outs, [ratio] * len(ratios)
+        return ratios
+    return [(min if policy == "not_larger" else max)(ratios)] * len(ratios)
 
 
-def _ratio(dim: Dim, size: int) -> float:
-    """How many times a dim a size is; 0 where that is not known."""
-    if isinstance(dim, str) or not dim:
+def _ratio(dim: int, size: int) -> float:
+    """How many times a dim a size is; 0 for a dim of 0."""
+    if not dim:
         return 0.0
     whole = size // dim
     return float(whole) if same(whole * dim, size) else size / dim
@@ -272,7 +284,7 @@ def _(
         return x.type.like(shape=tuple(shape))
     need((given.const > 0).all() or sizes is not None, f"scales must be positive: {given.const}")
     need((given.const >= 0).all(), f"sizes must not be negative: {given.const}")
-    outs, _factors = resized(
+    outs = resized(
         [x.shape[a] for a in chosen],
         None if scales is None else [float(s) for s in scales.const],
         None if sizes is None else sizes.const.tolist(),

@@ -115,11 +115,11 @@ def copy_all(y: Value) -> Phase:
             emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
 
         with b.loop(em.begin, em.end) as tile:
-            if not rest:
+            if isinstance(rest, int) and not rest:
                 whole(tile)
-            elif not full:
+            elif isinstance(full, int) and not full:
                 left()
             else:
                 b.choose(tile < full, lambda: whole(tile), left)
 
-    return Phase(full + bool(rest), copy)
+    return Phase(-(-y.type.size // CHUNK), copy)

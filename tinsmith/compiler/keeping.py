@@ -1,0 +1,86 @@
+"""Programs that are compiled and kept: in the store, if there is one, for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tinsmith.compiler.sections import Told, laters_of, program_in
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.free import Found, FreePrograms
+    from tinsmith.compiler.kept import Kept, Place
+    from tinsmith.formats.container import Draft
+    from tinsmith.plan.shared_weights import SharedWeights
+    from tinsmith.runtime.free import FreeProgram
+
+
+class Keeper:
+    """Compiles the programs of a model, or of a part of one, and keeps them in `kept`, if that is
+    given. `note` takes lines of text that a net shows."""
+
+    def __init__(self, note: Callable[[str], None], kept: Kept | None = None) -> None:
+        self._note, self.kept = note, kept
+
+    def fixed(
+        self, compilation: Compilation, signature: Signature, weights: SharedWeights,
+        measure: bool = False,
+    ) -> tuple[Program, Told]:  # fmt: skip
+        """The program for these shapes alone; with `measure`, of kernels that were timed in it."""
+        place = None if measure else signature
+        made, draft = self._compiled(compilation, signature, place, weights, measure)
+        self._put(signature, *made, draft)
+        return made
+
+    def free(
+        self, programs: FreePrograms, compilation: Compilation, signature: Signature,
+        weights: SharedWeights,
+    ) -> Found | None:  # fmt: skip
+        """See `FreePrograms.make`."""
+        place = self.kept.room(programs.most) if self.kept is not None else None
+        draft: list[Draft | None] = [None]
+
+        def build(shapes: tuple[Any, ...]) -> tuple[Program, Told]:
+            if draft[0] is not None:
+                draft[0].discard()
+            made, draft[0] = self._compiled(compilation, shapes, place, weights)
+            return made
+
+        made = programs.make(compilation, signature, build)
+        if made is not None:
+            self._put(place, *made, draft[0])
+        elif draft[0] is not None:
+            draft[0].discard()
+        return made
+
+    def _compiled(
+        self, compilation: Compilation, shapes: tuple[Any, ...], place: Place | None,
+        weights: SharedWeights, measure: bool = False,
+    ) -> tuple[tuple[Program, Told], Draft | None]:  # fmt: skip
+        """A program, its weights in the file where it will be kept: mapped, they need not stay in
+        memory. Where that cannot be written, they do."""
+        draft = self.kept.draft(place) if self.kept is not None and place is not None else None
+        if draft is not None:
+            try:
+                return compilation.build(shapes, room=draft, shared_weights=weights), draft
+            except BaseException as error:
+                draft.discard()
+                if not isinstance(error, OSError):
+                    raise
+        return compilation.build(shapes, measure, shared_weights=weights), None
+
+    def _put(
+        self, place: Place | None, made: Program | FreeProgram, told: Told, draft: Draft | None
+    ) -> None:
+        """Keep a program, and have what its steps make later kept with it."""
+        if self.kept is None or place is None:
+            return
+        why = self.kept.put(place, made, told, draft)
+        if why:
+            self._note(why)
+        program = program_in(made)
+        for later in laters_of(program) if program.blobs[0].file else ():
+            later.keep(self.kept.inside(program, later.step))

@@ -1,0 +1,74 @@
+"""Parts of a model as models of their own, for any sizes of what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.compiler.cut import counts, numbers_read
+from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph.copy import Copier
+from tinsmith.ops import OPS
+from tinsmith.passes.contents import computes_sizes
+from tinsmith.runtime.inputs import Signature
+from tinsmith.sizes import Size
+
+
+def numbers_of_sizes(body: Graph) -> frozenset[int]:
+    """The inputs of a part, by number, from whose numbers sizes are computed."""
+    wanted: set[Value] = set()
+    work = [v for n in body.nodes for k in numbers_read(n) if (v := n.inputs[k]) is not None]
+    while work:
+        v = work.pop()
+        if v in wanted or v.const is not None:
+            continue
+        if v.producer is None:
+            wanted.add(v)
+        elif computes_sizes(v.producer):
+            work += [x for x in v.producer.inputs if x is not None]
+    return frozenset(k for k, v in enumerate(body.inputs) if v in wanted and counts(v))
+
+
+def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
+    """A copy of a part for any sizes of the ranks of a signature: those that the program around it
+    tells by formulas have names. Inputs whose numbers are sizes are computed from the shape of an
+    empty one."""
+    names: dict[Any, str] = {}
+
+    def name(d: Any) -> Any:
+        return names.setdefault(d.form, f"f{len(names)}") if isinstance(d, Size) else d
+
+    def freed(v: Value, dims: Sequence[int] | None) -> Type:
+        own = v.type.shape
+        if own is None:
+            own = tuple([f"{v.name}.{axis}" for axis in range(len(dims or ()))])
+        return v.type.like(shape=tuple(map(name, own)))
+
+    types = {
+        v.name: v.type if k in read else freed(v, dims)
+        for k, (v, dims) in enumerate(zip(body.inputs, signature, strict=True))
+    }
+    graph = Copier(body).copy(types)
+    for k in read:
+        _tell(graph, k)
+    return graph
+
+
+def _tell(graph: Graph, k: int) -> None:
+    """Let an input be computed from the shape of another one, which takes its place, as
+    `later.told_by` writes numbers."""
+    v, first = graph.inputs[k], graph.nodes[0]
+    dims, n = v.type.dims, v.type.size
+    shape = tuple([f"{v.name}.{sign}{i}" for sign in ("more", "less") for i in range(n)])
+    told = Value(graph, Type(np.dtype(np.bool_), shape), v.name)
+
+    def add(op: str, *inputs: Any, **attrs: Any) -> Value:
+        return OPS[op](*inputs, name=f"{v.name}.{op}", before=first, origin=first.origin, **attrs)
+
+    both = add("Shape", told)
+    more, less = (add("Slice", both, [a], [a + n], [0]) for a in (0, n))
+    found = add("Reshape", add("Sub", more, less), np.array(dims, np.int64))
+    graph.replace(v, found if v.dtype == np.int64 else add("Cast", found, to=v.dtype.name))
+    graph.inputs[k] = told
