@@ -88,6 +88,40 @@ def test_boxes_that_are_not_finite(target):
     suppressed(boxes * np.float32(1e30), scores, 20, 0.2, None, target)
 
 
+def best(boxes, scores, labels=None, target="host", overlap=0.4, **attrs):
+    with np.errstate(all="ignore"):
+        check("BestBoxes", [boxes, scores, labels], {"overlap": overlap, **attrs},
+              kernel="best_boxes", target=target)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    "candidates, most", [(None, None), (5, None), (None, 3), (7, 4), (1000, 1)]
+)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_best_boxes(shape, candidates, most, target):
+    boxes, scores = some(*shape)
+    scores[scores < 0.3] = np.nan
+    labels = RNG.integers(0, 9, boxes.shape[:2]).astype(np.float32)
+    best(boxes, scores, None, target, candidates=candidates, most=most)
+    best(boxes * 9, scores, labels, target, candidates=candidates, most=most, regions=True)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_best_boxes_of_equal_odd_and_no_scores(target):
+    boxes, scores = some(4, 3, 60, size=0.1)
+    scores = np.round(scores * 4) - 1
+    scores[0, 1, ::5], scores[0, 1, 1::5] = -0.0, 0.0
+    scores[1, 2, ::9], scores[1, 2, 1::9] = np.inf, -np.inf
+    scores[2] = np.nan
+    scores[3, :, 1:] = np.nan
+    boxes[0, ::2] = boxes[0, ::2][:, [2, 3, 0, 1]]
+    boxes[0, RNG.integers(0, 60, 8), RNG.integers(0, 4, 8)] = np.nan
+    for overlap in (-1.0, 0.0, 0.5, np.nan):
+        best(boxes, scores, None, target, overlap, most=50)
+    best(boxes, np.full_like(scores, np.nan), None, target)
+
+
 def detector(batch, boxes, classes=3):
     """Suppression between native nodes; what depends on the count comes after it."""
     g = Graph("detector")

@@ -78,6 +78,9 @@ Crop 3x6x7; -23309=2,1,-4 -23310=2,-233,-1 -23311=2,0,2
 Crop 3x6x7; -23309=1,2 -23310=1,4 -23311=1,1
 Crop 3x6x7 2x3x4; 0=1 1=2 2=1
 Crop 6x7; 0=1 1=2 3=4 4=3
+DetectionOutput 48 36 +2x48; 0=3 1=4.5e-01 2=10 3=20 4=1.0e-01
+DetectionOutput 48 36 +2x48; 0=3 1=9.0e-01 2=4 3=6 4=0.5e-01
+DetectionOutput 48 3x12 +12x4; 0=-233 1=4.5e-01 2=10 3=20 4=1.0e-01
 Crop 9; 0=2 3=4
 CumulativeSum 3x4x5; 0=0
 CumulativeSum 3x4x5; 0=-1

@@ -35,7 +35,6 @@ UNCHECKED = {
     "Quantize",
     "Dequantize",
     "Requantize",
-    "DetectionOutput",
 }
 """Not alone in a case: left out of ncnn as it is built, or part of whole models."""
 

@@ -160,7 +160,7 @@ LATE = {  # of which no case is here, and why
 STATIC = {  # operators that tell all sizes of static inputs
     "Attention", "ConvTranspose", "Einsum", "EyeLike", "Flatten", "GridSample", "MaxRoiPool",
     "Multinomial", "ReverseSequence", "RoiAlign", "Shape", "Transpose",
-    "GridDetection", "PriorDetection", "RegionProposal",
+    "BestBoxes", "GridDetection", "PriorDetection", "RegionProposal",
 }  # fmt: skip
 
 

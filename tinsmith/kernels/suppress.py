@@ -3,14 +3,15 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I64, U64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.selected import LOOK, each_held
 from tinsmith.records import dataclass
-from tinsmith.sizes import typical
+from tinsmith.sizes import Number, largest, smallest, typical
 
 TAKE = 60e-9  # seconds to take the best score from the heap; estimated
 DTYPES = ("float32", "float32", "int64", "float32", "float32")
@@ -22,86 +23,154 @@ def suppress(site: Site) -> Choice:
     for value, name in zip(site.inputs, DTYPES, strict=False):
         if value is not None and value.dtype.name != name:
             raise Skip(f"{value.name} is {value.dtype.name}")
+    batch, classes, boxes = _counts(site)
+    room = site.out.dims[0] // (batch * classes)
+    of = _Classes(batch, classes, boxes, room, site.target.lanes)
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        scores, most, overlap, least = (*em.ins[1:], None, None, None)[:4]
+        assert scores is not None
+        bar = None if least is None else least.pointer.load()
+        task = _Task(
+            most=b.index(0 if most is None else most.pointer.load()).min(room),
+            near=b.const(0, F32) if overlap is None else overlap.pointer.load(),
+            holds=None if bar is None else lambda score: score > bar,
+            centred=bool(site.attr("center_point_box")),
+        )
+        with b.loop(em.begin, em.end) as tile:
+            _one_class(em, of, task, tile)
+
+    return _choice(site, of, emit, lambda em: _list(em, of), of.workspace)
+
+
+@kernel("BestBoxes", Tier.VECTOR, dtypes="float32", checks=True)
+def best_boxes(site: Site) -> Choice:
+    """Suppression in one class after the other; the best of all classes, as rows."""
+    batch, classes, boxes = _counts(site)
+    taken, most = site.attr("candidates"), site.attr("most")
+    limit = boxes if taken is None else smallest(boxes, taken)
+    of = _Classes(batch, classes, boxes, smallest(limit, site.out.dims[1]), site.target.lanes)
+
+    def emit(em: Emit) -> None:
+        task = _Task(
+            most=em.b.index(of.kept), near=em.b.const(site.attr("overlap"), F32),
+            holds=lambda score: score.eq(score), taken=None if taken is None else limit,
+            grown=bool(site.attr("regions")),
+        )  # fmt: skip
+        with em.b.loop(em.begin, em.end) as tile:
+            _one_class(em, of, task, tile)
+
+    def join(em: Emit) -> None:
+        _merge(em, of, most)
+
+    return _choice(site, of, emit, join, largest(of.workspace, 8 * classes * of.kept))
+
+
+def _counts(site: Site) -> tuple[int, int, int]:
+    """Elements of the batch, classes, boxes. Skips where they do not fit, or nothing is counted."""
     batch, classes, boxes = site.input(1).dims
     if site.input(0).dims != (batch, boxes, 4):
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
-    site.need_no_epilogue("rows of indices have no epilogue")
-    if len(site.outputs) == 1:
-        raise Skip(f"the model says that there are {site.out.dims[0]} rows: none are counted")
-    tiles = batch * classes
-    room = site.out.dims[0] // tiles
-    over = _Room(classes, boxes, room, -(-room // site.target.lanes) * site.target.lanes)
-
-    def emit(em: Emit) -> None:
-        with em.b.loop(em.begin, em.end) as tile:
-            _one_class(em, over, tile)
-
-    def join(em: Emit) -> None:
-        _join(em, tiles, room)
-
-    cost = 1e-6 + typical(tiles) * (typical(boxes) * LOOK + typical(room) * TAKE)
-    reads = tuple(None if v is None else PLAIN for v in site.inputs)
-    return Choice(cost, reads, (PLAIN, PLAIN), (Phase(tiles, emit), Phase(1, join)),
-                  workspace=over.nbytes, scratch=8 * tiles, detail=f"room {room}")  # fmt: skip
+    site.need_no_epilogue("rows of boxes have no epilogue")
+    if site.outputs[-1].dims:
+        raise Skip(f"the model says how many rows there are ({site.out.type}): none are counted")
+    return batch, classes, boxes
 
 
 @dataclass(frozen=True)
-class _Room:
-    """Workspace for one class: its boxes, the most that are kept, and that in whole vectors."""
+class _Classes:
+    """How many elements of a batch, classes and boxes there are, and how many boxes a class may
+    keep."""
 
+    batch: int
     classes: int
     boxes: int
     kept: int
-    padded: int
+    lanes: int
 
     @property
-    def nbytes(self) -> int:
-        return 16 + 8 * self.boxes + 4 * 5 * self.padded
+    def tiles(self) -> int:
+        return self.batch * self.classes
+
+    @property
+    def padded(self) -> int:
+        """Kept boxes in whole vectors."""
+        return -(-self.kept // self.lanes) * self.lanes
+
+    @property
+    def workspace(self) -> int:
+        """Bytes: the number of scores, a heap of these, and the kept boxes."""
+        return 8 + 8 * self.boxes + 4 * 5 * self.padded
+
+    def keys(self, em: Emit, tile: Val) -> tuple[Ptr, Ptr]:
+        """The places for the number of boxes that a class keeps, and for their keys, in scratch."""
+        counts = em.scratch.cast(I64)
+        return counts + tile, ((counts + self.tiles).cast(U64) + tile * self.kept).fixed()
 
 
-def _one_class(em: Emit, over: _Room, tile: Val) -> None:
-    """Write the rows of one class to the beginning of its scratch, and their count."""
-    b, batch = em.b, tile // over.classes
-    state = em.workspace.cast(I64)
-    size, kept = state, state + 1
-    heap = _Heap(b, (state + 2).cast(U64))
-    sides = [((state + 2 + over.boxes).cast(F32) + k * over.padded).fixed() for k in range(5)]
-    boxes, scores, most, overlap, least = (*em.ins, None, None, None)[:5]
-    assert boxes is not None and scores is not None
-    limit = b.index(0 if most is None else most.pointer.load()).min(over.kept)
-    near = b.const(0, F32) if overlap is None else overlap.pointer.load()
-    table = (boxes.pointer + batch * (over.boxes * 4)).fixed()
-    rows = (em.outs[0].pointer + tile * (over.kept * 3)).fixed()
-    _fill(heap, size, (scores.pointer + tile * over.boxes).fixed(), over.boxes,
-          None if least is None else least.pointer.load())  # fmt: skip
+@dataclass(frozen=True)
+class _Task:
+    """What to keep of a class: the `most` boxes, of the best `taken` of those whose score `holds`
+    (None: of all), that are not too `near`. Boxes are given by two corners, or by centres and
+    sizes; their sides are `grown` by 1 or not."""
+
+    most: Val
+    near: Val
+    holds: Callable[[Val], Val] | None
+    taken: Number | None = None
+    centred: bool = False
+    grown: bool = False
+
+
+def _choice(
+    site: Site, of: _Classes, emit: Callable[[Emit], None], join: Callable[[Emit], None],
+    workspace: int,
+) -> Choice:  # fmt: skip
+    reads = tuple(None if v is None else PLAIN for v in site.inputs)
+    cost = 1e-6 + typical(of.tiles) * (typical(of.boxes) * LOOK + typical(of.kept) * TAKE)
+    return Choice(
+        cost, reads, (PLAIN,) * len(site.outputs), (Phase(of.tiles, emit), Phase(1, join)),
+        workspace=workspace, scratch=8 * of.tiles * (1 + of.kept), detail=f"room {of.kept}",
+    )  # fmt: skip
+
+
+def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
+    """Store how many boxes of one class are kept, and their keys, the best first."""
+    b, (boxes, scores) = em.b, (em.input(0).pointer, em.input(1).pointer)
+    size, (kept, keys) = em.workspace.cast(I64), of.keys(em, tile)
+    heap = _Heap(b, (size + 1).cast(U64))
+    sides = [((size + 1 + of.boxes).cast(F32) + k * of.padded).fixed() for k in range(5)]
+    table = (boxes + tile // of.classes * (of.boxes * 4)).fixed()
+    _fill(heap, size, (scores + tile * of.boxes).fixed(), of.boxes, task.holds)
     heap.build(size.load())
+    least = 0 if task.taken is None else b.index(0).max(size.load() - task.taken)
     kept.store(b.index(0))
     with b.repeat() as leave_if:
         left, count = size.load(), kept.load()
-        leave_if((left < 1) | (count >= limit))
-        place = heap.take(left)
+        leave_if((left <= least) | (count >= task.most))
+        key = heap.take(left)
         size.store(left - 1)
-        box = _box(b, (table + place * 4).fixed(), bool(em.site.attr("center_point_box")))
-        with b.when(_overlaps(b, box, sides, count, near) ^ True):
+        box = _box(b, (table + place_of(key) * 4).fixed(), task)
+        with b.when(_overlaps(b, box, sides, count, task.near) ^ True):
             for side, value in zip(sides, box, strict=True):
                 (side + count).store(value)
-            row = rows + count * 3
-            for k, index in enumerate((batch, tile % over.classes, place)):
-                (row + k).store(b.index(index))
+            (keys + count).store(key)
             kept.store(count + 1)
-    (em.scratch.cast(I64) + tile).store(kept.load())
 
 
-def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) -> None:
-    """Collect the keys of the scores above `least`, in no order."""
+def _fill(
+    heap: _Heap, size: Ptr, scores: Ptr, count: int, holds: Callable[[Val], Val] | None
+) -> None:
+    """Collect the keys of the scores that hold, in no order."""
     b = heap.b
-    if least is None:
+    if holds is None:
         with b.loop(0, count) as i:
             heap.put(i, heap.key((scores + i).load(), i))
         size.store(b.index(count))
         return
     each_held(
-        b, count, size, lambda i, lanes, mask: (scores + i).load(lanes, mask) > least,
+        b, count, size, lambda i, lanes, mask: holds((scores + i).load(lanes, mask)),
         lambda n, i: heap.put(n, heap.key((scores + i).load(), i)),
     )  # fmt: skip
 
@@ -133,10 +202,10 @@ class _Heap:
             self.sink(top, (self.keys + top).load(), count)
 
     def take(self, count: Val) -> Val:
-        """Take out the least of `count` keys; the index of its box."""
+        """Take out the least of `count` keys."""
         best, last = self.keys.load(), (self.keys + (count - 1)).load()
         self.sink(self.b.index(0), last, count - 1)
-        return (best & 0xFFFFFFFF).to("i64")
+        return best
 
     def sink(self, start: Val, key: Val, count: Val) -> None:
         """Put a key at `start`, or further down, such that all keys below it are greater. The heap
@@ -155,20 +224,27 @@ class _Heap:
         self.put(loop.out[0], key)
 
 
+def place_of(key: Val) -> Val:
+    """The index of which a key is."""
+    return (key & 0xFFFFFFFF).to("i64")
+
+
 def _zeros(x: Val) -> Val:
     """The number of leading zero bits."""
     return x.b.intrinsic("llvm.ctlz.i64", x.ty, text=f"i64 {x.ref}, i1 false", params="i64, i1")
 
 
-def _box(b: Builder, at: Ptr, centred: bool) -> list[Val]:
+def _box(b: Builder, at: Ptr, task: _Task) -> list[Val]:
     """(low, low, high, high, area) of a box; the order of the axes does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
-    if centred:
+    if task.centred:
         halves = [size * 0.5 for size in second]
         pairs = list(zip(first, halves, strict=True))
         first, second = [c - h for c, h in pairs], [c + h for c, h in pairs]
     low = [p.min(q) for p, q in zip(first, second, strict=True)]
     high = [p.max(q) for p, q in zip(first, second, strict=True)]
+    if task.grown:
+        high = [v + 1.0 for v in high]
     return [*low, *high, (high[0] - low[0]) * (high[1] - low[1])]
 
 
@@ -191,13 +267,76 @@ def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, 
     return loop.out[0].any()
 
 
-def _join(em: Emit, tiles: int, room: int) -> None:
-    """Copy the rows of all classes one after the other, and store their count."""
-    b, rows, counts = em.b, em.outs[0].pointer, em.scratch.cast(I64)
-    with b.loop(0, tiles, carry=[b.index(0)]) as loop:
-        total, count = loop.vars[0], (counts + loop.index).load()
-        come, go = rows + loop.index * (room * 3), rows + total * 3
-        with b.loop(0, count * 3) as word:
-            (go + word).store((come + word).load())
-        loop.next([total + count])
+def _list(em: Emit, of: _Classes) -> None:
+    """Write (element of the batch, class, box) of all kept boxes, class by class, and how many
+    there are."""
+    b, rows = em.b, em.outs[0].pointer
+    with b.loop(0, of.tiles, carry=[b.index(0)]) as loop:
+        tile, total = loop.index, loop.vars[0]
+        count, keys = of.keys(em, tile)
+        held = count.load()
+        with b.loop(0, held) as k:
+            place, row = place_of((keys + k).load()), rows + (total + k) * 3
+            for column, index in enumerate((tile // of.classes, tile % of.classes, place)):
+                (row + column).store(b.index(index))
+        loop.next([total + held])
     em.outs[1].pointer.store(loop.out[0])
+
+
+def _merge(em: Emit, of: _Classes, most: int | None) -> None:
+    """Write the rows of the best boxes of all classes for each element of the batch, rows of 0
+    behind them, and how many rows each has."""
+    b = em.b
+
+    def held(n: Val) -> Val:
+        """How many boxes are kept of an element of the batch."""
+        with b.loop(0, of.classes, carry=[b.index(0)]) as loop:
+            loop.next([loop.vars[0] + of.keys(em, n * of.classes + loop.index)[0].load()])
+        return loop.out[0] if most is None else loop.out[0].min(most)
+
+    with b.loop(0, of.batch, carry=[b.index(0)]) as loop:
+        loop.next([loop.vars[0].max(held(loop.index))])
+    longest = loop.out[0]
+    em.outs[-1].pointer.store(longest)
+    with b.loop(0, of.batch) as n:
+        heap, total = _Heap(b, em.workspace.cast(U64)), _gather(em, of, n)
+        count = held(n)
+        with b.loop(0, count) as k:
+            place = place_of(heap.take(total - k))
+            parts = _row(em, of, n, place // of.kept, place % of.kept)
+            for out, values in zip(em.outs, parts, strict=False):
+                for column, value in enumerate(values):
+                    (out.pointer + (n * longest + k) * len(values) + column).store(value)
+        for out, width in zip(em.outs, map(len, parts), strict=False):
+            to = out.pointer + n * longest * width
+            emit_fill(b, b.const(0, F32), to, count * width, longest * width, 1)
+
+
+def _gather(em: Emit, of: _Classes, n: Val) -> Val:
+    """Build a heap in the workspace of what the classes of one element of a batch keep: each key
+    has the score, and the class and rank as its place. How many there are."""
+    b, heap = em.b, _Heap(em.b, em.workspace.cast(U64))
+    with b.loop(0, of.classes, carry=[b.index(0)]) as loop:
+        c, total = loop.index, loop.vars[0]
+        count, keys = of.keys(em, n * of.classes + c)
+        held = count.load()
+        with b.loop(0, held) as k:
+            score = (keys + k).load() >> 32 << 32
+            heap.put(total + k, score | (c * of.kept + k).to("u64"))
+        loop.next([total + held])
+    heap.build(loop.out[0])
+    return loop.out[0]
+
+
+def _row(em: Emit, of: _Classes, n: Val, c: Val, rank: Val) -> list[list[Val]]:
+    """What each output gets of the box of a rank in a class of one element of a batch."""
+    boxes, scores, labels = (*em.ins, None)[:3]
+    assert boxes is not None and scores is not None
+    tile = n * of.classes + c
+    at = n * of.boxes + (place := place_of((of.keys(em, tile)[1] + rank).load()))
+    score = (scores.pointer + tile * of.boxes + place).load()
+    box = [(boxes.pointer + at * 4 + k).load() for k in range(4)]
+    if len(em.outs) > 2:
+        return [box, [score]]
+    label = (c + 1).to("f32") if labels is None else (labels.pointer + at).load()
+    return [[label, score, *box]]

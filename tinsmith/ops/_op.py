@@ -35,6 +35,7 @@ Traits:
                   nothing reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
     region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
+    composed      the reference calls operators alone: over Values it adds the nodes that compute it
     sizes         reads the shape of its input, none of its elements: Shape, Size
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
@@ -58,7 +59,7 @@ from tinsmith.registry import Registry
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
-    "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes",
+    "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes", "composed",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

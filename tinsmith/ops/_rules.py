@@ -15,7 +15,7 @@ from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need
-from tinsmith.sizes import NUMBER, Size
+from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
 
@@ -196,6 +196,12 @@ def need_length_data(lens: Array, most: int) -> None:
     """DataError where lengths of sequences are negative, or more than `most`."""
     fit = np.all((lens >= 0) & (lens <= most))
     need_data(fit, f"sequence_lens must lie in [0, {most}], they are {lens.tolist()}")
+
+
+def integers(numbers: Sequence[Number]) -> np.ndarray[Any, Any]:
+    """A vector of int64; of objects where one of the numbers is a Size."""
+    free = any(isinstance(n, Size) for n in numbers)
+    return np.array([*numbers, None], object)[:-1] if free else np.asarray(numbers, np.int64)
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Type
-from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import need_data
-from tinsmith.ops.detect import _suppress
+from tinsmith.ops._op import OPS, fresh, need, op
+from tinsmith.ops._rules import integers, need_data
+from tinsmith.ops.detect import _corners, _suppress
+from tinsmith.sizes import NUMBER, Number, smallest
 
 Array = np.ndarray[Any, Any]
 
 
-def _chosen(boxes: Array, scores: Array, overlap: float, most: int) -> list[int]:
-    """The places of boxes [K,4] by falling score, none too near a former one."""
-    order = np.argsort(-scores, kind="stable")
-    return _suppress(np.ascontiguousarray(boxes.T), order, overlap, most)
+Tensor = Any
+"""An array, or a value of a graph: `composed` operators compute either."""
 
 
-def _stacked(found: Iterable[Array], width: int) -> Array:
-    """Rows of each element of a batch, as many as the most of them has, rows of 0 behind."""
-    rows = list(found)
-    y = np.zeros((len(rows), max(map(len, rows), default=0), width), np.float32)
-    for i, some in enumerate(rows):
-        y[i, : len(some)] = some
-    return y
+@op()
+def BestBoxes(boxes, scores, labels=None, *, overlap, candidates=None, most=None, regions=False):
+    """rows (label, score, x1, y1, x2, y2) of each element of a batch, [N,K,6]: the best boxes
+
+    boxes [N,B,4] are two opposite corners, scores [N,C,B]; a score that is NaN is none. In each
+    class the `candidates` best boxes are taken by falling score, but those whose intersection over
+    union with one taken before exceeds `overlap`; of all classes the `most` best are kept, equal
+    ones in order of class and box. The label is labels[n,b], or 1 + the class. K is the most rows
+    that an element has; rows of 0 follow behind those of the others. For `regions` corners belong
+    to their boxes, whose sides are longer by 1, and the results are boxes [N,K,1,4] and scores
+    [N,K,1,1].
+    """
+    need_data(boxes.shape[1] == scores.shape[2], "there is not one score for each box")
+    rows = [
+        _best(
+            b, s, None if labels is None else labels[n], float(overlap), candidates, most, regions
+        )
+        for n, (b, s) in enumerate(zip(boxes, scores, strict=True))
+    ]
+    y = np.zeros((len(rows), max(map(len, rows), default=0), 6), np.float32)
+    for to, some in zip(y, rows, strict=True):
+        to[: len(some)] = some
+    return (y[:, :, None, 2:], y[:, :, None, 1:2]) if regions else y
 
 
-def _rows(labels: Any, scores: Array, boxes: Array) -> Array:
-    columns = np.broadcast_to(np.asarray(labels, np.float32), scores.shape)
-    return np.concatenate([columns[:, None], scores[:, None], boxes], axis=1)
+def _best(
+    boxes: Array, scores: Array, labels: Array | None, overlap: float, candidates: int | None,
+    most: int | None, grown: bool,
+) -> Array:  # fmt: skip
+    """The rows of one element of a batch."""
+    corners = _corners(boxes, 0).T + np.float32([[0], [0], [grown], [grown]])
+    found = [np.zeros((0, 6), np.float32)]
+    for c, s in enumerate(scores):
+        at = np.flatnonzero(~np.isnan(s))
+        at = at[np.argsort(-s[at], kind="stable")][:candidates]
+        at = np.array(_suppress(corners, at, overlap, at.size), np.int64)
+        label = np.full(at.size, c + 1, np.float32) if labels is None else labels[at]
+        found.append(np.concatenate([label[:, None], s[at, None], boxes[at]], axis=1))
+    every = np.concatenate(found)
+    return every[np.argsort(-every[:, 1], kind="stable")][:most]
 
 
-def _around(cx: Array, cy: Array, w: Array, h: Array) -> Array:
-    """Boxes [K,4] as (x1, y1, x2, y2) from centres and sizes."""
-    return np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], axis=-1).reshape(-1, 4)
+@BestBoxes.type
+def _(boxes, scores, labels=None, *, candidates, most, regions, **_):
+    _need_floats(boxes, scores, labels)
+    need(boxes.rank == scores.rank == 3, "boxes are [N, B, 4], scores [N, C, B]")
+    need(labels is None or labels.rank == 2, "labels are [N, B]")
+    for n in (candidates, most):
+        need(n is None or n >= 0, f"a number of boxes is {n}")
+    batch, count = boxes.shape[0], fresh()
+    tails = ((1, 4), (1, 1)) if regions else ((6,),)
+    return tuple(Type(np.dtype(np.float32), (batch, count, *tail)) for tail in tails)
+
+
+@BestBoxes.count
+def _(boxes, scores, labels=None, *, candidates, most, **_):
+    _, classes, count = scores.dims
+    every = classes * (count if candidates is None else smallest(count, candidates))
+    return every if most is None else smallest(every, most)
 
 
 def _need_floats(*values: Any) -> None:
@@ -45,46 +86,59 @@ def _need_floats(*values: Any) -> None:
         need(v is None or v.dtype == np.float32, "it takes float32 only")
 
 
-@op()
+def _cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
+    return OPS["Slice"](x, [start], [end], [axis])
+
+
+def _if(condition: Tensor, scores: Tensor) -> Tensor:
+    """Scores where a condition holds, else NaN."""
+    return OPS["Where"](condition, scores, np.float32(np.nan))
+
+
+def _around(centre: Sequence[Tensor], size: Sequence[Tensor], axis: int) -> Tensor:
+    """(x1, y1, x2, y2) along an axis, from parts of centres and of sizes."""
+    half = [OPS["Mul"](s, np.float32(0.5)) for s in size]
+    ends = [OPS[side](c, h) for side in ("Sub", "Add") for c, h in zip(centre, half, strict=True)]
+    return OPS["Concat"](*ends, axis=axis)
+
+
+@op("composed")
 def PriorDetection(
-    loc, conf, priors, *, classes, overlap=0.05, candidates=300, most=100, least=0.5, variances=None
+    loc, conf, priors, *, classes, overlap=0.05, candidates=300, most=100, least=0.5
 ):
     """rows (label, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind the last
 
-    loc [N,4P] moves the boxes priors[:,0] [N,2,4P], by priors[:,1] or `variances`: centres by
-    v * loc * size, sizes by e^(v * loc); conf is [N,P*classes]. Of each class but 0 the
-    `candidates` best above `least` are chosen, without what overlaps more; of all, the `most` best.
+    loc [N,4P] moves the boxes priors[:,0] [N,2,4P], by v = priors[:,1]: centres by v * loc * size,
+    sizes by e^(v * loc); conf is [N,P*classes]. `BestBoxes` chooses: of each class but 0 the
+    `candidates` best above `least`, of all the `most` best.
     """
-
-    def rows(n: int) -> Array:
-        prior = priors[n % len(priors)].reshape(-1, loc.shape[1])
-        p, t = prior[0].reshape(-1, 4), loc[n].reshape(-1, 4)
-        v = prior[1].reshape(-1, 4) if variances is None else np.float32(variances)
-        size, t = p[:, 2:] - p[:, :2], t * v
-        centre = (p[:, :2] + p[:, 2:]) * np.float32(0.5) + t[:, :2] * size
-        size = size * np.exp(t[:, 2:])
-        boxes = _around(centre[:, 0], centre[:, 1], size[:, 0], size[:, 1])
-        scores, found = conf[n].reshape(len(p), -1), [np.zeros((0, 6), np.float32)]
-        need_data(scores.shape[1] == classes, f"conf has {scores.shape[1]} classes, not {classes}")
-        for c in range(1, classes):
-            at = np.flatnonzero(scores[:, c] > least)
-            at = at[np.argsort(-scores[at, c], kind="stable")][:candidates]
-            kept = at[_chosen(boxes[at], scores[at, c], overlap, len(at))]
-            found.append(_rows(c, scores[kept, c], boxes[kept]))
-        every = np.concatenate(found)
-        return every[np.argsort(-every[:, 1], kind="stable")][:most]
-
-    return _stacked(map(rows, range(len(loc))), 6)
+    priors = OPS["Reshape"](priors, [0, 0, -1, 4])
+    prior, v = (OPS["Squeeze"](_cut(priors, k, k + 1, 1), [1]) for k in (0, 1))
+    t = OPS["Mul"](OPS["Reshape"](loc, [0, -1, 4]), v)
+    low, high = (_cut(prior, k, k + 2, 2) for k in (0, 2))
+    size, middle = OPS["Sub"](high, low), OPS["Mul"](OPS["Add"](low, high), np.float32(0.5))
+    centre = OPS["Add"](middle, OPS["Mul"](_cut(t, 0, 2, 2), size))
+    size = OPS["Mul"](size, OPS["Exp"](_cut(t, 2, 4, 2)))
+    scores = OPS["Transpose"](OPS["Reshape"](conf, [0, -1, classes]), perm=(0, 2, 1))
+    scores = _cut(scores, 1, classes, 1)
+    return OPS["BestBoxes"](
+        _around([centre], [size], 2), _if(OPS["Greater"](scores, np.float32(least)), scores),
+        overlap=overlap, candidates=candidates, most=most,
+    )  # fmt: skip
 
 
 @PriorDetection.type
-def _(loc, conf, priors, **_):
+def _(loc, conf, priors, *, classes, **_):
     _need_floats(loc, conf, priors)
     need(loc.rank == conf.rank == 2 and priors.rank == 3, "loc and conf are rows, priors matrices")
+    need(priors.shape[1] == 2, "priors are boxes and variances")
+    moved, scores = loc.shape[1], conf.shape[1]
+    if isinstance(moved, NUMBER) and isinstance(scores, NUMBER):
+        need(4 * scores == moved * classes, f"conf has not {classes} scores for each box of loc")
     return Type(np.dtype(np.float32), (loc.shape[0], fresh(), 6))
 
 
-@op()
+@op("composed")
 def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, overlap=0.45):
     """rows (label + 1, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind them
 
@@ -92,33 +146,64 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
     cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]], centre (cell + s(x, y)) /
     size, and size e^(w, h) * a / (scales[g] * size), s = 1 / (1 + e^-v). Its score is
     1 / (1 + e^-o (1 + e^-c)), or, without scales, s(o) * softmax(c), and a / size its size.
+    `BestBoxes` chooses by the scores of at least `least`.
     """
+    pairs = np.float32(anchors).reshape(-1, 2)
+    found = []
+    for g, grid in enumerate(grids):
+        rows = list(mask[g * boxes : (g + 1) * boxes] if mask else range(boxes))
+        sides, scale = pairs[np.int64(rows)], np.float32(scales[g] if scales else 1)
+        found.append(_cells(grid, classes, sides, scale, bool(scales)))
+    parts = zip(*found, strict=True)
+    where, scores, labels = (OPS["Concat"](*some, axis=1) for some in parts)
+    scores = _if(OPS["GreaterOrEqual"](scores, np.float32(least)), scores)
+    return OPS["BestBoxes"](where, OPS["Unsqueeze"](scores, [1]), labels, overlap=overlap)
 
-    def rows(n: int) -> Array:
-        found = [np.zeros((0, 6), np.float32)]
-        for g, grid in enumerate(grids):
-            h, w = grid.shape[2:]
-            need_data(grid.shape[1] == boxes * (5 + classes), f"{grid.shape[1]} channels")
-            x = grid[n].reshape(boxes, 5 + classes, h, w)
-            at = [int(m) for m in mask[g * boxes : (g + 1) * boxes]] if mask else range(boxes)
-            a = np.float32(anchors).reshape(-1, 2)[list(at)][:, :, None, None]
-            whole = np.array([[[w]], [[h]]], np.float32) * np.float32(scales[g] if scales else 1)
-            centre = 1 / (1 + np.exp(-x[:, :2])) + np.stack(np.meshgrid(np.arange(w), np.arange(h)))
-            centre = centre / np.array([[[w]], [[h]]], np.float32)
-            size = np.exp(x[:, 2:4]) * a / whole
-            c = x[:, 5:]
-            label, best = c.argmax(axis=1), c.max(axis=1)
-            if scales:
-                score = 1 / (1 + np.exp(-x[:, 4]) * (1 + np.exp(-best)))
-            else:
-                score = 1 / (1 + np.exp(-x[:, 4])) / np.exp(c - best[:, None]).sum(axis=1)
-            high = score >= least
-            some = _around(*(v[high] for v in (*centre.swapaxes(0, 1), *size.swapaxes(0, 1))))
-            found.append(_rows(label[high] + 1, score[high], some.astype(np.float32)))
-        every = np.concatenate(found)
-        return every[_chosen(every[:, 2:], every[:, 1], overlap, len(every))]
 
-    return _stacked(map(rows, range(len(grids[0]))), 6)
+def _cells(
+    grid: Tensor, classes: int, sides: Array, scale: Any, logistic: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The boxes [N,K,4] of a grid, their scores [N,K] and labels [N,K]."""
+    boxes, (height, width) = len(sides), grid.shape[2:]
+    need_data(grid.shape[1] == boxes * (5 + classes), f"{grid.shape[1]} channels")
+    x = OPS["Reshape"](grid, integers([0, boxes, 5 + classes, height, width]))
+    centre, size = [], []
+    for k, n in enumerate((width, height)):
+        cells = OPS["Reshape"](_counted(grid, n), [1, 1, 1, *((1, -1) if k == 0 else (-1, 1))])
+        whole = _number(grid, n)
+        at = OPS["Add"](OPS["Sigmoid"](_cut(x, k, k + 1, 2)), cells)
+        centre.append(OPS["Div"](at, whole))
+        side = OPS["Mul"](OPS["Exp"](_cut(x, k + 2, k + 3, 2)), sides[:, k].reshape(-1, 1, 1, 1))
+        size.append(OPS["Div"](side, OPS["Mul"](whole, scale)))
+    o, c = _cut(x, 4, 5, 2), _cut(x, 5, 5 + classes, 2)
+    best = OPS["Reduce"](c, [2], kind="max")
+    if logistic:
+        rest = [OPS["Exp"](OPS["Neg"](v)) for v in (o, best)]
+        odds = OPS["Mul"](rest[0], OPS["Add"](rest[1], np.float32(1)))
+        score = OPS["Reciprocal"](OPS["Add"](odds, np.float32(1)))
+    else:
+        total = OPS["Reduce"](OPS["Exp"](OPS["Sub"](c, best)), [2], kind="sum")
+        score = OPS["Div"](OPS["Sigmoid"](o), total)
+    label = OPS["Cast"](OPS["ArgReduce"](c, kind="max", axis=2), to="float32")
+    where = OPS["Transpose"](_around(centre, size, 2), perm=(0, 1, 3, 4, 2))
+    label = OPS["Add"](label, np.float32(1))
+    flat = (OPS["Reshape"](v, [0, -1]) for v in (score, label))
+    return OPS["Reshape"](where, [0, -1, 4]), *flat
+
+
+def _counted(x: Tensor, count: Number) -> Tensor:
+    """0, 1, ... as float32; `count` is a size of x."""
+    if isinstance(count, int):
+        return np.arange(count, dtype=np.float32)
+    zero, one = x.graph.const(np.int64(0)), x.graph.const(np.int64(1))
+    return OPS["Cast"](OPS["Range"](zero, np.array(count, object), one), to="float32")
+
+
+def _number(x: Tensor, count: Number) -> Tensor:
+    """A size of x as float32."""
+    if isinstance(count, int):
+        return np.float32(count)
+    return OPS["Cast"](x.graph.const(np.array(count, object)), to="float32")
 
 
 @GridDetection.type
@@ -131,10 +216,13 @@ def _(*grids, classes, boxes, anchors, mask, scales, **_):
     need(len(mask) in (0, boxes * len(grids)), f"mask has {len(mask)} entries")
     need(mask or known >= boxes, f"{known} anchors for {boxes} boxes")
     need(len(scales) in (0, len(grids)), f"{len(scales)} scales for {len(grids)} grids")
+    want = boxes * (5 + classes)
+    for g in grids:
+        need(g.shape[1] == want or isinstance(g.shape[1], str), f"a grid has not {want} channels")
     return Type(np.dtype(np.float32), (grids[0].shape[0], fresh(), 6))
 
 
-@op()
+@op("composed")
 def RegionProposal(
     score, move, image, *, stride=16, base=16, candidates=6000, most=300, overlap=0.7, least=16
 ):
@@ -143,43 +231,43 @@ def RegionProposal(
     Nine anchors, of sides 8, 16, 32 times `base` and ratios 1/2, 1, 2, stand in each cell of
     `stride` pixels; `move` [N,36,H,W] moves their centres by parts of their size, and scales by
     e^v; score is [N,18,H,W], the last nine count. Boxes end at the edge of the picture: image [N,3]
-    is its height, width and scale; smaller ones than `least` times that scale are left out.
+    is its height, width and scale; smaller ones than `least` times that scale are left out, as are
+    those whose score is NaN. `BestBoxes` chooses; the ends of boxes count.
     """
-    h, w = score.shape[2:]
-    y, x = (np.mgrid[:h, :w] * stride).astype(np.float32)
-    boxes, scores = [], []
-    for n in range(len(score)):
-        tall, wide, scale = image[n].reshape(-1)[:3]
-        found = []
-        for k, a in enumerate(_anchors(base)):
-            t, size = move[n, 4 * k : 4 * k + 4], a[2:] - a[:2]
-            centre = [
-                x + a[0] + size[0] / 2 + size[0] * t[0],
-                y + a[1] + size[1] / 2 + size[1] * t[1],
-            ]
-            b = _around(centre[0], centre[1], size[0] * np.exp(t[2]), size[1] * np.exp(t[3]))
-            b = np.clip(b, 0, np.array([wide - 1, tall - 1, wide - 1, tall - 1], np.float32))
-            found.append(np.concatenate([b, score[n, 9 + k].reshape(-1, 1)], axis=1))
-        every = np.concatenate(found).astype(np.float32)
-        large = (every[:, 2:4] - every[:, :2] + 1 >= least * scale).all(axis=1)
-        every = every[large]
-        every = every[np.argsort(-every[:, 4], kind="stable")][:candidates]
-        grown = every[:, :4] + np.array([0, 0, 1, 1], np.float32)
-        kept = _chosen(grown, every[:, 4], overlap, most)
-        boxes.append(every[kept, :4])
-        scores.append(every[kept, 4:])
-    return _stacked(boxes, 4)[:, :, None], _stacked(scores, 1)[:, :, None]
+    anchors = _anchors(base)
+    sizes = anchors[:, 2:] - anchors[:, :2]
+    t = OPS["Reshape"](move, integers([0, 9, 4, *move.shape[2:]]))
+    centre, size = [], []
+    for k in (0, 1):
+        side, first, n = sizes[:, k].reshape(-1, 1, 1, 1), anchors[:, k], move.shape[3 - k]
+        cells = OPS["Reshape"](_counted(move, n), [1, 1, 1, *((1, -1) if k == 0 else (-1, 1))])
+        at = OPS["Add"](OPS["Mul"](cells, np.float32(stride)), first.reshape(-1, 1, 1, 1))
+        at = OPS["Add"](at, side * np.float32(0.5))
+        centre.append(OPS["Add"](at, OPS["Mul"](_cut(t, k, k + 1, 2), side)))
+        size.append(OPS["Mul"](OPS["Exp"](_cut(t, k + 2, k + 3, 2)), side))
+    ends = OPS["Sub"](OPS["Gather"](image, [1, 0, 1, 0], axis=1), np.float32(1))
+    where = OPS["Max"](_around(centre, size, 2), np.float32(0))
+    where = OPS["Min"](where, OPS["Reshape"](ends, [0, 1, 4, 1, 1]))
+    scale = OPS["Reshape"](_cut(image, 2, 3, 1), [0, 1, 1, 1, 1])
+    sides = OPS["Add"](OPS["Sub"](_cut(where, 2, 4, 2), _cut(where, 0, 2, 2)), np.float32(1))
+    large = OPS["GreaterOrEqual"](sides, OPS["Mul"](scale, np.float32(least)))
+    large = OPS["And"](_cut(large, 0, 1, 2), _cut(large, 1, 2, 2))
+    scores = _if(large, OPS["Unsqueeze"](_cut(score, 9, 18, 1), [2]))
+    where = OPS["Reshape"](OPS["Transpose"](where, perm=(0, 1, 3, 4, 2)), [0, -1, 4])
+    return OPS["BestBoxes"](
+        where, OPS["Reshape"](scores, [0, 1, -1]), overlap=overlap, candidates=candidates,
+        most=most, regions=True,
+    )  # fmt: skip
 
 
 def _anchors(base: int) -> Array:
+    """[9,4] as (x1, y1, x2, y2)."""
     rows = []
     for ratio in (0.5, 1.0, 2.0):
         w = np.round(base / np.sqrt(ratio))
         h = np.round(w * ratio)
         rows += [(w * s, h * s) for s in (8, 16, 32)]
-    sizes = np.array(rows, np.float32).T
-    middle = np.array(base / 2, np.float32)
-    return _around(middle, middle, sizes[0], sizes[1])
+    return np.asarray(_around([np.float32(base / 2)], [np.array(rows, np.float32)], 1))
 
 
 @RegionProposal.type
@@ -187,6 +275,7 @@ def _(score, move, image, **_):
     _need_floats(score, move, image)
     need(score.rank == 4 and move.rank == 4, "score and move are [N, C, H, W]")
     need(score.shape[1] == 18 and move.shape[1] == 36, "there are nine anchors")
+    need(image.rank == 2, "image is a row for each element of the batch")
     count = fresh()
     return tuple(Type(np.dtype(np.float32), (score.shape[0], count, 1, n)) for n in (4, 1))
 

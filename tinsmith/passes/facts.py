@@ -9,9 +9,10 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._rules import integers
 from tinsmith.ops.precision import is_half
 from tinsmith.rewrite import Skip
-from tinsmith.sizes import NUMBER, Number, Size
+from tinsmith.sizes import NUMBER, Number
 
 Array = np.ndarray[Any, Any]
 
@@ -126,12 +127,6 @@ def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
     if x.shape == tuple(dims):
         return x
     return OPS["Reshape"](x, integers(target_of(dims, x.shape or ())))
-
-
-def integers(numbers: Sequence[Number]) -> Array:
-    """A vector of int64; of objects where one of the numbers is a Size."""
-    free = any(isinstance(n, Size) for n in numbers)
-    return np.array([*numbers, None], object)[:-1] if free else np.asarray(numbers, np.int64)
 
 
 def i64(*numbers: Number) -> Array:

@@ -13,7 +13,7 @@ from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
-from tinsmith.sizes import Size
+from tinsmith.sizes import Size, has_sizes
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
 register("machine")(rules)
@@ -93,6 +93,33 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     hit = OPS["Or"](OPS["Equal"](wide, places), OPS["Equal"](wide, behind))
     off, on = values[0].reshape(()), values[1].reshape(())
     return OPS["Where"](hit, np.asarray(on), np.asarray(off))
+
+
+@rules.rule(
+    p.trait("composed")(...).named("node"),
+    tolerance=1e-5,
+    node={
+        "PriorDetection": {
+            "#0": np.zeros((1, 8), np.float32), "#1": np.float32([[0.1, 0.7, 0.2, 0.6]]),
+            "#2": np.float32([[[0, 0, 1, 1, 2, 2, 4, 4], [0.1] * 8]]), "classes": 2,
+        },
+        "GridDetection": {
+            "#0": np.arange(28, dtype=np.float32).reshape(1, 7, 2, 2) % 5, "classes": 2, "boxes": 1,
+            "anchors": (1.0, 2.0), "mask": (),
+        },
+    },
+)  # fmt: skip
+def composed(node: Node) -> Value | tuple[Value, ...]:
+    """An operator -> the operators that its reference calls."""
+    data, *rest = node.inputs
+    return node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+
+
+def _known(value: Value | None) -> Value | Array | None:
+    """The array of a constant, with which a reference computes at once."""
+    if value is None or value.const is None or has_sizes(value.const):
+        return value
+    return value.const
 
 
 @rules.rule(

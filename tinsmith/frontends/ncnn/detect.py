@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, rank, shape
+from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer
 from tinsmith.graph import Value
 
 AUTO = -233
@@ -75,17 +75,20 @@ def _boxes(
 def detection_output(node: Node) -> Result:
     loc, conf, priors = (node[i] for i in range(3))
     classes = node.attr("num_class")
-    told = tuple(node.attr(f"variance{i}") for i in range(4))
+    told = [node.attr(f"variance{i}") for i in range(4)]
     if classes == AUTO:  # classes outermost, and boxes without variances
-        classes = known(conf, "its classes")[0]
-        conf = node.emit("Transpose", node.reshaped(conf, classes, -1), perm=(0, 2, 1))
-    priors = node.reshaped(priors, 1, -1) if rank(priors) == 1 else priors
-    two = shape(priors)[1] == 2
+        sizes = known(conf, "its classes")
+        if len(sizes) != 2:
+            raise Unsupported(f"its scores are not a row for each class, they are {sizes}")
+        classes, count = sizes
+        conf = node.emit("Transpose", conf, perm=(0, 2, 1))
+        priors = node.reshaped(priors, 1, 4 * count)
+        rows = node.const(np.tile(np.array(told, np.float32), count).reshape(1, 1, -1))
+        priors = node.emit("Concat", priors, rows, axis=1)
     return node.emit(
         "PriorDetection", node.reshaped(loc, -1), node.reshaped(conf, -1), priors, classes=classes,
         overlap=node.attr("nms_threshold"), candidates=node.attr("nms_top_k"),
         most=node.attr("keep_top_k"), least=node.attr("confidence_threshold"),
-        variances=None if two else told,
     )  # fmt: skip
 
 

@@ -52,7 +52,6 @@ def prior_detection(w: Writer, node: Node) -> None:
         "num_class": a["classes"], "nms_threshold": a["overlap"], "nms_top_k": a["candidates"],
         "keep_top_k": a["most"], "confidence_threshold": a["least"],
     }  # fmt: skip
-    given |= {f"variance{i}": v for i, v in enumerate(a["variances"] or ())}
     w.layer(
         "DetectionOutput", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given
     )
