@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kernels.free_convs import agree, picture
+from tests.kernels.free_convs import conv as free_conv
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tests.kernels.window_shapes import FIRST
@@ -20,6 +22,14 @@ def test_shapes(name, target):
     check(
         "Conv", arrays, attrs, kernel="conv_first_layer", target=target, consts=(1, 2), extra_halo=1
     )
+
+
+@pytest.mark.parametrize("target", levels())
+def test_sizes_that_a_call_tells(target):
+    sizes = ((2, 224, 200), (3, 40, 36), (1, 7, 7), (4, 13, 31), (1, 56, 57), (2, 1, 50))
+    graph = free_conv(3, 19, (3, 3), pad=(1, 1, 1, 1), stride=(2, 2))
+    pictures = [picture(3, *size) for size in sizes]
+    assert agree("conv_first_layer", graph, pictures, target=target) <= 4
 
 
 @pytest.mark.parametrize("target", levels())

@@ -8,45 +8,12 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.kernels.free_convs import agree, conv, picture
 from tests.kernels.harness import level_param
-from tinsmith import ops
-from tinsmith.graph import Graph, Type
 
 TARGETS = list(map(level_param, ("sse2", "avx2", "avx512")))
 SIZES = ((3, 40, 36), (1, 7, 7), (2, 3, 2), (4, 13, 31), (1, 56, 57), (2, 2, 50), (1, 17, 23))
 """Smaller than a tile, of one block and of many, with tiles that reach beyond every edge."""
-
-
-def conv(channels: int, outputs: int, kernel: tuple[int, ...], **attrs: Any) -> Graph:
-    rng, graph = np.random.default_rng(0), Graph("g")
-    dims = ("n", channels, *("hw"[-len(kernel) :]))
-    x = graph.input("x", Type("float32", dims))
-    w = rng.standard_normal((outputs, channels, *kernel)) / np.sqrt(channels * np.prod(kernel))
-    b = graph.const(rng.standard_normal(outputs).astype(np.float32), "b")
-    y = ops.Conv(x, graph.const(w.astype(np.float32), "w"), b, name="conv", **attrs)
-    graph.outputs = [ops.Relu(y)]
-    return graph
-
-
-def picture(channels: int, *sizes: int) -> Any:
-    n, *rest = sizes
-    x = np.random.default_rng(sum(sizes)).standard_normal((n, channels, *rest))
-    return x.astype(np.float32)
-
-
-def agree(graph: Graph, pictures: list[Any], **options: Any) -> int:
-    """Compare with the reference; how many programs it took."""
-    net = ts.compile(graph.clone(), shapes="free", cache=False, **options)
-    reference = ts.compile(graph, backend="numpy")
-    programs, kernels = set[str](), set[str]()
-    for x in pictures:
-        found, wanted = net(x), reference(x)
-        scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-9)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=3e-5 * scale)
-        kernels |= {s.kernel for s in net.program().plan.steps}
-        programs.add(str(net.program().takes))
-    assert "winograd" in kernels, net.explain("conv")
-    return len(programs)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -62,14 +29,34 @@ def agree(graph: Graph, pictures: list[Any], **options: Any) -> int:
 )
 def test_any_size(kernel: tuple[int, ...], attrs: Any, target: str, threads: int) -> None:
     graph = conv(35, 50, kernel, **attrs)
-    programs = agree(graph, [picture(35, *s) for s in SIZES], target=target, threads=threads)
+    programs = agree(
+        "winograd", graph, [picture(35, *s) for s in SIZES], target=target, threads=threads
+    )
     assert programs <= 3 or threads > 1  # of one image, of few places, of many
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("channels", "size", "pad"),
+    [(3, 7, (3, 3, 3, 3)), (1, 7, (0, 0, 0, 0)), (4, 5, (2, 1, 2, 3)), (3, 3, (1, 1, 1, 1))],
+)
+def test_stems_of_any_size(
+    channels: int, size: int, pad: tuple[int, ...], target: str, threads: int
+) -> None:
+    graph = conv(channels, 40, (size, size), pad=pad, stride=(2, 2))
+    sizes = ((2, 224, 200), (3, 40, 36), (1, 7, 7), (4, 13, 31), (1, 56, 57), (2, 9, 50), (1, 8, 9))
+    results = [min(n + pad[i] + pad[i + 2] - size for i, n in enumerate(s[1:])) for s in sizes]
+    pictures = [picture(channels, *s) for s, n in zip(sizes, results, strict=True) if n >= 2]
+    kernel = {"kernels": {"conv": "winograd_stem"}}
+    options = {"target": target, "threads": threads, **kernel}
+    assert agree("winograd_stem", graph, pictures, **options) <= 3 or threads > 1
 
 
 @pytest.mark.parametrize("precision", ["default", "strict"])
 def test_signals(precision: str) -> None:
     pictures = [picture(32, n, t) for n, t in ((2, 100), (2, 3), (3, 1001), (2, 17))]
-    agree(conv(32, 33, (3,), pad=(1, 1)), pictures, precision=precision)
+    agree("winograd", conv(32, 33, (3,), pad=(1, 1)), pictures, precision=precision)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 1e30])

@@ -23,6 +23,7 @@ from tinsmith.kernels.window.tiles import Panels, Sink, digits, panels, tiling, 
 from tinsmith.kernels.window.ways import tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
 WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed (estimated)
@@ -55,8 +56,8 @@ def conv_first_layer(site: Site) -> Choice:
     cut = panels(site.target, geo.out_channels, 1, geo.out[2], depth)
     band = _band(geo)
     planes = geo.batch * geo.out[0]
-    flops = 2.0 * width * cut.cost * planes * geo.out[1] * depth
-    copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes
+    flops = 2 * width * cut.cost * typical(planes * geo.out[1] * depth)
+    copies = typical(geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes)
     plan = tiling(site.target, 1, geo.out[2], cut.main if cut.count else cut.tail, depth)
     made = conv.choice(
         conv.time(flops, EFFICIENCY) + site.target.time(0, 8.0 * copies if band.copied else 0.0),
@@ -79,8 +80,9 @@ def _band(geo: Geometry) -> Band:
     def lines(rows: int) -> int:
         return (rows - 1) * geo.stride[1] + span
 
-    rows = -(-geo.out[1] // 16)
-    while rows > 1 and 4 * geo.channels * geo.kernel[0] * lines(rows) * pitch > WORKSPACE:
+    rows = typical(-(-geo.out[1] // 16))
+    each = typical(4 * geo.channels * geo.kernel[0] * pitch)
+    while rows > 1 and lines(rows) * each > WORKSPACE:
         rows -= 1
     count = -(-geo.out[1] // rows)
     plane = lines(rows) * pitch
@@ -138,7 +140,7 @@ def _emit_panel(
 ) -> None:
     """Compute `rows` rows of outputs for one panel of output channels."""
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
-    far = em.outs[0].spec.nbytes > em.target.l2 // 2
+    far = typical(em.outs[0].spec.nbytes) > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
     bias = bias_at(em, panel.channel)
     levels = tap_levels(geo, step, blocks.stored * sum(lanes))

@@ -21,16 +21,23 @@ from tinsmith.codegen.types import F32, I1
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.winograd.choose import algorithms, best_plan
+from tinsmith.kernels.winograd.choose import (
+    algorithms,
+    best_plan,
+    free_plan,
+    is_free,
+    typical_geometry,
+)
 from tinsmith.kernels.winograd.frames import Rooms
 from tinsmith.kernels.winograd.kernel import choice, need_normal, plane_site, why_not
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
+from tinsmith.sizes import Size, largest, smallest, typical
 
 MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_stem(site: Site) -> list[Choice]:
     """Winograd convolution of a plain image with few channels at stride 2, by space to depth."""
     conv = plane_site(site)
@@ -41,16 +48,22 @@ def winograd_stem(site: Site) -> list[Choice]:
         raise Skip(f"{geo.channels} input channels are more than {MOST_CHANNELS}")
     if geo.out_channels < width:
         raise Skip(f"{geo.out_channels} output channels do not fill a block of {width}")
+    if is_free(geo) and any(isinstance(n, Size) or n > width for n in geo.begin):
+        raise Skip(
+            "padding that a size tells, or of more than a vector, needs all sizes as numbers"
+        )
     smaller = space_to_depth(geo)
-    found = algorithms(smaller, site.precision)
+    found = algorithms(typical_geometry(smaller), site.precision)
     if not found:
         raise Skip(why_not(smaller, site.precision))
     need_normal(conv.weights)
     choices = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, smaller, rows, cols, site.threads)
+        plan_for = free_plan if is_free(geo) else best_plan
+        plan, seconds = plan_for(site.target, smaller, rows, cols, site.threads)
         image = spec_of(np.float32, depth_dims(plan), Layout(width))
-        copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
+        read = 8 * prod(geo.size) * geo.channels * geo.batch
+        copied = site.target.time(0, float(typical(read + image.nbytes)))
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
         made = choice(conv, plan, fold, seconds + copied, rooms)
         copy = Phase(
@@ -73,15 +86,20 @@ def space_to_depth(geo: Geometry) -> Geometry:
     taps = tuple(-(-k // 2) for k in geo.kernel)
     size = tuple(o + k - 1 for o, k in zip(geo.out, taps, strict=True))
     return replace(
-        geo, channels=4 * geo.channels, size=size, kernel=taps, stride=(1, 1, 1), begin=(0, 0, 0)
-    )
+        geo, channels=4 * geo.channels, size=size, kernel=taps, stride=(1, 1, 1), begin=(0, 0, 0),
+        most_after=(0, 0, 0),
+    )  # fmt: skip
 
 
 def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
-    """The dims of the smaller image, with all that the tiles read beyond it."""
+    """The dims of the smaller image, with all that the tiles read beyond it. A width that only the
+    call tells is made of whole vectors of pairs."""
     (_, below), (_, right) = plan.halo
     _, high, wide = plan.geo.size
-    return (plan.geo.batch, plan.geo.channels, high + below, wide + right)
+    wide, pairs = wide + right, plan.width // 2
+    if isinstance(wide, Size):
+        wide = -(-wide // pairs) * pairs
+    return (plan.geo.batch, plan.geo.channels, high + below, wide)
 
 
 def fold(w: Array, _: WinogradPlan) -> Array:
@@ -105,15 +123,19 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
     pairs, high, wide = width // 2, *image.spatial
     batch, channel, row, _ = source.spec.strides
     space = em.scratch.cast(F32)
-    zero = b.zero(F32.x(width))
+    zero, free = b.zero(F32.x(width)), isinstance(wide, Size)
 
-    def chunk(line: Sequence[tuple[Ptr, Val]], to: Ptr, j: Val | int) -> None:
-        count, mask = pairs, None
-        if isinstance(j, int):
-            count = min(pairs, wide - j)
-            first = 2 * j - geo.begin[2]
-            inside = [0 <= first + k < geo.size[2] for k in range(width)]
-            mask = None if all(inside) else b.vector(list(map(int, inside)), I1)
+    def inside(j: Val | int) -> Val | None:
+        """Which of the elements of pairs j, j + 1, ... lie in the row; None if all do."""
+        before, stop = j * -2 + geo.begin[2], j * -2 + (geo.begin[2] + geo.size[2])
+        if not isinstance(before, int):
+            return b.first_lanes(stop, width)
+        valid = [before <= k and (free or k < stop) for k in range(width)]
+        mask = None if all(valid) else b.vector(list(map(int, valid)), I1)
+        return mask & b.first_lanes(stop, width) if free and mask is not None else mask
+
+    def chunk(line: Sequence[tuple[Ptr, Val]], to: Ptr, j: Val | int, mask: Val | None) -> None:
+        count = pairs if free or not isinstance(j, int) else min(pairs, wide - j)
         for block in range(image.blocks):
             rows = []
             for at, valid in line[block * pairs : (block + 1) * pairs]:
@@ -136,15 +158,19 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
                 line.append((at.fixed(), valid))
         to = (space + n * image.strides[0] + i * image.strides[2]).fixed()
         first = -(-geo.begin[2] // (2 * pairs)) * pairs
-        count = max(0, (geo.begin[2] + geo.size[2] - 2 * first) // width)
-        for j in range(0, min(first, wide), pairs):
-            chunk(line, to, j)
-        last = first + min(count, max(0, wide - first) // pairs) * pairs
-        if last > first:
+        count = largest(0, (geo.begin[2] + geo.size[2] - 2 * first) // width)
+        last = first + smallest(count, largest(0, wide - first) // pairs) * pairs
+        for j in range(0, first if free else min(first, wide), pairs):
+            chunk(line, to, j, inside(j))
+        if free or last > first:
             with b.loop(first, last, pairs) as j:
-                chunk(line, to, j)
-        for j in range(last, wide, pairs):
-            chunk(line, to, j)
+                chunk(line, to, j, None)
+        if free:
+            with b.loop(last, wide, pairs) as j:
+                chunk(line, to, j, inside(j))
+        else:
+            for j in range(last, wide, pairs):
+                chunk(line, to, j, inside(j))
 
 
 def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
