@@ -29,7 +29,7 @@ def test_sizes_that_a_call_tells(target):
     sizes = ((2, 224, 200), (3, 40, 36), (1, 7, 7), (4, 13, 31), (1, 56, 57), (2, 1, 50))
     graph = free_conv(3, 19, (3, 3), pad=(1, 1, 1, 1), stride=(2, 2))
     pictures = [picture(3, *size) for size in sizes]
-    assert agree("conv_first_layer", graph, pictures, target=target) <= 4
+    assert agree("conv_first_layer", graph, pictures, target=target) <= 3
 
 
 @pytest.mark.parametrize("target", levels())

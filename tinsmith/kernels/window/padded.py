@@ -134,8 +134,8 @@ def each_vector(
     def short() -> None:
         b.vectors(count, lanes, body)
 
-    if isinstance(count, Val):
-        b.choose(count >= lanes, whole, short)
+    if not isinstance(count, int):
+        b.choose(b.index(count) >= lanes, whole, short)
     elif count:
         (whole if count >= lanes else short)()
 
