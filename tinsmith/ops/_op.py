@@ -36,6 +36,8 @@ Traits:
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
     region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
     composed      the reference calls operators alone: over Values it adds the nodes that compute it
+    steps         elementwise but for scales along an axis: from numbers to steps, or back
+    table         its second input has the result for each number that the first may be
     sizes         reads the shape of its input, none of its elements: Shape, Size
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
@@ -60,6 +62,7 @@ from tinsmith.registry import Registry
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes", "composed",
+    "steps", "table",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

@@ -16,6 +16,7 @@ from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
+ENTRIES = 256  # of a table for all bytes
 LOW = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)) | frozenset(
     f"float{kind}"
     for kind in (
@@ -57,7 +58,7 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
     return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
 
 
-@op()
+@op("steps")
 def QuantizeLinear(
     x, scale, zero_point=None, *, axis=1, block_size=0, saturate=True, dtype=None, precision=None
 ):
@@ -133,7 +134,7 @@ def _check_scale(
     need(ok, f"blocks of {block_size} need a scale of [{','.join(map(str, wants))}]: {scale.type}")
 
 
-@op()
+@op("steps")
 def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=None):
     """y = (x - zero_point) * scale, in the type of scale or `dtype`
 
@@ -290,6 +291,22 @@ def _(
         ok = have in (1, m) or isinstance(have, str) or isinstance(m, str)
         need(ok, f"w_scale has {have} numbers, w has {m} output channels")
     return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
+
+
+@op("table")
+def ByteTable(x, table):
+    """y = table[x mod 256]: any function of a byte, from 256 bytes"""
+    return table[x.view(np.uint8)]
+
+
+@ByteTable.type
+def _(x, table):
+    _check_bytes(x=x, table=table)
+    need(table.shape in (None, (ENTRIES,)), f"table has the shape {table.shape}, not ({ENTRIES},)")
+    return x.type.like(dtype=table.dtype)
+
+
+ByteTable.cost(lambda x, table: 0)
 
 
 @op("anchor")

@@ -1,0 +1,98 @@
+"""Functions of a byte, as tables of 256 bytes that are read in registers.
+
+Shuffles pick bytes out of a register by other bytes. A machine whose shuffles know 16 bytes goes
+through the table 16 entries at a time: a shuffle gives 0 where its index is negative, so all that
+do not hold an entry add nothing, and what they give is put together by XOR.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.pointers import Ptr
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import Ty
+from tinsmith.codegen.values import Val
+
+Array = np.ndarray[Any, Any]
+
+I8, U8 = Ty("i8"), Ty("u8")
+ENTRIES, HALF = 256, 128
+ROW = 16  # entries that a shuffle picks from
+SHUFFLES = {"avx2": (32, "llvm.x86.avx2.pshuf.b"), "avx512": (64, "llvm.x86.avx512.pshuf.b.512")}
+"""By instruction set: bytes of a register, and the shuffle, which works on each 16 bytes alone and
+gives 0 where an index is negative (Intel 64 and IA-32 Architectures SDM, volume 2)."""
+QUARTER = 64  # entries that TBL picks from, as four registers
+TBL = "llvm.aarch64.neon.tbl4.v16i8"
+"""Gives 0 where an index is 64 or more (Arm A64 instruction set)."""
+
+
+def width(target: Target) -> int:
+    """How many bytes are looked up together."""
+    return ROW if target.vectors == "neon" else max(1, row_bytes(target))
+
+
+def row_bytes(target: Target) -> int:
+    """The bytes of a register of a machine that goes through tables by rows of 16 entries; 0 for
+    others."""
+    return SHUFFLES[target.vectors][0] if target.vectors in SHUFFLES else 0
+
+
+def pack(table: Array, size: int) -> Array:
+    """A table of 256 bytes as `look_up` reads it on a machine whose `row_bytes` are `size`."""
+    table = table.view(np.uint8)
+    if not size:
+        return table.copy()
+    changes = table.reshape(2, -1, ROW).copy()
+    changes[:, 1:] ^= table.reshape(2, -1, ROW)[:, :-1]
+    return np.tile(changes.reshape(-1, 1, ROW), (1, size // ROW, 1)).reshape(-1)
+
+
+def look_up(table: Ptr, x: Val) -> Val:
+    """The entries of a packed table at the bytes of a vector, whose bits are the index; vectors of
+    fewer than `width` bytes are filled up."""
+    target, lanes = x.b.target, x.ty.lanes
+    size = width(target)
+    x = Val(x.b, U8.x(lanes), x.ref)
+    if size == 1:
+        assert lanes == 1, "this machine looks up one byte at a time"
+        return (table + x.to("u64")).load()
+    if lanes < size:
+        whole = x.splat(size) if lanes == 1 else x.shuffle(None, _filled(lanes, size))
+        return look_up(table, whole).part(0, lanes)
+    return _by_quarters(table, x) if target.vectors == "neon" else _by_rows(table, x)
+
+
+def _filled(lanes: int, size: int) -> list[int]:
+    return [*range(lanes), *[0] * (size - lanes)]
+
+
+def _by_rows(table: Ptr, x: Val) -> Val:
+    """Row k of a half holds entries 16 k to 16 k + 15 XOR the 16 before. Index x - 16 k is negative
+    where x is before the row; of all rows up to that of x the XOR is the entry."""
+    b, ty = x.b, x.ty
+    size, shuffle = SHUFFLES[b.target.vectors]
+    found = None
+    for half in (0, 1):
+        at = Val(b, I8.x(size), x.ref) ^ -HALF if half else Val(b, I8.x(size), x.ref)
+        for k in range(HALF // ROW):
+            if k:
+                args = [at, b.const(ROW, at.ty)]
+                at = b.intrinsic(f"llvm.ssub.sat.{at.ty.suffix}", at.ty, args)
+            row = (table + (half * (HALF // ROW) + k) * size).load(size)
+            part = b.intrinsic(shuffle, ty, [row, at])
+            found = part if found is None else found ^ part
+    assert found is not None
+    return found
+
+
+def _by_quarters(table: Ptr, x: Val) -> Val:
+    b, ty, found = x.b, x.ty, None
+    for quarter in range(ENTRIES // QUARTER):
+        rows = [(table + quarter * QUARTER + at).load(ROW) for at in range(0, QUARTER, ROW)]
+        part = b.intrinsic(TBL, ty, [*rows, x - quarter * QUARTER if quarter else x])
+        found = part if found is None else found ^ part
+    assert found is not None
+    return found

@@ -1,0 +1,121 @@
+"""Functions of one quantised value become tables of 256 bytes.
+
+Between quantised numbers x * sigmoid(x) is
+
+    a = dequantise(x);  s = dequantise(quantise(sigmoid(a)));  y = quantise(a * s)
+
+Whatever is computed there, and however often it is rounded, y follows from the byte x alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.evaluate import evaluate
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array
+from tinsmith.passes.integers import BYTES, float32
+from tinsmith.passes.lower_quant import FLOAT32
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+
+rules = RuleSet("byte-tables", "Functions of one quantised value become tables of 256 bytes.")
+register("machine", when=lambda context: context.byte_rate > 1)(rules)
+
+DEEPEST = 64  # nodes between two bytes that are looked at
+
+
+def _sample(graph: Graph, _: Any) -> Value:
+    x = OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 3, 4))))
+    zero = np.array(7, np.uint8)
+    x = OPS["QuantizeLinear"](x, np.float32(0.017), zero)
+    return OPS["Sigmoid"](OPS["DequantizeLinear"](x, np.float32(0.017), zero))
+
+
+@rules.rule(
+    p.QuantizeLinear("y", const("scale"), opt(const("zero"))).named("q"),
+    y=_sample,
+    scale=float32(0.004),
+    zero=np.array([3], np.uint8),
+)
+def tabulated(y: Value, q: Node) -> Value:
+    """quantise(f(dequantise(x), s, z)) -> table[x], for any function f of one element."""
+    found: dict[Value, Value | None] = {}
+    source = _source(q.output, found)
+    if source is None or source is q.output:
+        raise Skip("it is no function of one byte")
+    nodes = _between(source, q)
+    if all(n.op.traits & {"steps", "homogeneous"} for n in nodes):
+        raise Skip("what is computed is part of the rounding")
+    return OPS["ByteTable"](source, _table(source, nodes, q.output))
+
+
+def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
+    """The bytes that a value is a function of, element by element, as early as there are any; None
+    if there are none."""
+    if v in found:
+        return found[v]
+    found[v] = own = v if v.dtype.name in BYTES and v.const is None else None
+    node = v.producer
+    if node is None or len(found) > DEEPEST or not _is_function(node):
+        return own
+    sources = {_source(x, found) for x in node.inputs if x is not None and not _is_known(x)}
+    one = sources.pop() if len(sources) == 1 else None
+    found[v] = one if one is not None and one.shape == v.shape else own
+    return found[v]
+
+
+def _is_function(node: Node) -> bool:
+    """Whether each element of a node's result follows from those of its inputs at the same place,
+    and from single numbers."""
+    if "table" in node.op.traits:
+        return True
+    if not node.op.traits & {"elementwise", "steps"} or len(node.outputs) != 1:
+        return False
+    known = [v for v in node.inputs if v is not None and _is_known(v)]
+    return all(map(_is_number, known)) and len(known) < len(node.inputs)
+
+
+def _is_known(v: Value) -> bool:
+    return v.const is not None or _is_number(v)
+
+
+def _is_number(v: Value) -> bool:
+    """Whether a value is one known number, perhaps a quantised one."""
+    if v.const is not None:
+        return v.const.size == 1
+    node = v.producer
+    return node is not None and "steps" in node.op.traits and all(
+        x is None or (x.const is not None and x.const.size == 1) for x in node.inputs
+    )  # fmt: skip
+
+
+def _between(source: Value, last: Node) -> list[Node]:
+    """The nodes from bytes to what is a function of these, in order."""
+    order: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        for v in node.inputs:
+            if v is not None and v is not source and v.producer and v.producer not in order:
+                visit(v.producer)
+        order[node] = None
+
+    visit(last)
+    return list(order)
+
+
+def _table(source: Value, nodes: list[Node], result: Value) -> Array:
+    """The results for all bytes, by the references of the nodes."""
+    known = {source: np.arange(256, dtype=np.uint8).view(source.dtype)}
+    for node in nodes:
+        arrays = []
+        for v in node.inputs:
+            array = None if v is None else known.get(v, v.const)
+            arrays.append(array.reshape(()) if array is not None and array.size == 1 else array)
+        with np.errstate(all="ignore"):
+            made = evaluate(node.op, tuple(arrays), node.attrs, node.origin)
+        known[node.output] = np.asarray(made[0])
+    return known[result]
