@@ -16,6 +16,14 @@ def test_the_package_follows_the_directions() -> None:
     assert all_faults() == []
 
 
+def test_names_of_operators_are_seldom_compared() -> None:
+    """What several operators have in common is a trait or a declared property of theirs."""
+    compared = re.compile(r"op\.name\b *(==|!=|in\b|not in\b)")
+    rooms = [p for p in PACKAGE.glob("**/*.py") if "ops" not in p.relative_to(PACKAGE).parts]
+    lines = [line for p in rooms for line in p.read_text().splitlines() if compared.search(line)]
+    assert len(lines) <= 63, "\n".join(lines)
+
+
 def test_the_table_has_no_cycle() -> None:
     below: dict[str, set[str]] = {}
 

@@ -44,3 +44,15 @@ def test_declared_inputs_exist():
             named = (*op.weights.inputs, *op.weights.data, op.weights.bias or 0)
             assert max(named) < len(op.inputs)
     assert ops.Relu.weights is None
+
+
+@pytest.mark.parametrize(("field", "combine"), [("signs", np.multiply), ("powers", np.power)])
+def test_declared_arithmetic_is_what_operators_compute(field, combine):
+    """The sum of inputs with their signs, or the product of inputs with their powers."""
+    declared = [op for op in OPS.rows() if getattr(op, field) is not None]
+    assert declared
+    for op in declared:
+        arrays = [np.array([3.0, -1.5]), np.array([2.0, 0.5])][: len(getattr(op, field))]
+        each = [combine(a, float(n)) for a, n in zip(arrays, getattr(op, field), strict=True)]
+        wanted = sum(each) if field == "signs" else np.prod(each, axis=0)
+        assert np.array_equal(op(*arrays), wanted), op.name

@@ -19,6 +19,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import narrowed, simplify
+from tinsmith.ops._arithmetic import subtracts
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.region import anchors_of, fused_body
 from tinsmith.sizes import Size
@@ -337,9 +338,9 @@ def is_whole(value: Value | None) -> bool:
             return False
         node = value.producer
         value = node.inputs[0] if node.inputs else None
-        if node.op.name == "Cast" and value is not None and value.dtype.kind in "iu":
+        if "conversion" in node.op.traits and value is not None and value.dtype.kind in "iu":
             return all(map(_keeps_whole, passed))
-        if node.op.name != "Sub" and not node.op.traits & {"view", "move"}:
+        if not subtracts(node) and not node.op.traits & {"view", "move"}:
             return False
         passed.append(node)
     return False
@@ -350,7 +351,7 @@ def _keeps_whole(node: Node) -> bool:
     moves = [m for m in moves_of(node) if m is not None]
     if any(m.fill is not None and m.fill % 1 for m in moves):
         return False
-    return node.op.name == "Sub" or {p.source for m in moves for p in m.parts} == {0}
+    return subtracts(node) or {p.source for m in moves for p in m.parts} == {0}
 
 
 def make_site(node: Node, target: Target, precision: str = "default") -> Site:

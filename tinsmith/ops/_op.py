@@ -39,6 +39,9 @@ Traits:
     steps         elementwise but for scales along an axis: from numbers to steps, or back
     table         its second input has the result for each number that the first may be
     sizes         reads the shape of its input, none of its elements: Shape, Size
+    conversion    its output is its input in another element type: Cast
+    quantise      from real numbers to whole ones, by scales (its second input) and zero points
+    dequantise    the opposite: from whole numbers to real ones
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
 """
@@ -62,7 +65,7 @@ from tinsmith.registry import Registry
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes", "composed",
-    "steps", "table",
+    "steps", "table", "conversion", "quantise", "dequantise",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
@@ -107,6 +110,9 @@ class Op:
         self._apart: Callable[[Node], _apart.Apart] | None = None
         self.weights: Weights | None = None
         """Which inputs hold weights, if some do; set below the operator's definition."""
+        self.signs: tuple[int, ...] | None = None
+        self.powers: tuple[int, ...] | None = None
+        """Of a sum, or a product: see `_arithmetic.py`; set below the operator's definition."""
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all

@@ -33,6 +33,28 @@ class Weights:
     channels: int = 1
     bias: int | None = None
 
+    @property
+    def multiply_matrices(self) -> bool:
+        """Whether results are rows of data times the weights: a product of matrices."""
+        return self.axis == self.channels == -1
+
+    @property
+    def convolve(self) -> bool:
+        """Whether the weights are [output channels, channels of a group, taps]: a convolution."""
+        return bool(self.data) and self.axis == 0 and self.channels == 1
+
+
+def is_convolution(node: Node | None) -> bool:
+    """Whether a node is a convolution, but no transposed one."""
+    found = None if node is None else weights_of(node)
+    return found is not None and found.convolve
+
+
+def is_matrix_product(node: Node | None) -> bool:
+    """Whether a node is a product of matrices, of which one or both may be computed."""
+    found = None if node is None else weights_of(node)
+    return found is not None and found.multiply_matrices
+
 
 def weights_of(node: Node) -> Weights | None:
     """What a node's operator says of its weights; None where it has none."""

@@ -14,7 +14,7 @@ SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnu
 NIBBLES = {"int4", "uint4", "int2", "uint2"}
 
 
-@op("elementwise")
+@op("elementwise", "conversion")
 def Cast(x, *, to, saturate=True, round_mode="up"):
     """y = x converted to the dtype named by `to`
 

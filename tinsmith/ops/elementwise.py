@@ -45,6 +45,9 @@ def Neg(x):
     return np.negative(x)
 
 
+Neg.signs = (-1,)
+
+
 @Neg.gradient
 def _(emit, node, g):
     return (emit("Neg", g),)
@@ -226,6 +229,9 @@ def Add(x, y):
     return x + y
 
 
+Add.signs = (1, 1)
+
+
 @Add.gradient
 def _(emit, node, g):
     return g, g
@@ -237,6 +243,9 @@ def Sub(x, y):
     return x - y
 
 
+Sub.signs = (1, -1)
+
+
 @Sub.gradient
 def _(emit, node, g):
     return g, emit("Neg", g)
@@ -246,6 +255,9 @@ def _(emit, node, g):
 def Mul(x, y):
     """z = x * y; integers wrap around"""
     return x * y
+
+
+Mul.powers = (1, 1)
 
 
 @Mul.gradient
@@ -271,6 +283,9 @@ def _divisor(y: Any) -> Any:
     """`y`, with 1 in place of the divisors that trap on some machines: 0, and -1 (under MIN)."""
     by = np.where(y == 0, 1, y)
     return by if y.dtype.name in UNSIGNED else np.where(y == -1, 1, by)
+
+
+Div.powers = (1, -1)
 
 
 @Div.gradient

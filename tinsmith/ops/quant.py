@@ -58,7 +58,7 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
     return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
 
 
-@op("steps")
+@op("steps", "quantise")
 def QuantizeLinear(
     x, scale, zero_point=None, *, axis=1, block_size=0, saturate=True, dtype=None, precision=None
 ):
@@ -134,7 +134,7 @@ def _check_scale(
     need(ok, f"blocks of {block_size} need a scale of [{','.join(map(str, wants))}]: {scale.type}")
 
 
-@op("steps")
+@op("steps", "dequantise")
 def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=None):
     """y = (x - zero_point) * scale, in the type of scale or `dtype`
 

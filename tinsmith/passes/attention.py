@@ -16,7 +16,9 @@ from tinsmith.conditions import by_formula
 from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._arithmetic import adds, multiplies, powers_of
 from tinsmith.ops._op import broadcast
+from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.attention_free import free_attention, free_term
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
@@ -77,7 +79,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     if typical(x.dims[-1]) > max_keys:
         raise Skip(f"there are {x.dims[-1]} keys")
     users = weights.uses
-    if weights in outputs or len(users) != 1 or users[0].op.name != "MatMul":
+    if weights in outputs or len(users) != 1 or not is_matrix_product(users[0]):
         raise Skip("its result is not read by one product alone")
     product = users[0]
     v = product.inputs[1]
@@ -143,33 +145,37 @@ def _scores(
             raise Skip(f"{value.name!r} is read elsewhere")
         if not all(v is None or v.type.is_static for v in node.inputs):
             raise Skip("a shape is not known")
-        name = node.op.name
         a, b = (*node.inputs, None)[:2]
         assert a is not None
-        if name == "MatMul":
+        if is_matrix_product(node):
             assert b is not None
             return a, b, scale, _few(terms)
-        if name == "Reshape" and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
+        if _is_reshape(node) and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
             value = a
-        elif name in ("Mul", "Div") and b is not None:
+        elif powers_of(node) and b is not None:
             value, factor = _factor(node, a, b)
             scale *= factor
-        elif name == "Add" and b is not None:
+        elif adds(node) and b is not None:
             value, term = _inner(node, a, b)
             terms.append(once(term_of, term, value.dims, scale))
         else:
-            raise Skip(f"{name} stands between the product and the softmax")
+            raise Skip(f"{node.op.name} stands between the product and the softmax")
+
+
+def _is_reshape(node: Node) -> bool:
+    """Whether a node shows its input under the shape that its second input tells."""
+    return "view" in node.op.traits and len(node.inputs) == 2
 
 
 def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
-    if node.op.name == "Mul" and b.const is None:
+    if multiplies(node) and b.const is None:
         a, b = b, a
     if b.const is None or b.const.size != 1 or not same(a.shape, node.output.shape):
         raise Skip(f"{node.name!r} scales by more than one constant")
     number = float(b.const.reshape(-1)[0])
     if number == 0 or not np.isfinite(number):
         raise Skip(f"the factor is {number}")
-    return a, number if node.op.name == "Mul" else 1 / number
+    return a, number if multiplies(node) else 1 / number
 
 
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
@@ -187,12 +193,13 @@ def _leads_to_product(value: Value) -> bool:
         node = value.producer
         if node is None:
             return False
-        if node.op.name == "MatMul":
+        if is_matrix_product(node):
             return len(value.uses) == 1
-        if node.op.name not in ("Reshape", "Mul", "Div", "Add") or node.inputs[0] is None:
+        arithmetic = powers_of(node) or adds(node)
+        if not (arithmetic or _is_reshape(node)) or node.inputs[0] is None:
             return False
         nexts = [v for v in node.inputs[:2] if v is not None and v.const is None]
-        if node.op.name == "Reshape":
+        if not arithmetic:
             nexts = nexts[:1]
         if len(nexts) != 1:
             return False

@@ -7,6 +7,8 @@ Whether one kernel is faster is for the planner to say: it may place a block's n
 from __future__ import annotations
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops._arithmetic import multiplies
+from tinsmith.ops._weights import is_convolution
 from tinsmith.ops.region import anchors_of
 from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
@@ -65,7 +67,7 @@ class FuseBlocks:
 def _conv(node: Node) -> Node | None:
     """The convolution of a node, alone or with an epilogue; its operands are those of the body."""
     anchors = anchors_of(node)
-    return anchors[0] if len(anchors) == 1 and anchors[0].op.name == "Conv" else None
+    return anchors[0] if len(anchors) == 1 and is_convolution(anchors[0]) else None
 
 
 def _operand(node: Node, conv: Node, index: int) -> Value | None:
@@ -167,7 +169,7 @@ def _scaled(node: Node, outputs: set[Value]) -> Node | str:
     conv = _conv(node)
     y = None if conv is None else _operand(node, conv, 0)
     product = None if y is None else y.producer
-    if conv is None or y is None or product is None or product.op.name != "Mul":
+    if conv is None or y is None or product is None or not multiplies(product):
         return ""
     shapes = [v.shape for v in product.inputs if v is not None]
     if y.shape not in shapes or y.shape is None or (*y.shape[:2], 1, 1) not in shapes:

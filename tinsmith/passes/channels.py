@@ -11,6 +11,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._apart import axes_apart
 from tinsmith.ops._move import moves_of
+from tinsmith.ops._weights import is_convolution
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -205,9 +206,13 @@ def _convolved(graph: Graph) -> set[Node | None]:
     for node in graph.nodes:
         above = next((v.producer for v in node.inputs if v is not None and v.producer), None)
         elementwise = "elementwise" in node.op.traits
-        if node.op.name in CONVOLVED or (elementwise and above in found):
+        if _is_convolved(node) or (elementwise and above in found):
             found.add(node)
     return found
+
+
+def _is_convolved(node: Node) -> bool:
+    return node.op.name in CONVOLVED
 
 
 def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
@@ -215,7 +220,7 @@ def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
     elementwise nodes between)."""
     if any(v.producer in convolved for v in _data(node)):
         return True
-    return any(u.op.name in CONVOLVED for v in node.outputs for u in v.uses)
+    return any(_is_convolved(u) for v in node.outputs for u in v.uses)
 
 
 def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container[Node]) -> bool:
@@ -232,7 +237,7 @@ def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container
             if not _keeps_channels(reader, v):
                 return False
             seen.add(reader)
-            if reader.op.name != "Conv" or reader.group != 1:
+            if not is_convolution(reader) or reader.group != 1:
                 work.append(reader.output)
     return True
 
@@ -242,7 +247,7 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
     that computes each channel by itself."""
     if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
         return False
-    if reader.op.name != "Conv":
+    if not is_convolution(reader):
         first, *others = axes_apart(reader).get(1, (None,))
         return len(reader.outputs) == 1 and first == 1 and all(axis is None for axis in others)
     if any(v is None or v.const is None for v in reader.inputs[1:]):
@@ -254,7 +259,7 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
     """Let a convolution take its input channels in another order. A dense one gets its weights
     permuted, and its outputs stay; a depthwise one gives its outputs in that order."""
-    if node.op.name != "Conv":
+    if not is_convolution(node):
         return
     for i, v in enumerate(node.inputs[1:], start=1):
         assert v is not None and v.const is not None

@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._rules import integers
+from tinsmith.ops._weights import is_matrix_product
 from tinsmith.ops.precision import is_half
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER, Number
@@ -39,13 +40,13 @@ first cache. Estimated."""
 
 def is_small_half(node: Node) -> bool:
     """Whether a node casts a large constant matrix of halves that products alone read."""
-    x = node.inputs[0] if node.op.name == "Cast" else None
+    x = node.inputs[0] if "conversion" in node.op.traits else None
     if x is None or x.const is None or node.output.dtype != np.float32 or not is_half(x.dtype):
         return False
     if x.const.ndim != 2 or x.const.size < LARGE:
         return False
     return all(
-        n.op.name == "MatMul" and n.inputs[1] is v
+        is_matrix_product(n) and n.inputs[1] is v
         for v in (node.output, *(t.output for t in node.output.uses if t.op.name == "Transpose"))
         for n in v.uses
         if n.op.name != "Transpose" or v is not node.output

@@ -150,8 +150,9 @@ def _is_elementwise(node: Node) -> bool:
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     dtype = node.output.dtype
-    if node.op.name == "Cast" and node.inputs[0] is not None and node.output.shape is not None:
-        kinds = {dtype.name, node.inputs[0].dtype.name}
+    x = node.inputs[0] if "conversion" in node.op.traits else None
+    if x is not None and node.output.shape is not None:
+        kinds = {dtype.name, x.dtype.name}
         if "float32" in kinds and kinds < set(MIXED):
             return True
     if dtype.kind not in "fV" or node.output.shape is None:

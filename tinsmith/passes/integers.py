@@ -45,7 +45,7 @@ class SplitDequantised:
             return 0
         found = 0
         for node in list(graph.nodes):
-            if node.op.name != "DequantizeLinear" or node.inputs[0] is None:
+            if "dequantise" not in node.op.traits or node.inputs[0] is None:
                 continue
             if node.inputs[0].const is not None or node.output in graph.outputs:
                 continue

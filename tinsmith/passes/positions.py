@@ -11,7 +11,9 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
+from tinsmith.ops._weights import is_matrix_product
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -164,7 +166,7 @@ class Dense:
 def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
     """The dense layer whose result `value` is."""
     node, bias = value.producer, None
-    if node is not None and node.op.name == "Add":
+    if node is not None and adds(node):
         a, b = node.inputs
         assert a is not None and b is not None
         product, bias = (a, b) if a.const is None else (b, a)
@@ -173,9 +175,7 @@ def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
         if product in outputs or len(product.uses) != 1:
             return None
         node = product.producer
-    if node is None or node.op.name != "MatMul":
-        return None
-    return _dense(node, bias, value)
+    return _dense(node, bias, value) if node is not None and is_matrix_product(node) else None
 
 
 def dense_after(value: Value, outputs: set[Value]) -> Dense | None:
@@ -183,10 +183,10 @@ def dense_after(value: Value, outputs: set[Value]) -> Dense | None:
     if value in outputs or len(value.uses) != 1:
         return None
     node = value.uses[0]
-    if node.op.name != "MatMul" or node.inputs[0] is not value:
+    if not is_matrix_product(node) or node.inputs[0] is not value:
         return None
     y = node.output
-    if y not in outputs and len(y.uses) == 1 and y.uses[0].op.name == "Add":
+    if y not in outputs and len(y.uses) == 1 and adds(y.uses[0]):
         add = y.uses[0]
         a, b = add.inputs
         bias = b if a is y else a

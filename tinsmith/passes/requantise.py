@@ -110,7 +110,7 @@ def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
     if scale.size != 1:
         raise Skip("it has a scale for each place")
     parts = [v for v in join.inputs if v is not None]
-    if any(v.producer is None or v.producer.op.name != "QuantizeLinear" for v in parts):
+    if any(v.producer is None or "quantise" not in v.producer.op.traits for v in parts):
         raise Skip("a part is not quantised here")
     return OPS["Concat"](*(with_(d, x=v) for v in parts), axis=join.axis)
 
@@ -159,7 +159,8 @@ class DropRounded:
         found = 0
         for node in list(graph.nodes):
             q = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
-            if node.op.name != "DequantizeLinear" or q is None or q.op.name != "QuantizeLinear":
+            both = q is not None and "quantise" in q.op.traits and "dequantise" in node.op.traits
+            if q is None or not both:
                 continue
             steps = _steps(node)
             if steps is None or steps != _steps(q) or node.output in graph.outputs:
@@ -176,7 +177,7 @@ class DropRounded:
 def _steps(node: Node) -> Steps | None:
     """What a node quantises to or from, if that is known and the same everywhere."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
-    low = node.output if node.op.name == "QuantizeLinear" else source
+    low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:
         return None
     places = np.zeros(1) if zero is None else zero.const
@@ -191,7 +192,7 @@ def _is_on(x: Value, steps: Steps) -> bool:
     node = x.producer
     if node is None:
         return False
-    if node.op.name == "DequantizeLinear":
+    if "dequantise" in node.op.traits:
         return _steps(node) == steps
     if not node.op.traits & {"view", "move"} and node.op.name != "MaxPool":
         return False
@@ -269,7 +270,8 @@ def requantised_sum(
     if max(sa.size, sb.size, scale.size) > 1:
         raise Skip("a scale is not one number")
     readers = {user.op.name for v in (q.output, a, b) for user in v.uses}
-    if "DequantizeLinear" in {u.op.name for u in q.output.uses} and readers.isdisjoint(PRODUCTS):
+    back = any("dequantise" in u.op.traits for u in q.output.uses)
+    if back and readers.isdisjoint(PRODUCTS):
         raise Skip("nothing multiplies these bytes")
     step, shift = float(scale.item()), 0.0
     terms = []

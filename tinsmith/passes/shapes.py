@@ -46,7 +46,7 @@ class PropagateShapes:
                     moved.update(node.outputs)
                 changes += narrowed
             changes += _spell_operand(graph, node, known)
-            if self._small(node) and not (node.op.name == "DequantizeLinear" and widens(node)):
+            if self._small(node) and not ("dequantise" in node.op.traits and widens(node)):
                 arrays = evaluate(node)
                 if not mismatch(node, arrays):
                     changes += put(graph, node, arrays)

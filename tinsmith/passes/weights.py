@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.errors import OptionError
 from tinsmith.graph import Graph, Node, Value, dtype_of
 from tinsmith.ops import OPS
+from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.facts import Array
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -97,7 +98,7 @@ class SmallWeights:
 
     def _visit(self, graph: Graph, node: Node, context: Context) -> int:
         found = 0
-        plain = node.op.name == "MatMul"
+        plain = is_matrix_product(node)
         for i, axis, along in _weights(node):
             v = node.inputs[i] if i < len(node.inputs) else None
             turned = plain and v is not None and _is_turned(v)

@@ -40,7 +40,7 @@ class WidenHalves:
 
     def run(self, graph: Graph, context: Context) -> int:
         nodes = [n for n in graph.nodes if _reads_or_makes_halves(n)]
-        work = _Widening(graph, context, any(n.op.name != "Cast" for n in nodes))
+        work = _Widening(graph, context, any("conversion" not in n.op.traits for n in nodes))
         for node in nodes:
             work.visit(node)
         if work.changes:
@@ -65,7 +65,7 @@ class _Widening:
     changes: int = 0
 
     def visit(self, node: Node) -> None:
-        if node.op.name == "Cast":
+        if "conversion" in node.op.traits:
             self._cast(node)
         elif node.op.traits & {"control", "impure", "check"}:
             self.context.refuse(PASS, node.name, f"{node.op.name} keeps its own element types")

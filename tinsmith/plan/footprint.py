@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import inf, prod
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops._weights import is_convolution
 from tinsmith.sizes import estimate
 
 EXPANDED = 5
@@ -29,7 +30,7 @@ def footprint(graph: Graph) -> float:
     weights: dict[Value, int] = {}
     windows: set[tuple[int, ...]] = set()
     for node in _with_parts(graph):
-        if node.op.name == "Conv" and node.attrs["group"] == 1:
+        if is_convolution(node) and node.attrs["group"] == 1:
             windows |= {v.dims for v in node.inputs[1:2] if v is not None and v.type.is_static}
         weights |= {v: v.type.nbytes for v in node.inputs if v is not None and v.const is not None}
     packed = [n * EXPANDED if _grows(v.dims, windows) else n for v, n in weights.items()]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.quantizer.places import data_of, weighted
+from tinsmith.ops._arithmetic import adds
+from tinsmith.ops._weights import is_convolution, is_matrix_product
+from tinsmith.quantizer.places import weighted
 
 Array = np.ndarray[Any, Any]
 
@@ -19,13 +21,13 @@ Array = np.ndarray[Any, Any]
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
     """The shift of the mean of each channel of a node's results, if its weights are off by
     `errors`; None for operators that have no channels."""
-    if node.op.name == "Conv":
+    if is_convolution(node):
         group, inputs = node.group, errors.shape[1]
         if means.size != group * inputs:
             return None
         own = errors.reshape(group, -1, inputs, int(np.prod(errors.shape[2:]))).sum(axis=3)
         return np.einsum("goi,gi->go", own, means.reshape(group, inputs)).reshape(-1)
-    if node.op.name == "MatMul" and errors.ndim == 2 and means.size == errors.shape[0]:
+    if is_matrix_product(node) and errors.ndim == 2 and means.size == errors.shape[0]:
         return means @ errors
     return None
 
@@ -53,7 +55,7 @@ def add_bias(graph: Graph, node: Node, shift: Array) -> None:
 def _added(v: Value) -> Node | None:
     """The node that adds a constant for each channel to v and alone reads it."""
     user = next(iter(v.uses), None)
-    if user is None or len(v.uses) != 1 or user.op.name != "Add" or v in v.graph.outputs:
+    if user is None or len(v.uses) != 1 or not adds(user) or v in v.graph.outputs:
         return None
     others = [x for x in user.inputs if x is not v and x is not None and x.const is not None]
     fits = (
@@ -62,9 +64,3 @@ def _added(v: Value) -> Node | None:
         and user.output.shape == v.shape
     )
     return user if fits else None
-
-
-def mean_name(node: Node) -> str | None:
-    """The value whose means the shift of a node's results follows from."""
-    data = data_of(node)
-    return data[0].name if data else None

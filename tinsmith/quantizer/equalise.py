@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops._weights import is_convolution
 from tinsmith.quantizer.places import computed, weighted
 from tinsmith.records import dataclass
 
@@ -36,14 +37,14 @@ def pairs_of(graph: Graph) -> list[Pair]:
     """Layers with nothing but homogeneous operators between them, that only they read."""
     found = []
     for node in graph.nodes:
-        if node.op.name != "Conv" or weighted(node) is None:
+        if not is_convolution(node) or weighted(node) is None:
             continue
         v = computed(node)[0]
         while v.producer is not None and _passes(v):
             v = computed(v.producer)[0]
         first = v.producer
         alone = len(v.uses) == 1 and v not in graph.outputs
-        if first is None or first.op.name != "Conv" or weighted(first) is None:
+        if first is None or not is_convolution(first) or weighted(first) is None:
             continue
         if alone and _own_weights(first) and _own_weights(node):
             found.append(Pair(first, node))

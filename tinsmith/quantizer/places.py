@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.ops._weights import Weights, weights_of
+from tinsmith.ops._weights import Weights, is_matrix_product, weights_of
 
 CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
 """Operators whose results are elements of their first input: quantised before instead of after."""
@@ -42,7 +42,7 @@ def axis_of(node: Node, found: Weights) -> int | None:
 def is_product(node: Node) -> bool:
     """Whether a node multiplies two matrices of float32 that are both computed."""
     inputs = node.inputs[:2]
-    return node.op.name == "MatMul" and all(
+    return is_matrix_product(node) and all(
         [v is not None and v.const is None and v.dtype.name == "float32" for v in inputs]
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Node
-from tinsmith.ops._weights import by_outputs, from_outputs
+from tinsmith.ops._weights import by_outputs, from_outputs, is_convolution, is_matrix_product
 from tinsmith.quantizer.scales import Array, Scale
 
 DAMPING = 0.01
@@ -78,7 +78,7 @@ def depth_of(node: Node, weights: Array) -> int:
 
 def takes(node: Node, weights: Array) -> bool:
     """Whether the weights of a node can be rounded by correlations."""
-    plain = weights.ndim == 2 if node.op.name == "MatMul" else node.op.name == "Conv"
+    plain = weights.ndim == 2 if is_matrix_product(node) else is_convolution(node)
     fixed = node.attrs.get("auto_pad", "NOTSET") == "NOTSET"
     return plain and fixed and depth_of(node, weights) <= DEEPEST
 

@@ -19,6 +19,8 @@ from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.direct import direct, way_of
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.ways import Blocked
+from tinsmith.ops._arithmetic import multiplies
+from tinsmith.ops._weights import is_convolution
 
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
@@ -63,7 +65,7 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
     """The image, its scale factors, and the site of the convolution. Raises Skip for other
     sites."""
     first, *rest = site.attr("body").nodes
-    if first.op.name != "Mul" or len(rest) != 1:
+    if not multiplies(first) or len(rest) != 1:
         raise Skip("it is no product before one convolution")
     x, factors = sorted(filter(None, first.inputs), key=lambda v: -v.type.size)
     if x.dims != first.output.dims or factors.dims != (*x.dims[:2], 1, 1) or x.dims == factors.dims:
@@ -72,7 +74,7 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
         if v not in site.attr("body").inputs:
             raise Skip(f"{v.name} is a constant")
     conv = make_site(rest[0], site.target, site.precision)
-    if conv.anchor is None or conv.anchor.op.name != "Conv" or conv.out.dtype != np.float32:
+    if not is_convolution(conv.anchor) or conv.out.dtype != np.float32:
         raise Skip(f"{rest[0].name} is no convolution in float32")
     conv.threads = site.threads
     return x, factors, conv

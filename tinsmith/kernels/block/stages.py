@@ -15,6 +15,7 @@ from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of, to_layout
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.site import ConvSite, conv_site
+from tinsmith.ops._weights import is_convolution
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -178,7 +179,7 @@ def stages_of(site: Site) -> Stages:
 
 def _stage(node: Node, block: Site, packed: int) -> Stage:
     site = make_site(node, block.target, block.precision)
-    if site.anchor is None or site.anchor.op.name != "Conv":
+    if not is_convolution(site.anchor):
         raise Skip(f"{node.name} is not a convolution")
     if site.out.dtype != np.float32:
         raise Skip(f"{node.name} computes in {site.out.dtype}")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops._arithmetic import multiplies, subtracts
 from tinsmith.ops._move import Along, moves_of
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.places import Source, at_width, join_axis, place_of, source_of, taken
@@ -202,7 +203,7 @@ class Affine:
     def _add(self, node: Node, value: Value, depth: int) -> Form | None:
         a, b = node.inputs
         assert a is not None and b is not None
-        sign = -1.0 if node.op.name == "Sub" else 1.0
+        sign = -1.0 if subtracts(node) else 1.0
         for x, c, s, t in ((a, b, 1.0, sign), (b, a, sign, 1.0)):
             if c.const is None or x.const is not None:
                 continue
@@ -221,13 +222,14 @@ class Affine:
         form = self.form(x, depth)
         return form if x.shape == y.shape else None
 
+    def _negative(self, node: Node, value: Value, depth: int) -> Form | None:
+        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
+        return None if form is None else form.scaled(-1.0, node)
+
     def _scale(self, node: Node, value: Value, depth: int) -> Form | None:
-        if node.op.name == "Neg":
-            form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
-            return None if form is None else form.scaled(-1.0, node)
         a, b = node.inputs
         assert a is not None and b is not None
-        if a.const is not None and node.op.name == "Mul":
+        if a.const is not None and multiplies(node):
             a, b = b, a
         if b.const is None or a.const is not None:
             return None
@@ -237,7 +239,7 @@ class Affine:
             return None
         wide = np.broadcast_to(factor.astype(np.float64), form.features)
         with np.errstate(all="ignore"):
-            return form.scaled(wide if node.op.name == "Mul" else 1 / wide, node)
+            return form.scaled(wide if multiplies(node) else 1 / wide, node)
 
     def _product(self, node: Node, value: Value, depth: int) -> Form | None:
         x, w = node.inputs
@@ -373,7 +375,7 @@ _RULES: dict[str, Any] = {
     "Sub": Affine._add,
     "Mul": Affine._scale,
     "Div": Affine._scale,
-    "Neg": Affine._scale,
+    "Neg": Affine._negative,
     "MatMul": Affine._product,
     **dict.fromkeys(("Sigmoid", "Tanh"), Affine._activation),
 }

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops._arithmetic import adds
 from tinsmith.passes.recurrent.affine import Affine
 from tinsmith.passes.recurrent.gru import gru
 from tinsmith.passes.recurrent.step import Cell, TimeStep, either, factors, is_product
@@ -57,7 +58,7 @@ def _lstm(step: TimeStep) -> Cell | None:
         c_out = tanh.inputs[0]
         assert c_out is not None
         total = c_out.producer
-        if total is None or total.op.name != "Add":
+        if total is None or not adds(total):
             continue
         left, right = (factors(v) for v in total.inputs)  # type: ignore[arg-type]
         if left is None or right is None:

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from tinsmith.graph import Node, Value
+from tinsmith.ops._arithmetic import multiplies, signs_of
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.affine import Form, Piece
 from tinsmith.passes.recurrent.places import Source, is_zero
@@ -35,22 +36,19 @@ class _Expansion:
         inner = depth == 0 or (len(value.uses) == 1 and value not in self.outputs)
         if node is None or not inner or depth > 5:
             return {(value,): 1.0}
-        if node.op.name not in ("Add", "Sub", "Mul", "Neg"):
+        signs = signs_of(node)
+        if signs is None and not multiplies(node):
             return {(value,): 1.0}
         self.nodes.add(node)
         parts = [self.of(v, depth + 1) for v in node.inputs if v is not None]
-        if node.op.name == "Neg":
-            return {k: -x for k, x in parts[0].items()}
-        a, b = parts
-        total: _Sum = {} if node.op.name == "Mul" else dict(a)
-        if node.op.name == "Mul":
-            for (k, x), (m, y) in product(a.items(), b.items()):
+        total: _Sum = {}
+        if signs is None:
+            for (k, x), (m, y) in product(*(part.items() for part in parts)):
                 both = tuple(sorted((*k, *m), key=id))
                 total[both] = total.get(both, 0.0) + x * y
-        else:
-            sign = -1.0 if node.op.name == "Sub" else 1.0
-            for m, y in b.items():
-                total[m] = total.get(m, 0.0) + sign * y
+        for sign, part in zip(signs or (), parts, strict=False):
+            for k, x in part.items():
+                total[k] = total.get(k, 0.0) + sign * x
         total = {k: x for k, x in total.items() if x != 0}
         return total if len(total) <= MAX_PRODUCTS else {(value,): 1.0}
 

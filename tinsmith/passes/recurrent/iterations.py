@@ -7,6 +7,7 @@ from dataclasses import field
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops._arithmetic import adds, multiplies, signs_of, subtracts
 from tinsmith.passes.manager import run_passes
 from tinsmith.passes.recurrent.places import place_of, taken, under_views
 from tinsmith.records import dataclass
@@ -87,31 +88,32 @@ class Iterations:
             if value is state.before:
                 return self._counter(state)
         node = value.producer
-        if node is None or node.op.name not in ("Add", "Sub", "Mul", "Neg"):
+        signs = None if node is None else signs_of(node)
+        if node is None or not (signs or multiplies(node)):
             return None
-        parts = [None if v is None else self._linear(v) for v in node.inputs]
-        if any(part is None for part in parts):
+        parts = [self._linear(v) for v in node.inputs if v is not None]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(node.inputs):
             return None
-        (a, b), *rest = parts  # type: ignore[misc]
-        if node.op.name == "Neg":
-            return -a, -b
-        ((c, d),) = rest  # type: ignore[misc]
-        if node.op.name == "Mul":
-            return (a * d + b * c, b * d) if a * c == 0 else None
-        return (a + c, b + d) if node.op.name == "Add" else (a - c, b - d)
+        if signs is not None:
+            terms = list(zip(signs, known, strict=True))
+            return sum(s * a for s, (a, _) in terms), sum(s * b for s, (_, b) in terms)
+        (a, b), (c, d) = known
+        return (a * d + b * c, b * d) if a * c == 0 else None
 
     def _counter(self, state: State) -> tuple[int, int] | None:
         """A state that begins with a constant and grows by one."""
         start, node = _under_casts(state.initial).const, _under_casts(state.after).producer
-        if start is None or start.size != 1 or node is None or node.op.name not in ("Add", "Sub"):
+        if start is None or start.size != 1 or not (adds(node) or subtracts(node)):
             return None
+        assert node is not None
         for before, step in (node.inputs, node.inputs[::-1]):
             if before is None or step is None or _under_casts(before) is not state.before:
                 continue
             if step.const is None or step.const.size != 1:
                 continue
             grows = int(step.const.reshape(-1)[0])
-            if node.op.name == "Sub":
+            if subtracts(node):
                 grows = -grows if before is node.inputs[0] else 0
             return grows, int(start.reshape(-1)[0])
         return None
@@ -121,7 +123,7 @@ def _under_casts(value: Value) -> Value:
     while True:
         value = under_views(value)
         node = value.producer
-        if node is None or node.op.name != "Cast" or value.dtype.kind not in "iu":
+        if node is None or "conversion" not in node.op.traits or value.dtype.kind not in "iu":
             return value
         inner = node.inputs[0]
         if inner is None or inner.dtype.kind not in "iu":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops._arithmetic import multiplies
 from tinsmith.passes.recurrent.affine import Affine, Form, rows
 from tinsmith.passes.recurrent.places import Source
 from tinsmith.records import dataclass
@@ -91,7 +92,7 @@ def is_product(form: Form) -> bool:
 
 def factors(value: Value) -> tuple[Value, Value] | None:
     node = value.producer
-    if node is None or node.op.name != "Mul" or None in node.inputs:
+    if node is None or not multiplies(node) or None in node.inputs:
         return None
     return node.inputs  # type: ignore[return-value]
 
