@@ -12,8 +12,9 @@ import pytest
 
 import tinsmith as ts
 from tinsmith.errors import ImportFailed, ModelFileError, OptionError, TinsmithError
+from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.param import param_bytes, param_text, read_param
-from tinsmith.formats.ncnn.schema import LAYERS, layer_type
+from tinsmith.formats.ncnn.schema import layer_type
 from tinsmith.formats.ncnn.weights import read_weights
 from tinsmith.frontends.ncnn.node import Node, layer
 from tinsmith.writers.ncnn import write

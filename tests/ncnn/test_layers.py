@@ -17,7 +17,7 @@ from tests.ncnn.against import PEER, agree, run_peer
 from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import NotWritable
-from tinsmith.formats.ncnn.schema import LAYERS
+from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.ops.control import run_graph

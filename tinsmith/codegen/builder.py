@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tinsmith.codegen.module import Function, Module
 from tinsmith.codegen.pointers import Ptr
-from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I1, I32, I64, PTR, QUICK, Ty
+from tinsmith.codegen.types import F32, I1, I32, I64, PTR, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
 from tinsmith.sizes import Number, Size, largest, smallest
@@ -41,47 +41,6 @@ class Loop:
     def next(self, values: Sequence[Val]) -> None:
         """The carried values for the next iteration; call once, at the end of the body."""
         self._next = list(values)
-
-
-class Function:
-    """A function of a module, to be called from others."""
-
-    def __init__(self, name: str, params: Sequence[tuple[str, Ty]]) -> None:
-        self.name, self.params = name, list(params)
-
-
-class Module:
-    """The LLVM IR text for one target: functions, and the declarations that they need.
-
-    A module that does little but call others may be `quick` to compile: LLVM then optimises
-    nothing.
-    """
-
-    def __init__(self, target: Target, *, quick: bool = False) -> None:
-        self.target, self.quick = target, quick
-        self._bodies: list[str] = []
-        self._declared: dict[str, str] = {}
-
-    def function(
-        self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
-    ) -> Builder:
-        """Start a function that returns nothing; its builder. End it with `ret`."""
-        return Builder(self, Function(name, params), internal)
-
-    def declare(self, name: str, signature: str) -> None:
-        """Declare an intrinsic or a function of another module."""
-        if self._declared.setdefault(name, signature) != signature:
-            raise CodegenError(f"{name} is declared as {self._declared[name]} and as {signature}")
-
-    def text(self) -> str:
-        flags = [
-            *([QUICK] if self.quick else []),
-            "nounwind",
-            '"frame-pointer"="none"',
-            f'"prefer-vector-width"="{32 * self.target.lanes}"',
-        ]
-        head = [f'target triple = "{self.target.triple}"', *self._declared.values()]
-        return "\n".join([*head, *self._bodies, f"attributes #0 = {{ {' '.join(flags)} }}", ""])
 
 
 class Builder:
@@ -397,7 +356,7 @@ class Builder:
         linkage = "internal " if self._internal else ""
         params = ", ".join(f"{ty.llvm} %{name}" for name, ty in self.function.params)
         head = f"define {linkage}void @{self.function.name}({params}) #0 {{\nentry:"
-        self.module._bodies.append("\n".join([head, *self._reads(), *self._lines, "}"]))
+        self.module.bodies.append("\n".join([head, *self._reads(), *self._lines, "}"]))
         return self.function
 
     def _reads(self) -> Iterator[str]:

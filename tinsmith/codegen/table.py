@@ -50,14 +50,14 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 
 def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register `emit(*args)` under a numpy function's name, for the given classes of dtypes: f
     float32, d float64, i signed, u unsigned, b bool, h float16 and bfloat16 (which are only
     moved)."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
-    def register(emit: Callable[..., Val]) -> Callable[..., Val]:
+    def register(emit: Callable[..., Any]) -> Callable[..., Any]:
         FUNCTIONS[name] = Function(
             name=name, numpy=lambda e, *arrays: meaning(*arrays),
             emit=lambda b, e, args, lanes: emit(*args), dtypes=dtypes, flops=flops,

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.ncnn.schema import LAYERS, Param, Schema
+from tinsmith.formats.ncnn.layers import LAYERS
+from tinsmith.formats.ncnn.schema import Param, Schema
 from tinsmith.records import dataclass
 
 MAGIC = 7767517

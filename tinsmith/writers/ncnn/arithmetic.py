@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinsmith.formats.ncnn.schema import LARGEST
+from tinsmith.formats.ncnn.layers import LARGEST
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Writer, writes

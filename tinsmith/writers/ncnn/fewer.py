@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.formats.ncnn.schema import LARGEST
+from tinsmith.formats.ncnn.layers import LARGEST
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn.writer import Writer
 from tinsmith.writers.rows import inputs_of

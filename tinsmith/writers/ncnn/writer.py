@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError, NotWritable
+from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
-from tinsmith.formats.ncnn.schema import LAYERS
 from tinsmith.formats.ncnn.weights import write_weights
 from tinsmith.formats.whole import whole_file
 from tinsmith.frontends.ncnn.node import LETTERS

@@ -1,0 +1,56 @@
+"""Functions of generated code, and the text of one module for LLVM, which `Builder`s write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import QUICK, Ty
+from tinsmith.errors import CodegenError
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.builder import Builder
+
+
+class Function:
+    """A function of a module, to be called from others."""
+
+    def __init__(self, name: str, params: Sequence[tuple[str, Ty]]) -> None:
+        self.name, self.params = name, list(params)
+
+
+class Module:
+    """The LLVM IR text for one target: functions, and the declarations that they need.
+
+    A module that does little but call others may be `quick` to compile: LLVM then optimises
+    nothing.
+    """
+
+    def __init__(self, target: Target, *, quick: bool = False) -> None:
+        self.target, self.quick = target, quick
+        self.bodies: list[str] = []
+        self._declared: dict[str, str] = {}
+
+    def function(
+        self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
+    ) -> Builder:
+        """Start a function that returns nothing; its builder. End it with `ret`."""
+        from tinsmith.codegen.builder import Builder
+
+        return Builder(self, Function(name, params), internal)
+
+    def declare(self, name: str, signature: str) -> None:
+        """Declare an intrinsic or a function of another module."""
+        if self._declared.setdefault(name, signature) != signature:
+            raise CodegenError(f"{name} is declared as {self._declared[name]} and as {signature}")
+
+    def text(self) -> str:
+        flags = [
+            *([QUICK] if self.quick else []),
+            "nounwind",
+            '"frame-pointer"="none"',
+            f'"prefer-vector-width"="{32 * self.target.lanes}"',
+        ]
+        head = [f'target triple = "{self.target.triple}"', *self._declared.values()]
+        return "\n".join([*head, *self.bodies, f"attributes #0 = {{ {' '.join(flags)} }}", ""])
