@@ -282,7 +282,7 @@ def test_rows_of_the_table_of_kernels_are_for_their_backend(relus: Toy) -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "numpy"])
 def test_every_backend_runs_a_graph(name: str) -> None:
-    runner = BACKENDS[name].compile(layered(), Job(level("host"), cache=False))
+    runner = BACKENDS[name].compile(layered(), Job(target=level("host"), cache=False))
     for a, b in zip(runner.run([fed()]), run_graph(layered(), [fed()]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

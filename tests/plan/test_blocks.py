@@ -16,6 +16,7 @@ from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.select import candidates
 from tinsmith.plan import blocks
 from tinsmith.plan.footprint import footprint
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.planner import make_plan
 
@@ -27,7 +28,7 @@ def inverted(**more):
 
 
 def kernels_of(graph, **options):
-    built = make_plan(graph, TARGET, **options)
+    built = make_plan(graph, TARGET, PlanOptions(**options))
     return [s.kernel for s in built.plan.steps if s.kind != "view"]
 
 
@@ -47,7 +48,7 @@ def test_one_by_one_adds_up_its_kernels():
     graph = inverted()
     target = replace(TARGET, footprint=footprint(graph))
     apart = blocks.one_by_one(Placement(target, {}, "default"), block_of_graph(graph))
-    steps = make_plan(graph, TARGET, overrides={"conv": "conv_direct"}).plan.steps
+    steps = make_plan(graph, TARGET, PlanOptions(overrides={"conv": "conv_direct"})).plan.steps
     alone = [s for s in steps if s.kernel in ("conv_direct", "conv_depthwise")]
     assert len(alone) == 3 and apart <= sum(s.cost for s in alone) * 1.001
 
@@ -78,7 +79,7 @@ def test_forcing_what_declines_is_an_error(monkeypatch):
         type(row), "offer", _declining(type(row).offer, "conv_block", why=Skip("declined here"))
     )
     with pytest.raises(NoKernel, match="declines"):
-        make_plan(graph, TARGET, overrides={"Block": "conv_block"})
+        make_plan(graph, TARGET, PlanOptions(overrides={"Block": "conv_block"}))
 
 
 def test_without_the_kernel_blocks_are_placed_one_by_one(monkeypatch):

@@ -13,6 +13,7 @@ from tinsmith.codegen.jit import assembly, compile_object
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph
 from tinsmith.passes.manager import run_passes
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.planner import MAIN, make_plan
 
 AARCH64 = 183
@@ -28,7 +29,7 @@ def placed(graph: Graph) -> Graph:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_programs_for_aarch64_link(name: str, threads: int) -> None:
     target = level("neon")
-    built = make_plan(placed(GRAPHS[name]()), target, threads)
+    built = make_plan(placed(GRAPHS[name]()), target, PlanOptions(threads))
     library = link([compile_object(text, target) for text in built.codes.values()])
     assert library[:4] == b"\x7fELF" and int.from_bytes(library[18:20], "little") == AARCH64
     kinds = {s.kind for s in built.plan.steps}
@@ -41,7 +42,7 @@ def test_the_panel_links_for_aarch64_without_undefined_symbols(name: str) -> Non
     if not file.exists():
         pytest.skip(f"{file} is missing; python -m benchmarks.setup makes it")
     target = level("neon")
-    built = make_plan(placed(ts.load(file)), target, 2)
+    built = make_plan(placed(ts.load(file)), target, PlanOptions(threads=2))
     library = link([compile_object(text, target) for text in built.codes.values()])
     assert int.from_bytes(library[18:20], "little") == AARCH64
     assert {s.kind for s in built.plan.steps} == {"native", "view"}
@@ -58,6 +59,6 @@ def test_plans_survive_json() -> None:
     import json
 
     for make in GRAPHS.values():
-        plan = make_plan(placed(make()), level("avx2"), 2).plan
+        plan = make_plan(placed(make()), level("avx2"), PlanOptions(threads=2)).plan
         assert type(plan).from_json(json.loads(json.dumps(plan.to_json()))) == plan
         assert str(plan).startswith("plan ")

@@ -9,6 +9,7 @@ from tinsmith import ops
 from tinsmith.codegen.target import host
 from tinsmith.graph import Graph, Type
 from tinsmith.passes import run_passes
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.planner import make_plan
 
 RNG = np.random.default_rng(3)
@@ -37,7 +38,7 @@ def tiny(kind: str) -> Graph:
 
 @pytest.mark.parametrize("kind", ["conv", "matmul", "softmax", "reduce"])
 def test_what_is_not_worth_dividing_is_planned_for_one_thread(kind: str) -> None:
-    alone, shared = (make_plan(tiny(kind), host(), threads) for threads in (1, 2))
+    alone, shared = (make_plan(tiny(kind), host(), PlanOptions(threads)) for threads in (1, 2))
     assert shared.plan.threads == 1
     assert str(shared.plan) == str(alone.plan)
     assert shared.codes == alone.codes

@@ -14,13 +14,13 @@ import numpy as np
 
 from tinsmith.errors import OptionError
 from tinsmith.graph import Graph, Node
+from tinsmith.plan.options import PlanOptions
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 
 if TYPE_CHECKING:
     from tinsmith.backends.cpu import Room
     from tinsmith.codegen.target import Target
-    from tinsmith.plan.pick import Preferences
     from tinsmith.plan.shared_weights import SharedWeights
 
 __all__ = ["BACKENDS", "DEFAULT", "Backend", "Job", "Runner", "backends_of", "is_whole"]
@@ -32,29 +32,19 @@ DEFAULT = "cpu"
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(PlanOptions):
     """What a graph is compiled for, and how; a backend takes from it what it has a use for.
 
     target          the machine; None for a backend that computes a whole model, where it is
     cache           whether code may be kept on disk, and found there
-    overrides       kernels of operators and nodes, as `parse_overrides` gives them
-    preferences     kernels that were measured to be fastest, by the signatures of sites
-    small           whether weights may be no larger than the model's
     room            where packed weights go
     shared_weights  packed weights of other programs of the model, and where they lie
-    micro_batches   as in `make_plan`
     """
 
-    target: Target | None
-    threads: int = 1
-    precision: str = "default"
+    target: Target | None = None
     cache: bool = True
-    overrides: Mapping[str, str] | None = None
-    preferences: Preferences | None = None
-    small: bool = False
     room: Room | None = None
     shared_weights: SharedWeights | None = None
-    micro_batches: int | None = None
 
 
 class Runner(Protocol):

@@ -69,10 +69,7 @@ class Cpu(Backend):
                 from tinsmith.codegen.sync import team_text
 
                 compiler.add(team_text(target))
-            built = make_plan(
-                graph, target, threads, job.overrides, job.precision, job.preferences, job.small,
-                _Sink(compiler, room), shared, job.micro_batches,
-            )  # fmt: skip
+            built = make_plan(graph, target, job, _Sink(compiler, room), shared)
             blob = Blob(room.finish(built.own_bytes), built.rows)
             library = load_code(built.codes, target, job.cache, compiler)
         plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
@@ -94,7 +91,7 @@ BACKENDS.register(DEFAULT, HOST)
 
 def compile_placed(graph: Graph, target: Target, **options: Any) -> Compiled:
     """`Cpu.compile` for a target; `options` are the other fields of `Job`."""
-    return HOST.compile(graph, Job(target, **options))
+    return HOST.compile(graph, Job(target=target, **options))
 
 
 class Room(Protocol):

@@ -168,7 +168,9 @@ class Compilation:
     ) -> Compiled:  # fmt: skip
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
         weights go that `shared_weights` does not hold."""
-        made = Job(self.target, self.options.threads, self.options.precision, self.cache)
+        made = Job(
+            self.options.threads, self.options.precision, target=self.target, cache=self.cache
+        )
         job = replace(
             made, overrides={**self.overrides, **(forced or {})}, preferences=preferences,
             small=self.options.memory == "small", room=_LettingGo(room or Heap(), self._constants),

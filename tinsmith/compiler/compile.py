@@ -177,7 +177,7 @@ def compile(
                 from tinsmith.passes.weights import shrunk
 
                 graph = shrunk(graph, *kept)
-            return _whole(graph, name, whole, Job(None, threads or 1), ranges_of(hints))
+            return _whole(graph, name, whole, Job(threads or 1), ranges_of(hints))
         if small:
             passes = f"{passes},{small}" if passes else small
         asked = {

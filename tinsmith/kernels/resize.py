@@ -31,7 +31,7 @@ from tinsmith.kernels.resize_axes import (
 )
 from tinsmith.kernels.resize_plain import plain
 from tinsmith.kernels.walk import Position, run
-from tinsmith.ops.resize import Table, axis_tables
+from tinsmith.ops.resize import Sampling, Table, axis_tables
 from tinsmith.sizes import Size, same, typical
 
 MOST_TAPS = 64  # the most input elements of one output element; estimated
@@ -108,12 +108,8 @@ def _tables(site: Site, every: Mapping[int, int]) -> list[Table]:
             LONGEST * every[a] if a in every else n for a, n in zip(axes, sizes, strict=True)
         ]
         given[3] = np.array(longest, object)
-    names = ["mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias", "axes"]
-    return axis_tables(
-        dims, *(given.get(i) for i in (1, 2, 3)),
-        transform=site.attr("coordinate_transformation_mode"),
-        policy=site.attr("keep_aspect_ratio_policy"), **{n: site.attr(n) for n in names},
-    )  # fmt: skip
+    sampling = Sampling(*map(site.attr, Sampling._fields))
+    return axis_tables(dims, [given.get(i) for i in (1, 2, 3)], site.attr("axes"), sampling)
 
 
 def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:

@@ -91,12 +91,15 @@ def _run(
 
 
 def _recurrent(
-    make_step: Callable[[int, Array, Array, Array], tuple[StepFunction, Array]], x: Array, w: Array,
-    r: Array, b: Array | None, lens: Array | None, initial: Sequence[Array | None], direction: str,
-    layout: int,
+    make_step: Callable[[int, Array, Array, Array], tuple[StepFunction, Array]], x: Array,
+    weights: tuple[Array, Array, Array | None], lens: Array | None,
+    initial: Sequence[Array | None], direction: str, layout: int,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """All directions d. make_step(d, r[d]^T, wb[d], rb[d]) gives the step and the bias that joins
-    the input product."""
+    """The whole sequence in all directions d, by `weights` w, r and b of the operators. Gives y,
+    and the last states. make_step(d, r[d]^T, wb[d], rb[d]) gives the function of a time step, and
+    the bias that is added to the product of its input, where wb[d] and rb[d] are the halves of
+    b[d]."""
+    w, r, b = weights
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
     if lens is not None:
         need_length_data(lens, len(wide))
@@ -141,7 +144,7 @@ def RNN(
         (f,) = fs[d]
         return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
 
-    return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
+    return _recurrent(make, x, (w, r, b), sequence_lens, [initial_h], direction, layout)
 
 
 @op()
@@ -176,7 +179,7 @@ def GRU(
 
         return step, bias
 
-    return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
+    return _recurrent(make, x, (w, r, b), sequence_lens, [initial_h], direction, layout)
 
 
 @op()
@@ -210,7 +213,7 @@ def LSTM(
         return step, wb + rb
 
     initial = [initial_h, initial_c]
-    return _recurrent(make, x, w, r, b, sequence_lens, initial, direction, layout)
+    return _recurrent(make, x, (w, r, b), sequence_lens, initial, direction, layout)
 
 
 # ---- types

@@ -14,7 +14,7 @@ from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size, same
 
 Array = np.ndarray[Any, Any]
@@ -43,11 +43,11 @@ def Resize(
     y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
     if mode != "nearest" and not is_float(x.dtype):
         y = y.astype(np.float64 if x.dtype.itemsize > 2 else np.float32)
-    tables = axis_tables(
-        x.shape, roi, scales, sizes, mode=mode, nearest_mode=nearest_mode, axes=axes,
-        transform=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside, antialias=antialias, policy=keep_aspect_ratio_policy,
+    sampling = Sampling(
+        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside,
+        antialias, keep_aspect_ratio_policy,
     )  # fmt: skip
+    tables = axis_tables(x.shape, (roi, scales, sizes), axes, sampling)
     dims = list(x.shape)
     for table in tables:
         dims[table.axis] = len(table.places)
@@ -68,6 +68,19 @@ def Resize(
     return np.ascontiguousarray(y.astype(x.dtype, copy=False))
 
 
+class Sampling(NamedTuple):
+    """The attributes of a Resize, by their names, that say which elements of the input make an
+    element of the output."""
+
+    mode: str
+    coordinate_transformation_mode: str
+    nearest_mode: str
+    cubic_coeff_a: float
+    exclude_outside: bool
+    antialias: bool
+    keep_aspect_ratio_policy: str
+
+
 @dataclass(frozen=True)
 class Table:
     """What each output element along one axis reads: `places` [out, taps], and `weights` of the
@@ -81,17 +94,18 @@ class Table:
 
 
 def axis_tables(
-    dims: Sequence[int], roi: Array | None, scales: Array | None, sizes: Array | None, *, mode: str,
-    transform: str, nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool, antialias: bool,
-    axes: Sequence[int] | None, policy: str,
-) -> list[Table]:  # fmt: skip
-    """The tables of all axes that change, in order; the interpolation is their product."""
+    dims: Sequence[int], given: Sequence[Array | None], axes: Sequence[int] | None, how: Sampling
+) -> list[Table]:
+    """The tables of all axes that change, in order; the interpolation is their product. `dims` are
+    those of the input; `given` are roi, scales and sizes, with a number (roi: two) for each of
+    `axes`, None: all axes."""
+    (roi, scales, sizes), mode, transform = given, how.mode, how.coordinate_transformation_mode
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
     wanted = (
         [dims[a] for a in chosen],
         None if scales is None or not scales.size else [float(s) for s in scales],
         None if sizes is None or not sizes.size else sizes.tolist(),
-        policy,
+        how.keep_aspect_ratio_policy,
     )
     tables = []
     crop = transform == "tf_crop_and_resize"
@@ -109,10 +123,12 @@ def axis_tables(
         at = coordinates(transform, out, factor, size, ends, kind)
         outside = (at < 0) | (at > size - 1)
         if mode == "nearest":
-            tables.append(Table(axis, nearest(at, nearest_mode, size)[:, None], None, outside))
+            tables.append(Table(axis, nearest(at, how.nearest_mode, size)[:, None], None, outside))
             continue
-        shrink = min(factor, 1.0) if antialias else None
-        places, weights = interpolation(at, mode, size, cubic_coeff_a, exclude_outside, shrink)
+        shrink = min(factor, 1.0) if how.antialias else None
+        places, weights = interpolation(
+            at, mode, size, how.cubic_coeff_a, how.exclude_outside, shrink
+        )
         tables.append(Table(axis, places, weights, outside))
     return tables
 

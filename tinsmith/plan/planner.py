@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from tinsmith.plan.footprint import footprint
 from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.micro_batching import choose_micro_batches, forced_micro_batches
-from tinsmith.plan.pick import Preferences
+from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
@@ -39,6 +39,7 @@ from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
+USUAL = PlanOptions()
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
 """Seconds of a program below which it runs on the calling thread alone: waking other threads would
@@ -72,31 +73,28 @@ class Built:
 def make_plan(
     graph: Graph,
     target: Target,
-    threads: int = 1,
-    overrides: Mapping[str, str] | None = None,
-    precision: str = "default",
-    preferences: Preferences | None = None,
-    small: bool = False,
+    options: PlanOptions = USUAL,
     sink: Sink | None = None,
     shared_weights: SharedWeights | None = None,
-    micro_batches: int | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
-    `preferences` are measured winners, by the signatures of their sites. `small` leaves out kernels
-    whose packed weights outgrow the model's. Weights that `shared_weights` holds are not packed
-    again. The batch is computed in so many `micro_batches` wherever that is possible (1: nowhere);
-    None leaves it to the cost model.
+    `sink` takes code and packed weights as they are made (None: `Built` holds them). Weights that
+    `shared_weights` holds are not packed again.
     """
     check_values(graph)
     graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
-    placement = Placement(target, overrides or {}, precision, threads, preferences, small)
+    threads, batches = options.threads, options.micro_batches
+    placement = Placement(
+        target, options.overrides or {}, options.precision, threads, options.preferences,
+        options.small,
+    )  # fmt: skip
     state = State(sink, shared_weights or SharedWeights())
-    placed = _place(graph, placement, micro_batches, state)
+    placed = _place(graph, placement, batches, state)
     if placed is None:
         threads, placement = 1, placement.again(1)
-        placed = _place(graph, placement, micro_batches, state)
+        placed = _place(graph, placement, batches, state)
         assert placed is not None
     take_over(placed, placement.outputs)
     offsets, buffers, arena, naive, bound = arena_of(placed, placement.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -41,7 +42,7 @@ def packed_attention(
         parts = call.emit("Split", past, call.ints(1, 1), axis=0)
         both = [call.emit("Squeeze", p, call.ints(0)) for p in parts]
     bias = _bias(call, mask, added, total, _keys(call, k, both[0]))
-    y = _attend(call, q, k, v, bias, both, heads, call.wants(1))
+    y = _attend(call, (q, k, v), bias, both, heads, call.wants(1))
     if not call.wants(1):
         return y
     y, *present = y
@@ -62,7 +63,7 @@ def multi_head_attention(call: Call) -> Result:
         q, k, v = _with_bias(call, q, k, v, call[3])
     past = [call.arg(6), call.arg(7)]
     mask = _bias(call, call.arg(4), call.arg(5), q, _keys(call, k, past[0]))
-    return _attend(call, q, k, v, mask, past, heads, call.wants(1) or call.wants(2))
+    return _attend(call, (q, k, v), mask, past, heads, call.wants(1) or call.wants(2))
 
 
 def _parted(call: Call) -> tuple[Value, Value, Value]:
@@ -135,13 +136,15 @@ def _bias(
 
 
 def _attend(
-    call: Call, q: Value, k: Value, v: Value, mask: Value | None, past: list[Value | None],
-    heads: int, present: bool,
+    call: Call, qkv: Sequence[Value], mask: Value | None, past: list[Value | None], heads: int,
+    present: bool,
 ) -> Any:  # fmt: skip
+    """The attention of queries, keys and values whose `heads` lie side by side, by the attributes
+    of a node; with `present`, keys and values with those of the past before them, too."""
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(
-        "Attention", q, k, v, mask, *past,
+        "Attention", *qkv, mask, *past,
         scale=scale or None, is_causal=bool(call.attr("unidirectional", 0)),
         q_num_heads=heads, kv_num_heads=heads, with_present=present,
     )  # fmt: skip
