@@ -65,8 +65,8 @@ def reported(
 
 
 class _Steadfast:
-    """A function of the caller, and the error that it has raised: where that is caught on its way
-    out, it comes again with the next call."""
+    """Calls a function of the caller. Once that has raised an error, every further call raises the
+    error again: code in between may have caught it."""
 
     def __init__(self, function: Any) -> None:
         self._function = function

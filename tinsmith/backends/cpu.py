@@ -100,7 +100,8 @@ class Room(Protocol):
     def put(self, offset: int, array: Array) -> None: ...
 
     def finish(self, nbytes: int) -> Array:
-        """All of them in one aligned buffer, with `SLACK` readable bytes behind."""
+        """All weights that were put, in one aligned buffer of `nbytes` bytes, with `SLACK` readable
+        bytes behind."""
         ...
 
 

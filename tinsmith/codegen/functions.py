@@ -261,8 +261,8 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Clipped, rounded, and moved: bounds are whole numbers, so that it makes no difference whether
-    that is done before or after rounding."""
+    """Instructions for "narrowed": x is clipped, rounded, and moved by the zero point. The bounds
+    are whole numbers, so that clipping before rounding gives the same as clipping after it."""
     x, (zero, low) = args[0], expr.param
     info = np.iinfo(low)
     if info.min:  # the other operand of `max` is what unsigned ones make of NaN

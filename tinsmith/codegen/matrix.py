@@ -55,7 +55,7 @@ def load(b: Builder, register: int, at: Ptr, stride: int) -> None:
 
 
 def store(b: Builder, register: int, at: Ptr, stride: int) -> None:
-    """Store what `load` loads."""
+    """Store sixteen rows of 64 bytes, `stride` bytes apart."""
     _on(b, "tilestored64", register, text=f", ptr {at.address}, i64 {stride}", params=", ptr, i64")
 
 

@@ -121,7 +121,8 @@ class Freed:
         return with_numbers(graph, number)
 
     def sized(self, program: Program) -> Program | None:
-        """A program for free sizes at these numbers; None where it does not admit them."""
+        """The program for the sizes of the inputs, made from a program for free sizes; None where
+        that does not admit them."""
         free = FreeProgram(program, self.shapes, self.scope)
         values = free.values(self._signature)
         return None if values is None else free.sized(values)

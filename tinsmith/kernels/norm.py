@@ -81,7 +81,8 @@ def _check(site: Site) -> tuple[int, ...]:
 
 
 def _aligned(site: Site, index: int) -> tuple[int, int] | None:
-    """A right-aligned operand, where it is present."""
+    """Operand number `index`, whose dimensions are the last ones of x, as `Runs.scale`; None where
+    it is absent."""
     if not site.has(index):
         return None
     return index, len(site.input(0).dims) - len(site.input(index).dims)

@@ -35,7 +35,7 @@ def group_norm_blocked(site: Site) -> Choice:
 
 
 def _choice(site: Site, size: int) -> Choice:
-    """Groups of `size` channels."""
+    """The choice for groups of `size` channels each."""
     x = site.input(0)
     if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
         raise Skip(f"{x.type} is no image")
@@ -117,7 +117,8 @@ class _Norm:
     # ---- groups across blocks
 
     def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
-        """Two of the arrays of scratch, and the length of one image in them."""
+        """The first two arrays of scratch (see the class), and how many entries one image has in
+        each."""
         x = em.input(0)
         length = self.blocks * x.spec.layout.block
         first = em.scratch.cast(F32)

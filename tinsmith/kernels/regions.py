@@ -75,8 +75,9 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Axis:
-    """For each cell the range of its entries; for each entry its place on the axis, and the least
-    and the greatest weight that a sample gives it (for the mean: the sum of weights, in `low`)."""
+    """Tables of one axis in the workspace. An entry is an input element that samples of a cell
+    read: its place on the axis, and the least and the greatest weight that a sample gives it (for
+    the mean: the sum of its weights, in `low`). Each cell has a range of entries."""
 
     room: _Room
     spans: Ptr

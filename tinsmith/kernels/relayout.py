@@ -21,7 +21,8 @@ from tinsmith.sizes import Size, typical
 
 
 class RelayoutOp:
-    """What the graph needs of an operator. Relayouts never appear in a model's graph."""
+    """The operator of copies between layouts. The planner makes such nodes for kernels to look at;
+    none is in a model's graph, and so it has only what `graph.OpLike` asks for."""
 
     name = "Relayout"
     traits = frozenset({"move"})

@@ -33,8 +33,8 @@ def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """Sum input rows first. If the innermost axis changes, the sum goes to the workspace, and the
-    elements of the result are picked from there."""
+    """The choice that sums input rows first. If the innermost axis changes, the summed row goes to
+    the workspace, and the result is picked from its elements."""
     images = prod(site.out.dims[:lead])
     lines = prod(a.out for a in axes[:-1])
     steps = [plain_strides([a.size for a in axes]), plain_strides([a.out for a in axes])]
@@ -81,8 +81,9 @@ def _grows(axes: Sequence[Axis]) -> bool:
 
 
 def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """Stretch first: the input rows that a band of results reads are stretched into the workspace,
-    and the results are sums of those. For plain images that get more rows."""
+    """The choice that interpolates along rows first: the input rows that a band of results reads
+    are stretched into the workspace, and the rows of the result are sums of these. For plain images
+    that get more rows."""
     down, along = axes
     images = prod(site.out.dims[:lead])
     nbytes = 4 * down.size * along.out

@@ -83,7 +83,7 @@ def grid_sample(site: Site) -> Choice:
 
 
 def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
-    """All channels of one point of one image."""
+    """Emit the sums for all channels at one of the `points` points of image n."""
     b, source, table = em.b, em.input(0), em.input(1)
     channels, rank = em.site.input(0).dims[1], len(over.sizes)
     size = prod(over.sizes)

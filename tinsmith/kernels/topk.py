@@ -222,7 +222,8 @@ def _less(a: Entry, b: Entry) -> Val:
 
 
 def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
-    """Push the first elements of a row, then those that are better than the worst kept."""
+    """Emit the search in a row of n elements at x: the first `count` are pushed, then each that is
+    better than the worst one kept."""
     b, k = kept.b, kept.count
     kept.clear()
     with b.loop(0, k) as i:

@@ -67,7 +67,8 @@ def images(node: Node) -> Apart:
 
 
 def planes(node: Node) -> Apart:
-    """Images in the first input, and their channels."""
+    """The axes apart of operators that compute each channel of each image by itself: the batch and
+    the channels of the first input."""
     return {0: (0,), 1: (1,)} if len(node.outputs) == 1 else {}
 
 

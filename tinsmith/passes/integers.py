@@ -65,7 +65,7 @@ def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
 
 
 def _left(x: Value, scale: Array, zero: Value | None) -> None:
-    """Skip unless these are bytes with one scale."""
+    """Raise Skip unless x holds bytes that one scale belongs to, and the zero point is known."""
     need_bytes(x, scale)
     if scale.size != 1:
         raise Skip("the left factor has a scale for each place")

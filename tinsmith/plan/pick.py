@@ -52,8 +52,8 @@ def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candid
 
 
 def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
-    """The first candidate whose packed arrays are no larger than the constants that they replace;
-    if there is none, the candidate with the smallest packed arrays."""
+    """For memory="small": the first candidate whose packed arrays are no larger than the constants
+    that they replace; if there is none, the candidate with the smallest packed arrays."""
     own = sum(v.const.nbytes for v in site.operands if v is not None and v.const is not None)
     sizes: list[tuple[int, int]] = []
     for i, c in enumerate(ranking):

@@ -65,7 +65,8 @@ class Placed:
 
     @property
     def packings(self) -> list[Packed]:
-        """The packed arrays of the choice, for the node's own constants."""
+        """The packed arrays of the choice, made of the node's own constants, also where the choice
+        was first made for an equivalent node."""
         return [packing(p, self.arrays) for p in self.choice.packed] if self.choice else []
 
     @property

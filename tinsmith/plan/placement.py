@@ -139,7 +139,7 @@ class Placement:
         return [self.homes[value], *self._copies[value].values()]
 
     def set(self, value: Value, tensor: Tensor) -> None:
-        """Put a value."""
+        """Let a value lie in a tensor, where nothing was known of it before."""
         self.homes[value] = tensor
         self._layouts[value] = Layout(tensor.block)
 

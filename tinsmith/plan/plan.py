@@ -153,7 +153,8 @@ class Plan(NamedTuple):
 
     @property
     def entered(self) -> bool:
-        """Whether a call is one function on the calling thread, which takes the array objects."""
+        """Whether a whole call is one generated function, `enter`, which runs on the calling thread
+        and takes array objects."""
         runs = self.segments()
         return (
             self.threads == 1
@@ -170,8 +171,9 @@ class Plan(NamedTuple):
         return {r.index for c in calls for r in c.refs if r.space == "input"}
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """Runs of native steps, and single reference steps, in order, each with its kind. A step
-        that counts ends its run."""
+        """The steps in order, cut into ("native", steps that one generated function runs) and
+        ("reference", [one step]). After a native step that counts its results a new function
+        begins."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
             if step.kind in ("view", "once"):

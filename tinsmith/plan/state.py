@@ -54,15 +54,16 @@ class State:
                 self.sink.code(symbol, text)
 
     def made_at(self, tensor: Tensor) -> Number:
-        """The offset of a tensor among those that are computed once for each set of sizes (space
-        "made")."""
+        """The byte offset of a tensor in the space "made", of tensors that are computed once for
+        each set of sizes."""
         if tensor not in self._made:
             self._made[tensor] = self.made
             self.made = self.made + align(tensor.settled.nbytes)
         return self._made[tensor]
 
     def table(self, code: Code) -> tuple[Ref, ...]:
-        """The address at which the sizes lie that a function of code reads."""
+        """The address of the table of sizes that a generated function reads, as its last argument:
+        empty where it reads none."""
         if not code.sizes:
             return ()
         first = self._tables.setdefault(code.sizes, len(self.sizes))

@@ -110,7 +110,8 @@ class Program(OfThisProcess):
                 self.segments.append(steps[0])
 
     def whole_plan(self) -> Plan:
-        """The plan, with numbers everywhere."""
+        """The plan in which all sizes are numbers. In that of a program for free sizes some are
+        formulas; see `SizedProgram`."""
         return self.plan
 
     def session(self) -> Session:

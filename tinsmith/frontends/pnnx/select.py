@@ -24,7 +24,7 @@ LAST = 2**63 - 1
 
 @operator("pnnx.SliceIndexes")
 def slice_indexes(node: PnnxNode, *xs: Any, indexes: Any) -> list[Any]:
-    """A list of numbers and of operands, `@n`."""
+    """The items of a list that PNNX writes as text: numbers, and for `@n` operand number n."""
     return [node.inputs[int(i[1:])] if isinstance(i, str) else i for i in each_size(indexes)]
 
 

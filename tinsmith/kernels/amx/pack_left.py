@@ -104,7 +104,8 @@ def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> No
 
 
 def put(plan: AmxPlan, to: Ptr, parts: list[Val]) -> None:
-    """Store one position of one channel block."""
+    """Store the channels of one block at one position: `parts` are the vectors of split precision,
+    hi first, each at its part of the packed band."""
     for i, part in enumerate(parts):
         (to + i * plan.part * DEPTH).store(part)
 

@@ -81,7 +81,8 @@ class Work:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a `Choice` says of it."""
+        """The fields of a `Choice` that follow from the plan: phases, workspace, scratch, how
+        threads share."""
         plan, band = self.plan, self.plan.size * POSITION
         space = CONFIGURATION + NOTES + plan.waiting  # then a band
         phases = (Phase(plan.tiles, self._bands),)
@@ -99,7 +100,7 @@ class Work:
         }
 
     def _bands(self, em: Emit) -> None:
-        """Tiles are bands."""
+        """Emit the only phase: a tile packs one band of the input, and multiplies it by all panels."""
         b, plan = em.b, self.plan
         pack, finish = self._pack(em), self._finish(em)
         multiply = self._multiply(em, finish)
@@ -113,7 +114,7 @@ class Work:
             multiply(image, row, rows, 0, plan.panels, 0, count, space)
 
     def _inputs(self, em: Emit) -> None:
-        """Tiles are channel blocks of images."""
+        """Emit the phase that packs the whole input; a tile is one channel block of one image."""
         b, plan = em.b, self.plan
         pack = self._pack(em)
         with b.loop(em.begin, em.end) as tile:
@@ -121,8 +122,8 @@ class Work:
             pack(image, 0, plan.down.out, c, c + 1, self._image(em, image))
 
     def _outputs(self, em: Emit) -> None:
-        """Multiply, where the input is packed as a whole. A tile is one share of the positions of
-        one panel; the shares of a panel are neighbouring tiles."""
+        """Emit the phase that multiplies, where the input is packed as a whole. A tile is one share
+        of the positions of one panel; the shares of a panel are neighbouring tiles."""
         b, plan = em.b, self.plan
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)

@@ -59,9 +59,9 @@ def ahead_of(plan: AmxPlan, number: Val, count: int, wide: int) -> Ahead:
 
 
 def sums(b: Builder, plan: AmxPlan, piece: Val | int, wide: int, of: Operands) -> None:
-    """Multiply a register of positions by `wide` vectors of outputs, over one piece of the channel
-    blocks (`AmxPlan.pieces`). The first piece starts from 0, others from the sums at `of.to`, where
-    all leave theirs."""
+    """Emit the product of a register of 16 positions and `wide` vectors of outputs, over one piece
+    of the channel blocks (`AmxPlan.pieces`). The sums of the first piece start from 0, those of
+    others from what lies at `of.to`; all are stored there."""
     row, x, w, begin, end = plan.row, of.x, of.w, b.index(0), b.index(plan.blocks)
     step = row.parts * wide * REGISTER
 

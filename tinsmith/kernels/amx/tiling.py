@@ -194,12 +194,12 @@ class AmxPlan:
 
     @property
     def tiles(self) -> int:
-        """Of the phase that multiplies."""
+        """How many tiles the phase that multiplies has."""
         return self.images * (self.panels * self.shares if self.whole else self.bands)
 
     @property
     def by_channels(self) -> bool:
-        """Whether threads share the outputs."""
+        """Whether threads share the panels of output channels, rather than the positions."""
         return self.whole and self.images == 1 and self.shares == 1
 
     def __str__(self) -> str:

@@ -35,7 +35,8 @@ class Extents:
     value_width: int
 
     def typical(self) -> Extents:
-        """With the example's numbers, for estimates."""
+        """The same extents with numbers: for sizes that only a call tells, those of the example.
+        For estimates."""
         return Extents(*(typical(getattr(self, name)) for name in self.__annotations__))
 
     @property
@@ -44,12 +45,12 @@ class Extents:
 
     @property
     def flops(self) -> float:
-        """Of the two products."""
+        """Operations of the two products."""
         return 2.0 * self.scores * (self.width + self.value_width)
 
     @property
     def nbytes(self) -> float:
-        """Of queries, keys, values and results."""
+        """Bytes of queries, keys, values and results."""
         rows = self.queries * (self.width + self.value_width)
         return 4.0 * self.items * (rows + self.keys * (self.width + self.value_width))
 

@@ -148,7 +148,7 @@ def matmul_batched(site: Site) -> Choice:
 
 
 def emit_batched(em: Emit, plan: Plan) -> None:
-    """Tiles are (product of the batch, cell), the cell innermost."""
+    """Emit the kernel; its tiles are (product of the batch, cell), the cell innermost."""
     with em.b.loop(em.begin, em.end) as t:
         a, right, here = at_item(em, plan.problem, t // plan.cells.count)
         _cell(here, plan, a, right, t % plan.cells.count)

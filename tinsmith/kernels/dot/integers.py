@@ -263,7 +263,7 @@ def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Tiles are (product of the batch, cell), the cell innermost."""
+    """Emit the kernel; its tiles are (product of the batch, cell), the cell innermost."""
     b, columns = em.b, plan.tiling.columns
     lanes = em.scratch.cast(I32)
     with b.loop(em.begin, em.end) as t:

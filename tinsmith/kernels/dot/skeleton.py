@@ -68,7 +68,8 @@ class Operands:
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
-        """The vectors of B for each k, in order."""
+        """For each k of [first, last), in order: the elements of row k of B, as one vector for each
+        of `widths`, side by side."""
         if self.ones:
             lane = self.row.one(self.row.right)
             one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]

@@ -192,7 +192,7 @@ class Tile:
 
 
 def _stream(em: Emit, plan: Plan) -> None:
-    """Tiles are groups of panels, of which each is decoded in registers."""
+    """Emit the kernel; its tiles are groups of panels, of which each is decoded in registers."""
     b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
     a = em.scratch.cast(F32) if plan.copied else em.input(0).pointer
     sums = _sums_at(em, plan, 0) if plan.copied else a
@@ -326,7 +326,8 @@ def _expanded(plan: Plan) -> int:
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Tiles are groups of panels, of which each is decoded and multiplied by all rows."""
+    """Emit the kernel; its tiles are groups of panels, of which each is decoded and multiplied by
+    all rows."""
     b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
     weights, real = em.packed[0].cast(blocks.code.word), em.workspace.cast(F32)
     buffer = (real + _expanded(plan) // 4).fixed()
@@ -350,7 +351,8 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, ...]) -> None:
-    """A panel as float32, [k][column]."""
+    """Emit code that decodes a panel of packed weights, `words`, and writes it to `to` as float32,
+    [k][column]."""
     size, code = sum(widths), blocks.code
 
     def block(words: Ptr, to: Ptr, depth: int) -> None:

@@ -68,7 +68,8 @@ def _choice(site: Site, to_rows: bool) -> Choice:
 
 
 def _emit(em: Emit, to_rows: bool, parts: int) -> None:
-    """Tiles are (image, share of its rows, or of its pixels where nothing lies between rows)."""
+    """Emit the kernel; its tiles are (image, share of the image's rows, or of its pixels where
+    nothing lies between rows)."""
     b, source = em.b, em.input(0)
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
     walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])
@@ -87,7 +88,8 @@ def _emit(em: Emit, to_rows: bool, parts: int) -> None:
 
 
 def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> None:
-    """All channels of one pixel."""
+    """Copy all channels of one pixel, from the blocked image to the row of channels (`to_rows`), or
+    back."""
     b, spec = em.b, image.spec
     block, plane = spec.layout.block, spec.strides[1]
     full, rest = divmod(spec.dims[1], block)

@@ -87,7 +87,8 @@ def _blocks(site: Site) -> Choice:
 
 
 def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts: int) -> None:
-    """One share of the pixels of output block k of one image."""
+    """Emit one share of the pixels of output block k of one image: each is blended from the vectors
+    that `mix` names."""
     b, out = em.b, em.outs[0]
     block = out.spec.layout.block
     views = [out]

@@ -77,7 +77,8 @@ def _choice(
 
 
 def moved(site: Site) -> tuple[Move, ...]:
-    """What the node's outputs are; Skip where that is not known before the model runs."""
+    """Which elements of the inputs each output of the node holds. Raises Skip where that is known
+    only when the model runs."""
     site.need_no_epilogue("a copy has no epilogue")
     assert site.anchor is not None
     moves = [m for m in moves_of(site.anchor) if m is not None]
@@ -129,7 +130,7 @@ def copies(site: Site) -> Choice:
 
 
 def _filled(site: Site, fill: np.ndarray) -> Phase:
-    """All of the output filled with one element."""
+    """A phase that fills the whole output with one element."""
     total, chunk, ty = site.out.type.size, 4096, Ty(f"u{_bits(site)}")
     word = np.asarray(fill, site.out.dtype).reshape(1).view(f"u{ty.nbytes}")[0]
 

@@ -99,7 +99,8 @@ def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def copy_all(y: Value) -> Phase:
-    """The copy of input 0, of the same type, to output `y`, in tiles of some elements."""
+    """A phase that copies input 0, which has the type of output `y`, to that output. A tile is
+    CHUNK elements."""
     full, rest = divmod(y.type.size, CHUNK)
     bits = y.dtype.itemsize * 8
     chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))

@@ -139,7 +139,8 @@ def _is_packed(columns: Axis, rows: Axis) -> bool:
 
 
 def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: int) -> None:
-    """A transpose of few rows to few elements in turn, or of such to few columns."""
+    """Transpose a matrix of which one side is `few` (2 to 7), in vectors along the other side: few
+    long rows become groups of few elements, or such groups few long columns."""
     joins = rows.extent < columns.extent
     few, count = sorted((rows.extent, columns.extent))
     with blocks(b, count, lanes) as at:

@@ -81,7 +81,7 @@ class TimeStep:
         place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
-        """The new state; the old one if the row's sequence has ended."""
+        """The state of a row after the step: `new`, or `old` where the row's sequence has ended."""
         if not self.layer.lens:
             return new
         return self._alive(row).select(new, old.load(self.layer.lanes))

@@ -35,7 +35,8 @@ AHEAD = 2  # how many vectors ahead lines of left factors are prefetched for wri
 
 
 class Ends(Protocol):
-    """Access to the rows of the left operand and of the result; one class for each layout."""
+    """How a kernel reads rows of the left operand and writes rows of the result: one class for each
+    layout."""
 
     step: int
     """Elements from one vector of a row of the left operand to the next."""

@@ -134,7 +134,8 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
 
 
 def _squares(width: int) -> Callable[[Emit], None]:
-    """Packs the squares of `_moves`, one a tile: loads lines, and stores their columns."""
+    """The code of the phase that packs the squares of `_moves`, one a tile: it loads lines, and
+    stores their columns."""
 
     def emit(em: Emit) -> None:
         b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
@@ -152,7 +153,8 @@ def _squares(width: int) -> Callable[[Emit], None]:
 
 
 def _vectors(width: int) -> Callable[[Emit], None]:
-    """Packs the other vectors of `_moves`, one a tile, element by element."""
+    """The code of the phase that packs the other vectors of `_moves`, one a tile, element by
+    element."""
 
     def emit(em: Emit) -> None:
         b, to, weights = em.b, em.scratch.cast(F32), _weights(em)

@@ -146,7 +146,7 @@ def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
 
 
 def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
-    """Tiles are (batch, channel block, band), the band innermost."""
+    """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
     b, image, plan = em.b, image_of(em.input(0), geo), tiling(em.target, geo)
     with b.loop(em.begin, em.end) as t:
         band, block, n = digits(t, count, blocks)

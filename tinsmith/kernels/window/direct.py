@@ -123,7 +123,7 @@ def lies_flat(em: Emit, geo: Geometry) -> bool:
 
 
 def emit_direct(em: Emit, geo: Geometry, way: Blocked, order: Order, which: Which) -> None:
-    """Tiles are those of `each_panel`."""
+    """Emit the kernel; its tiles are those of `each_panel`."""
     geo = flattened(em, geo)
     image = image_of(em.input(0), geo)
 

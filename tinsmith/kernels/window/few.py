@@ -69,8 +69,8 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
-    """Tiles are (batch, band), the band innermost. A block of input channels counts as one channel,
-    of as many groups side by side."""
+    """Emit the kernel; its tiles are (batch, band), the band innermost. A block of input channels
+    counts as one channel, of as many groups side by side."""
     b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
     image, lanes = image_of(em.input(0), geo), (width,) * outputs

@@ -103,7 +103,8 @@ class Rows:
 def emit_first_layer(
     em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
 ) -> None:
-    """Tiles are (batch, output plane, band); a band's panels share its copied rows."""
+    """Emit the kernel; its tiles are (batch, output plane, band). All panels of a band read the
+    rows that were copied for it."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
         index, d, n = digits(t, band.count, geo.out[0])

@@ -37,7 +37,7 @@ def global_pool(site: Site) -> Choice:
 
 
 def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
-    """Tiles are (batch, channel block)."""
+    """Emit the kernel; its tiles are (batch, channel block)."""
     b, source = em.b, em.input(0)
     rank = len(source.spec.spatial)
     batch, plane, step = steps(source.spec, rank)

@@ -243,7 +243,8 @@ def _sum_windows(em: Emit, plan: Plan) -> None:
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Tiles are (image, group, panel of columns, part of the runs), the last one innermost."""
+    """Emit the phase that multiplies; its tiles are (image, group, panel of columns, part of the
+    runs), the part innermost."""
     b, panels = em.b, plan.tiling.columns.count
     runs = plan.tiling.rows.count if plan.flat else plan.runs
     with b.loop(em.begin, em.end) as t:

@@ -112,7 +112,7 @@ def _tiling(target: Target, geo: Geometry) -> Tiling:
 
 
 def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int) -> None:
-    """Tiles are (batch, channel block, band), the band innermost."""
+    """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
     b, image, width = em.b, image_of(em.input(0), geo), block_of(em.target)
     blocks = -(-geo.channels // width)
     each = geo.kernel[1] * -(-geo.kernel[2] // GROUP) * width

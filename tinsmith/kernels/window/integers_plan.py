@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Groups of all images."""
+        """How many groups there are in all images together."""
         return self.geo.batch * self.cut.groups
 
     @property
@@ -96,7 +96,7 @@ class Plan:
 
     @property
     def pixels(self) -> int:
-        """Of a run."""
+        """How many output pixels a run has."""
         return prod(self.geo.out) if self.flat else self.geo.out[2]
 
     @property
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def depth(self) -> int:
-        """Lanes of a stretch."""
+        """How many lanes of k one stretch has."""
         return self.pixel * (self.geo.kernel[2] if self.joined else 1)
 
     @property
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def panels(self) -> int:
-        """Lanes of the weights of a group."""
+        """How many lanes the packed weights of a group take."""
         return self.geo.taps * self.cut.lanes * self.cut.columns
 
     @property
@@ -159,7 +159,7 @@ class Plan:
 
     @property
     def scratch(self) -> int:
-        """Bytes."""
+        """Bytes of scratch that the plan needs."""
         if self.constant:
             return 4 * self.weights_at
         return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)

@@ -89,7 +89,8 @@ class Interleaved:
         return side * outputs + (k + side * turn) % outputs
 
     def taken(self) -> list[Mix]:
-        """For each interleaved vector of a set's input: the blocks and lanes that it is made of."""
+        """For each vector of the interleaved input of a set: which lanes of which blocks of the
+        set's own input it takes."""
         inputs, width = self.widths.inputs, self.width
         places = [k % self.sides * inputs + k // self.sides for k in range(inputs * self.sides)]
         return [
@@ -197,8 +198,9 @@ def _reach(geo: Geometry, axis: int, outputs: Any) -> Any:
 
 
 def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, count: int) -> None:
-    """Tiles are (set, batch, plane, band), the band innermost, whose panels share what it copied.
-    Where a block holds one channel of each group, the input is read where it lies."""
+    """Emit the kernel; its tiles are (set, batch, plane, band), the band innermost. All panels of a
+    band read the rows that were copied for it. Where a block holds one channel of each group,
+    nothing is copied: the input is read where it lies."""
     b, cut, width, source = em.b, plan.cut, plan.width, em.input(0)
     image = image_of(source, geo)
     copied = plan.widths.inputs > 1

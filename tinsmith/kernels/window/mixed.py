@@ -176,7 +176,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) ->
 
 
 def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
-    """Tiles are (panel, batch, band), the band innermost."""
+    """Emit the kernel. A tile is (panel, batch, band), the band innermost."""
     image = image_of(em.input(0), geo)
 
     def body(at: PanelPlace) -> None:

@@ -69,7 +69,7 @@ def pick_panel(
 
 
 def every_panel(b: Builder, cut: Panels, body: Callable[[Panel], None]) -> None:
-    """Call `body` with every panel."""
+    """Emit `body` for every panel."""
     run(b, 0, cut.count, lambda p: pick_panel(b, cut, p, body, among="main"))
     if cut.tail:
         pick_panel(b, cut, cut.count, body, among="tail")

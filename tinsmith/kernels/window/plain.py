@@ -180,7 +180,7 @@ def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
 
 
 def _emit(em: Emit, windows: Windows, work: Sum) -> None:
-    """Tiles are those of `each_segment`."""
+    """Emit the kernel; its tiles are those of `each_segment`."""
 
     def body(at: Segment) -> None:
         done, rows = 0, at.rows(em, 0, windows.inputs, windows.fill)
@@ -259,8 +259,8 @@ class Segment:
 def each_segment(
     em: Emit, geo: Geometry, cut: Segments, inputs: int, body: Callable[[Segment], None]
 ) -> None:
-    """Tiles are (batch, group of `inputs` channels, output plane, band, part), the part
-    innermost."""
+    """Emit the loop over the kernel's tiles, which calls `body` for the segment of each: (batch,
+    group of `inputs` channels, output plane, band, part), the part innermost."""
     b, source = em.b, image_of(em.input(0), geo)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:

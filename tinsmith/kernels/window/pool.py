@@ -338,7 +338,8 @@ class Neighbours:
 
 
 def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
-    """The folds of neighbouring windows, column by column: windows share columns."""
+    """Emit the folds of neighbouring windows, one vector for each, from the rows at the addresses
+    `lines`, without a loop. Each column of taps is folded once for all windows that have it."""
     geo, fold, step, run, width = at.geo, at.fold, at.step, at.run, at.width
     rows = [(at.corner + line).fixed() for line in lines]
     columns: dict[int, Part] = {}
@@ -355,7 +356,8 @@ def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
 
 
 def _window(b: Builder, these: Neighbours, ranges: tuple[Range, Range]) -> Carried:
-    """The folds of neighbouring windows, of the planes and rows in these ranges."""
+    """Emit the folds of neighbouring windows, one vector for each; `ranges` are the kernel planes
+    and rows [low, high) whose taps are taken."""
     geo, fold, step, wide, width = these.geo, these.fold, these.step, these.wide, these.width
     gap, across = geo.dilation, these.run.high - these.run.low
 

@@ -50,7 +50,7 @@ def _distances(geo: Geometry, order: int) -> Triple:
 
 
 def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
-    """Tiles are rows of the output: (batch, channel block, depth, height)."""
+    """Emit the kernel; its tiles are rows of the output: (batch, channel block, depth, height)."""
     b, image = em.b, image_of(em.input(0), geo)
     width, size = block_of(em.target), prod(geo.size)
     distances = _distances(geo, em.site.attr("storage_order"))
@@ -95,8 +95,8 @@ def _window(
 
 
 def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
-    """The larger of what is held (value and place) and a later element. NaN is larger than all; of
-    equal ones the first stays."""
+    """Lane by lane the (value, place) of the larger of the pair that is held and a later element.
+    NaN is larger than all numbers; of equal elements the first stays."""
     best, where = held
     better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
     return [better.select(value, best), better.select(place, where)]

@@ -278,7 +278,8 @@ class Sink:
         return self.geometry.place((*index[:2], *far))
 
     def put(self, value: Val, *index: Val | int) -> None:
-        """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
+        """Apply the epilogue to a vector of results, and store it at (n, block, depth, height,
+        width) from this place; lanes that the vector lacks are stored as zeros."""
         full = self._place(index)
         lanes = value.ty.lanes
         if lanes < self.width:

@@ -230,7 +230,8 @@ def _table(plan: Phases) -> np.ndarray:
 
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
-    """Tiles are (group, panel, batch, band); each does its band of every phase."""
+    """Emit the kernel; its tiles are (group, panel, batch, band). A tile computes its band of the
+    outputs of every phase of the stride."""
     geo = plan.geometry
     image = image_of(em.input(0), geo)
     beside = way.blocks.count * image.plane if isinstance(way, Blocked) else 0

@@ -120,7 +120,7 @@ def _table(few: Few, number: int) -> np.ndarray:
 
 
 def _emit(em: Emit, few: Few) -> None:
-    """Tiles are those of `each_segment`."""
+    """Emit the kernel; its tiles are those of `each_segment`."""
 
     def body(at: Segment) -> None:
         if few.saves:
@@ -208,8 +208,8 @@ class Part:
 
 
 def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Ptr) -> None:
-    """Compute the products of a part by all panels of a kind, for the tile rows from `r` on, and
-    add them to the buffer."""
+    """Emit the products of a part by all panels of a kind, for the tile rows from `r` on. They are
+    added to the buffer where it has sums of earlier input channels, else stored there."""
     b, tile = em.b, few.tile
     weights, depth = part.weights + part.count * kind.weights, part.count * kind.products
     grid = list(product(range(tile.rows), range(tile.vectors), range(kind.columns)))

@@ -42,12 +42,12 @@ class Bilinear:
 
     @property
     def products(self) -> int:
-        """a: the multiplications for m results."""
+        """How many products m results take: the extent a of the matrices."""
         return len(self.g)
 
     @property
     def reach(self) -> int:
-        """n: the input values that m results need."""
+        """How many input values m results need: the extent n of the matrices."""
         return self.stride * (self.m - 1) + self.r
 
     @property

@@ -47,7 +47,8 @@ def _cover(axis: Bilinear) -> tuple[int, ...]:
 
 
 def _steady(axis: Bilinear) -> int:
-    """The product of an axis that is largest on constant data."""
+    """The index of the row of B^T whose transformed element is largest, relative to the row's
+    length, where all input values are equal."""
     bt = floats(axis.bt)
     return int(np.argmax(np.abs(bt.sum(1)) / np.linalg.norm(bt, axis=1)))
 

@@ -67,7 +67,9 @@ class Form:
     nodes: frozenset[Node]
 
     def cut(self, move: Callable[[Array], Array], lead: tuple[Dim, ...], node: Node) -> Form:
-        """The same features in another order or shape, or some of them."""
+        """The form of features in another order or shape, or of some of them: `move` does that to
+        an array with an element for each feature. `lead` are the leading dims after it, `node` the
+        node that does it."""
         terms = {s: tuple(p.cut(move) for p in ps) for s, ps in self.terms.items()}
         bias = None if self.bias is None else move(self.bias)
         shape = move(np.empty(self.features, np.int8)).shape

@@ -53,7 +53,9 @@ class _Expansion:
         return total if len(total) <= MAX_PRODUCTS else {(value,): 1.0}
 
     def _constant(self, value: Value, array: Array) -> _Sum:
-        """Numbers by their value; an initial state and its negative by the same name."""
+        """A constant as a sum: of nothing where it is zero, a number where it has one element, else
+        a factor. An array that is the negative of an earlier one is -1 times that factor: exporters
+        fold the negative of an initial state."""
         if not np.any(array):
             return {}
         if array.size == 1:

@@ -58,8 +58,8 @@ def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: in
 
 
 def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
-    """How a node joins all results of a run: (whether in the order of time, the shape of one
-    result); None where it does not."""
+    """Whether a node joins the results of all time steps of a run: (True in the order of time,
+    False reversed; the shape of one result), or None where it joins others."""
     cells = course.run.cells
     step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
     steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]

@@ -43,7 +43,7 @@ def copy_to(w: Writer, node: Node) -> None:
 
 @claims("Gather")
 def by_places(w: Writer, node: Node) -> None:
-    """Rows of a table, or a diagonal."""
+    """Write a Gather as an Embed layer, where it takes rows of a table, or as a Diag layer."""
     with suppress(Inexpressible):
         return embedding(w, node)
     return diagonal(w, node)

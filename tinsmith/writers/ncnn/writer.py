@@ -103,7 +103,8 @@ class Writer:
     # ---- values
 
     def dims(self, v: Any) -> tuple[Any, ...]:
-        """The axes that ncnn sees."""
+        """The sizes of a value without its first axis, that of the batch, which ncnn does not have.
+        Raises Inexpressible where there is none."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
             v.const is not None or v.shape[0] in (self.batch, 1),
