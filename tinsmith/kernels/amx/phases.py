@@ -100,7 +100,8 @@ class Work:
         }
 
     def _bands(self, em: Emit) -> None:
-        """Emit the only phase: a tile packs one band of the input, and multiplies it by all panels."""
+        """Emit the only phase, where the input is not packed as a whole: a tile packs one band of
+        it, and multiplies that by all panels."""
         b, plan = em.b, self.plan
         pack, finish = self._pack(em), self._finish(em)
         multiply = self._multiply(em, finish)
