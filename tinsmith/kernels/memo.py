@@ -23,7 +23,9 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
-SMALL = 16  # the most elements of a floating-point constant whose values code may depend on
+SMALL = (
+    16  # the most elements of a floating-point constant whose values code may depend on; estimated
+)
 WEIGHTS = 1 << 16
 """Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
 not depend on its values, which are not looked at. Estimated."""

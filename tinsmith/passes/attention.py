@@ -35,7 +35,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import Size, same, typical
 
-MOST_TERMS = 2
+MOST_TERMS = 2  # biases and masks that RowAttention takes
 
 
 @register("machine", devices=("cpu",))

@@ -15,7 +15,7 @@ from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 
 NAME = "fuse-blocks"
-RANK = 4
+RANK = 4  # of images: batch, channels, height, width
 
 
 @register("machine", name=NAME)

@@ -22,7 +22,7 @@ rules = RuleSet(
 )
 register("machine", devices=("cpu",))(rules)
 
-_REACH = 8
+_REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
 def _ends_product(y: Value) -> None:

@@ -23,7 +23,7 @@ Content = np.ndarray[Any, Any]
 """What is known of a small tensor: ints, Quotients, symbols and None, as an object array."""
 
 MOST = 64
-"""The most elements of such a tensor."""
+"""The most elements of such a tensor. Estimated."""
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}
 """Up to where the element types whose numbers are followed hold every whole number."""
 

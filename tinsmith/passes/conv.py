@@ -27,7 +27,7 @@ NORM: dict[str, Any] = {
     "mean": (4,),
     "var": np.array([0.5, 1, 2, 0.1], np.float32),
 }
-TOLERANCE = 2e-5
+TOLERANCE = 2e-5  # of rules that compute new weights, in their generated tests
 
 
 def conv() -> Any:

@@ -20,7 +20,7 @@ rules = RuleSet(
 )
 register("files")(rules)
 
-TOLERANCE = 2e-6
+TOLERANCE = 2e-6  # of rules that compute new weights, in their generated tests
 CONV: dict[str, Any] = {"w": (3, 4, 1, 1), "b": (3,)}
 
 

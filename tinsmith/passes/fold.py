@@ -17,7 +17,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
 TINY = 1 << 10
-"""Bytes of what is folded whatever the budget: the numbers of shapes."""
+"""Bytes of what is folded whatever the budget: the numbers of shapes. Estimated."""
 
 
 def is_pure(node: Node) -> bool:

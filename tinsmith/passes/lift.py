@@ -17,7 +17,7 @@ from tinsmith.sizes import same
 rules = RuleSet("lift-over-moves", "Elementwise nodes go up over moves to their anchor.")
 register("machine")(rules)
 
-_REACH = 8
+_REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
 def _feeds_from_anchor(x: Value, moves: bool = False) -> None:

@@ -19,10 +19,10 @@ rules = RuleSet("lower-rare", "Rare operators become common ones that have nativ
 register("machine")(rules)
 
 LARGEST = 1 << 24
-"""Elements of a constant that takes the place of an operator."""
+"""Elements of a constant that takes the place of an operator, at most. Estimated."""
 
 MOST = 1 << 27
-"""Elements of a table of places: 1 GiB."""
+"""Elements of a table of places, at most: 1 GiB. Estimated."""
 
 
 def _need_table(count: int) -> None:

@@ -26,12 +26,13 @@ LANES = 16
 READ = 8
 """Multiply-adds that reading one number of a table is worth, however many rows use it."""
 MOVE = 64
-"""Multiply-adds that moving one number, or turning it by a twiddle factor, is worth."""
+"""Multiply-adds that moving one number, or turning it by a twiddle factor, is worth.
+Estimated."""
 MOST = 1 << 24
-"""Numbers in a table, at most."""
+"""Numbers in a table, at most. Estimated."""
 
 LONGEST = 1 << 24
-"""Elements that are transformed together, at most."""
+"""Elements that are transformed together, at most. Estimated."""
 
 
 @dataclass(frozen=True)

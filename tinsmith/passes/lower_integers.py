@@ -47,7 +47,7 @@ def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     return OPS["Cast"](y, to=zero.dtype.name)
 
 
-MOST_TAPS = 49  # of a depthwise kernel
+MOST_TAPS = 49  # of a depthwise kernel: 7x7; estimated
 FEW = 4  # channels of a group up to which products of bytes leave most of a lane empty
 EXACT = 1 << 24  # up to here every whole number is a float32
 LARGEST = 255  # of the magnitudes of bytes less their zero points

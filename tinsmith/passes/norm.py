@@ -29,7 +29,7 @@ fold = RuleSet(
 )
 register("portable")(fold)
 
-LOOSE = 2e-5
+LOOSE = 2e-5  # the tolerance of rules that change the order of sums, in their generated tests
 X = (2, 3, 4, 6)
 
 

@@ -17,7 +17,7 @@ rules = RuleSet("recognise-activations", "Swish, HardSwish, GELU, Mish, Softplus
 register("portable")(rules)
 
 X = (2, 3, 4)
-LOOSE = 1e-5
+LOOSE = 1e-5  # the tolerance of rules that change the order of sums, in their generated tests
 
 
 @rules.rule(

@@ -26,7 +26,8 @@ far = RuleSet("split-far-taps", "Taps that mostly see padding become products of
 register("machine", devices=("cpu",))(far)
 
 FLOPS_A_BYTE = 16
-"""Multiply-adds that must be saved for each byte that the parts move."""
+"""Multiply-adds that must be saved for each byte that the parts move.
+Estimated."""
 
 
 @rules.rule(

@@ -23,28 +23,30 @@ from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.sharing import uneven
 from tinsmith.records import dataclass
 
+# The costs below were fitted on an Intel Xeon with AMX, 2 cores; the command was not recorded. What
+# they come to is in docs/figures.md: `python -m benchmarks.micro --isa amx --only amx`.
 POSITION = 64  # bytes of one position of a channel block, of either part
 SPLITTING = 22.0  # issue slots (half a cycle each) of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 AGAIN = 0.3  # of the time that weights take from the second-level cache for a further band
-FILLED = 0.75  # of the second-level cache that a band and a panel may fill
+FILLED = 0.75  # of the second-level cache that a band and a panel may fill; estimated
 KEPT = 0.25
 """Of the second-level cache: the share of weights that is evicted between bands grows from none
-there to all of them where they exceed it by the size of the cache."""
+there to all of them where they exceed it by the size of the cache. Estimated."""
 SCATTERED = 3.0
 """How much longer it takes to read what another core has packed than a stretch of memory: a
 register reads a kilobyte here and there. 1024>256 at 14x14 took 270 us so, and 130 in bands."""
-PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
+PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else; estimated
 WIDEST = 40 << 10
 """Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
 have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
 REGISTER = SIDE * POSITION  # bytes
 RESULTS = 2 * REGISTER  # bytes of the sums of a register of positions by two of outputs
-TEAM = 4  # parts of the outputs for each thread: one core may be much slower
+TEAM = 4  # parts of the outputs for each thread: one core may be much slower; estimated
 SLOWER = 2.5  # how much longer products take on a core whose other thread is busy: 2 to 3 times
-SMALL = 32  # rows of a band up to which every size is considered
+SMALL = 32  # rows of a band up to which every size is considered; estimated
 GROWTH = 1.2  # from one size of a larger band that is considered to the next; estimated
 
 

@@ -27,7 +27,8 @@ from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size
 
 EXPONENTIAL, EFFICIENCY = 20.0, 0.5
-"""Operations of a score's exponential, maximum and sum, and how much of the peak they reach."""
+"""Operations of a score's exponential, maximum and sum, and how much of the peak they reach.
+Estimated."""
 
 
 class Rooms(NamedTuple):

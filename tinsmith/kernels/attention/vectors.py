@@ -21,12 +21,12 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size, same, typical
 
 TILE_VECTORS = 2
-"""Columns of a tile in vectors: tall tiles serve both products with the same rows."""
+"""Columns of a tile in vectors: tall tiles serve both products with the same rows. Estimated."""
 ALONE = 6
 """Queries up to which keys are read where they lie: packing them takes as long. Estimated."""
 FEW, NEAR = 2, 2
 """Blocks of queries up to which, and distance of rows in their width up to which, values are read
-where they lie: packing them takes as long."""
+where they lie: packing them takes as long. Estimated."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.sizes import Size
 
 PANELS = 8
-"""Panels that a large matrix is cut into at least, so that threads share the stream."""
+"""Panels that a large matrix is cut into at least, so that threads share the stream.
+Estimated."""
 
-WIDE = 6  # vectors of a tile, at most
+WIDE = 6  # vectors of a tile, at most; estimated
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")

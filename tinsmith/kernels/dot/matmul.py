@@ -43,10 +43,12 @@ from tinsmith.sizes import Size, estimate, typical
 FEW_ROWS = 4  # up to which `gemv` takes a product; estimated
 L1_WAYS = 8  # lines that a set of the first-level cache holds, on x86-64 of late
 MOST_SHARES = 8
-"""Panels of rows that share the prefetching of weights: each is a cache line in four steps."""
+"""Panels of rows that share the prefetching of weights: each is a cache line in four steps.
+Estimated."""
 PREFETCHED_SUMS = 6
 """Multiply-adds for one cache line of weights from which on they are prefetched: with fewer, the
-loads themselves run far enough ahead, and prefetching costs up to a quarter of the bandwidth."""
+loads themselves run far enough ahead, and prefetching costs up to a quarter of the bandwidth. Set
+on Zen 4; the command was not recorded."""
 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
@@ -148,9 +150,11 @@ def copy_spread(
 
 
 UNHIDDEN = 0.5
-"""Of the time in which words become weights; the rest passes while tiles wait for loads."""
+"""The share of the time in which words become weights that adds to a product's; the rest passes
+while tiles wait for loads. Set on Zen 4; the command was not recorded."""
 EXPOSED = 0.4
-"""The most of the time that weights take from memory which prefetching does not hide."""
+"""The largest share of the time that weights take from memory which prefetching does not hide. Set
+on Zen 4; the command was not recorded."""
 
 
 @dataclass(frozen=True)

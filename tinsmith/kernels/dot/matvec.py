@@ -15,7 +15,7 @@ from tinsmith.kernels.walk import Position, shifted_to
 from tinsmith.sizes import typical
 
 ROWS = 4
-"""Rows that share one pass over the column."""
+"""Rows that share one pass over the column. Estimated."""
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32 float64 int32 int64 uint32 uint64")

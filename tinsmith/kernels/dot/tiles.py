@@ -16,7 +16,8 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size, pieces, typical
 
 SINGLE = 1.02
-"""How much longer tiles of one vector take: each multiply-add reads an element of A."""
+"""How much longer tiles of one vector take: each multiply-add reads an element of A. Set on
+Zen 4; the command was not recorded."""
 
 
 @dataclass(frozen=True)

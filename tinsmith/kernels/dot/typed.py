@@ -15,7 +15,7 @@ from tinsmith.kernels.walk import Position
 from tinsmith.sizes import typical
 
 VECTORS = 3
-"""Vectors of columns in a tile."""
+"""Vectors of columns in a tile. Estimated."""
 
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64 int32 int64 uint32 uint64")

@@ -17,7 +17,7 @@ from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.walk import digits
 from tinsmith.sizes import typical
 
-ELEMENT = 4e-9  # seconds to find one place, about
+ELEMENT = 4e-9  # seconds to find one place; estimated
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 FAULT = "an index is out of range: it must lie in [-{0}, {0})"
 

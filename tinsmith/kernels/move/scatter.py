@@ -22,7 +22,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
-CHUNK = 1 << 13  # elements of a tile of the copy, and of a line over it at most
+CHUNK = 1 << 13  # elements of a tile of the copy, and of a line over it at most; estimated
 
 
 @kernel("ScatterND", Tier.VECTOR)

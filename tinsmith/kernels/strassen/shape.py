@@ -31,7 +31,9 @@ and of left factors that L2 has evicted. Set on Zen 4; the command was not recor
 EXPOSED_CYCLES = 4.0
 """Cycles for each cache line of right factors from memory that arithmetic does not hide. Set on
 Zen 4; the command was not recorded."""
-NARROW, WIDE = 2, 6  # the most vectors in a row of a register tile: usually, and if threads wait
+NARROW, WIDE = 2, 6
+"""The most vectors in a row of a register tile: usually, and where threads would wait for each
+other. Estimated."""
 WIDE_COST = 1.08
 """The factor by which wide tiles are slower: their right factors come from outer caches, and tiles
 of few rows load more for each product. Estimated."""

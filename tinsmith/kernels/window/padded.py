@@ -12,7 +12,7 @@ from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
 
-UNROLLED = 4  # vectors of a row
+UNROLLED = 4  # vectors of a row that are copied without a loop, at most; estimated
 
 
 @dataclass(frozen=True)

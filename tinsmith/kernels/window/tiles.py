@@ -34,7 +34,8 @@ L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache (e
 CROWDED, CROWDING = 0.05, 1.8
 """Beyond this share of the second-level cache, weights that stream past every tile push out each
 other and the input: so much of their time comes on top, for each share beyond. (Fitted to depths
-of 256 to 6144 at 7x7 places, 2 MB, where 7 pixels a tile fall from 100 to 73 % of the peak.)"""
+of 256 to 6144 at 7x7 places and a cache of 2 MB, where 7 pixels a tile fall from 100 to 73 % of the
+peak; machine and command were not recorded.)"""
 
 
 @cached(4096)

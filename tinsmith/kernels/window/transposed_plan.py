@@ -23,9 +23,10 @@ from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.records import dataclass
 
 MOST_COLUMNS = 4096  # outputs of a place, at most; estimated
+# These six are estimated.
 MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels
-TILES_EACH = 4  # that a thread gets
-ROOM = 4  # the share of the second-level cache that the input of a segment should not exceed
+TILES_EACH = 4  # tiles that a thread gets at least, where there are threads
+ROOM = 4  # the input of a segment should take no more than the second-level cache / ROOM
 NEAR = 0.75  # the share of the first-level cache that what is read again and again may take
 LEAST = 4  # channels that may be worth a pass over the sums
 ONE_ROW = 16  # channels of one row that the first-level cache should hold
@@ -41,8 +42,8 @@ one size; of an operation, load or store of sums of inputs. These and the four a
 layers' times on AMD EPYC (Zen 4, 2 cores), AVX2 and AVX-512, one thread. The estimates that
 `python -m benchmarks.micro --only conv_transposed_few` prints are there up to 40 % above the times,
 most by fewer products."""
-WORTH = 0.9  # of the time by the definition that fewer products may take, as they err more
-TRIED = 1.5  # times the products of the algorithm that has the fewest
+WORTH = 0.9  # of the time by the definition that fewer products may take, as they err more; set
+TRIED = 1.5  # algorithms of up to so many times the fewest products are tried; estimated
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)  # rows of places of a segment, tried
 EFFICIENCY = 0.9  # share of the peak that the products reach; estimated
 

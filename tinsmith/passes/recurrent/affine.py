@@ -22,8 +22,8 @@ from tinsmith.passes.recurrent.places import Source, at_width, join_axis, place_
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
-MAX_DEPTH = 40
-MAX_TERMS = 8
+MAX_DEPTH = 40  # nodes above a value that are followed, at most; estimated
+MAX_TERMS = 8  # sources of one affine value, at most; estimated
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tinsmith.passes.recurrent.step import Cell, TimeStep, either, factors, is_p
 from tinsmith.rewrite import Skip
 
 _Sum = dict[tuple[Value, ...], float]
-MAX_PRODUCTS = 4
+MAX_PRODUCTS = 4  # in a sum that may be the blend of a GRU, which has three
 
 
 class _Expansion:

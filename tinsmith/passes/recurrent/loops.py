@@ -27,7 +27,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER
 
-MAX_BODY = 200
+MAX_BODY = 200  # nodes of a body that is looked at, at most; estimated
 
 
 @register("portable")
