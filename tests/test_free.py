@@ -215,6 +215,22 @@ def test_products_over_formulas(more: int) -> None:
     assert found.calls == len(calls)
 
 
+@pytest.mark.parametrize("batch", ["n", 2])
+def test_costs_hold_no_size_to_a_number(batch: str | int) -> None:
+    graph, random = Graph("costs"), rng(3)
+    y = graph.input("x", Type("float32", (batch, 64, "h", "w")))
+    for _ in range(3):
+        y = OPS["Relu"](OPS["Conv"](y, random.standard_normal((64, 64, 1, 1), np.float32) / 8))
+    graph.outputs = [y]
+    calls = [{"n": n, "h": h, "w": w} for n, h, w in ((2, 40, 40), (2, 9, 30), (2, 56, 56))]
+
+    def feed(sizes: Any) -> dict[str, Any]:
+        return {"x": random.standard_normal((sizes["n"], 64, sizes["h"], sizes["w"]), np.float32)}
+
+    found = compare(graph, calls, feed, kernels="Conv=conv_direct")
+    assert (found.calls, found.programs, found.held) == (len(calls), 1, [])
+
+
 def test_a_size_that_an_operation_holds_to_a_number_is_one() -> None:
     """Half of the height must be 6, as is known when shapes have been followed: no code is made for
     other heights, and the width stays free."""

@@ -205,6 +205,30 @@ def test_nodes_that_a_pass_makes_wrongly_name_it():
         PASSES.remove("mistype")
 
 
+def test_rules_are_tried_again_only_near_changes():
+    """The second round looks at nodes that the first has changed, and at those near them."""
+    tried = []
+    rules = RuleSet("watching", "Watches.")
+
+    @rules.rule(p.Sin("x").named("y"), x=(2,))
+    def watch(x, y):
+        """sin(x) -> sin(x)."""
+        tried.append(y.name)
+        raise Skip("nothing to do")
+
+    register("portable", priority=1)(rules)
+    try:
+        b = Builder()
+        far = near = b.x(2)
+        for _ in range(5):
+            far, near = ops.Sin(far), ops.Cos(near)
+        near = ops.Sin(ops.Mul(ops.Tan(near), np.float32(1)), name="near")
+        run_passes(b.out(far, near), "portable")
+    finally:
+        PASSES.remove("watching")
+    assert tried.count("near") == 2 and len(tried) == 7
+
+
 def test_nested_graphs_are_rewritten_and_not_shared():
     b = Builder()
     x = b.x(2)

@@ -69,7 +69,8 @@ class Graph:
         self._taken: set[str] = set()
         self._seq = 0.0
         self.edited: list[Node] | None = None
-        """If this is a list, nodes that were added, or whose inputs or users changed, go there."""
+        """If this is a list, nodes that were added, or whose inputs, users or types changed, go
+        there."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         """A new graph over the same constants, which nobody changes."""
@@ -229,6 +230,12 @@ class Graph:
             self._note(new.producer)
         self._note(node)
         self._order = None
+
+    def retype(self, value: Value, type: Type) -> None:
+        """Give a value a type that says more."""
+        value.type = type
+        for node in (value.producer, *value.uses):
+            self._note(node)
 
     def _note(self, node: Node | None) -> None:
         if self.edited is not None and node is not None:

@@ -61,20 +61,32 @@ class Context:
 
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
+    open: tuple[int, list[Node]] = (-1, [])
+    """The nodes whose sizes were open at that length of `Graph.edited`."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
         """Where the rules must be tried; None: at all nodes. The first time these are the nodes
-        where they may match and all that was edited, later those whose sizes are still open and
-        what was edited since: each call notes that the rules have seen all edits so far."""
-        if self.matches is None or graph.edited is None:
+        where they may match (all, if that is not known) and all that was edited, later those whose
+        sizes are still open and what was edited since: each call notes that the rules have seen all
+        edits so far."""
+        if graph.edited is None:
             return None
         seen = self.seen.get(rules)
         self.seen[rules] = len(graph.edited)
-        if seen is None:
-            return Start(self.matches.get(rules, []), graph.edited)
         # What declined for a size may not decline once that is known.
-        open_ = [n for n in self.matches.get(rules, ()) if not _is_static(n)]
-        return Start(open_, graph.edited[seen:])
+        if self.matches is None:
+            return None if seen is None else Start(self._open(graph), graph.edited[seen:])
+        nodes = self.matches.get(rules, [])
+        if seen is None:
+            return Start(nodes, graph.edited)
+        return Start([n for n in nodes if not _is_static(n)], graph.edited[seen:])
+
+    def _open(self, graph: Graph) -> list[Node]:
+        """The nodes whose sizes are not all known."""
+        edits = len(graph.edited or ())
+        if self.open[0] != edits:
+            self.open = edits, [n for n in graph.nodes if not _is_static(n)]
+        return self.open[1]
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
         """Record why something was not done at a node."""
@@ -208,10 +220,14 @@ def run_passes(
     context = Context(byte_rate=byte_rate)
     if matches is not None:
         context.matches = matches.within(graph)
-        graph.edited = graph.edited or []
-    for _ in range(rounds if stage == "portable" else 1):
-        if not _round(graph, passes, context, report, verify, settled):
-            break
+    edited, graph.edited = graph.edited, graph.edited or []
+    try:
+        for _ in range(rounds if stage == "portable" else 1):
+            if not _round(graph, passes, context, report, verify, settled):
+                break
+    finally:
+        if matches is None:
+            graph.edited = edited
     return report
 
 

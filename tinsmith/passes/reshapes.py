@@ -121,10 +121,10 @@ def drop_move_of_nothing(x: Value, y: Node) -> Value:
     """move(x) -> x, where all elements keep their places."""
     with by_formula():
         if len(y.outputs) > 1 or x.shape != y.output.shape:
-            raise Skip(f"{x.type} becomes {y.output.type}")
+            raise Skip("{} becomes {}", x.type, y.output.type)
         move = moves_of(y)[0]
         if move is None or x.shape != move.dims:
-            raise Skip(f"{x.type} becomes {y.output.type}")
+            raise Skip("{} becomes {}", x.type, y.output.type)
         if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
             raise Skip("elements move")
     return x

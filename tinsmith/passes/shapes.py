@@ -200,5 +200,5 @@ def narrow(value: Value, dims: list[Any]) -> int:
             new.append(a)
     if value.shape is not None and tuple(new) == value.shape:
         return 0
-    value.type = value.type.like(shape=tuple(new))
+    value.graph.retype(value, value.type.like(shape=tuple(new)))
     return 1

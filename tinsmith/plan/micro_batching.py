@@ -165,6 +165,7 @@ class _Traffic:
         return far / self._far + max(0.0, nbytes - far - self._l2) / self._near
 
 
+@estimate
 def _moved(step: Placed) -> float:
     """Bytes of tensors that a step moves. Without weights, which the costs of kernels include; 0
     for elementwise kernels, whose costs include everything."""

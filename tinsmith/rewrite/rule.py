@@ -35,7 +35,12 @@ from tinsmith.sizes import NUMBER, NeedsNumber
 
 
 class Skip(Exception):
-    """Raised by a rule that matched and decides not to fire; the message says why."""
+    """Raised by a rule that matched and decides not to fire. The message says why: a text, or a
+    template and what it is filled with, when somebody reads it."""
+
+    def __str__(self) -> str:
+        template, *filled = self.args
+        return template.format(*filled) if filled else template
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Rule:
             with trial() as conditions:
                 new = self._made(graph, node, root, env, start)
         except Skip as skip:
-            trace.refuse(env, "{}", str(skip))
+            trace.refuse(env, "{}", skip)
             return None
         except NeedsNumber as needs:
             trace.refuse(env, "{}", f"it needs numbers where sizes are free: {needs}")

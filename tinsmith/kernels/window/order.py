@@ -51,7 +51,7 @@ def order_of(
     if isinstance(geo.batch, Size):  # whole images, or bands of each
         parts = geo.batch * (parts // batch) if parts > batch else 1
     tiles = geo.batch * groups * panels * found.count
-    return replace(found, tiles=tiles, parts=parts)
+    return replace(found, tiles=tiles, parts=parts, again=typical(found.again))
 
 
 def _order_of(
