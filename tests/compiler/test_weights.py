@@ -48,6 +48,29 @@ def test_products_read_small_weights(kind):
     assert "gemv_small" in told
 
 
+def layer(op, gates, hidden=160):
+    rng = np.random.default_rng(0)
+    g = Graph(op)
+    x = g.input("x", Type(np.dtype(np.float32), (4, 1, hidden)))
+    w, r = (
+        g.const(rng.standard_normal((1, gates * hidden, hidden)).astype(np.float32) * 0.05)
+        for _ in "wr"
+    )
+    g.outputs = [g.add(OPS[op], x, w, r, hidden_size=hidden).outputs[0]]
+    return g, rng.standard_normal((4, 1, hidden)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16", "int8"])
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 4)])
+def test_recurrent_layers_read_small_weights(op, gates, kind):
+    graph, x = layer(op, gates if op != "RNN" else 1, 160 if op != "RNN" else 320)
+    plain = ts.compile(graph, cache=False)
+    net = ts.compile(graph, cache=False, weights=kind)
+    assert decibels(net(x), plain(x)) > KINDS[kind]
+    share = 0.27 if kind == "int8" else 0.52
+    assert net.memory.weights < share * plain.memory.weights
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", ["onnx", "tin"])
 def test_files_keep_them_small_and_compute_the_same(kind, suffix, tmp_path):

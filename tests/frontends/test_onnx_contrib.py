@@ -228,7 +228,7 @@ def test_integer_products(bias: Any) -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_lstm_of_bytes(directions: int, columns: bool) -> None:
-    """As an LSTM of the dequantised weights."""
+    """An LSTM of the dequantised weights, that rounds x as a whole, and h at each step."""
     rng, sizes = np.random.default_rng(26), ((directions, 3, 16), (directions, 4, 16))
     w, r = (rng.integers(-128, 128, s).astype(np.int8) for s in sizes)
     shape = (directions, 16) if columns else (directions,)
@@ -238,16 +238,35 @@ def test_lstm_of_bytes(directions: int, columns: bool) -> None:
     way = "bidirectional" if directions == 2 else "forward"
     attrs = {"hidden_size": 4, "direction": way}
     given = (x, w, r, bias, None, None, None, None, scales[0], zeros[0], scales[1], zeros[1])
-    (got,) = run(*one("DynamicQuantizeLSTM", *given, **attrs))
+    (got,) = run(*one("DynamicQuantizeLSTM", *given, weights=(1, 2, *range(8, 12)), **attrs))
     spread = (slice(None), None) if columns else (slice(None), None, None)
     real = [
-        ((v - z[spread].astype(np.float32)) * s[spread]).transpose(0, 2, 1)
+        (v - z[spread].astype(np.float32)) * s[spread]
         for v, s, z in zip((w, r), scales, zeros, strict=True)
     ]
-    layer = node("LSTM", ["x", "w", "r", "b"], ["y"], **attrs)
-    weights = {"w": real[0], "r": real[1], "b": bias}
-    (want,) = run(model([layer], {"x": x}, ["y"], weights), {"x": x})
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    for d in range(directions):
+        want = rounded_lstm(x[::-1] if d else x, real[0][d], real[1][d], bias[d])
+        np.testing.assert_allclose(got[:, d], want[::-1] if d else want, rtol=1e-5, atol=1e-6)
+
+
+def rounded_lstm(x: np.ndarray, w: np.ndarray, r: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """h of all steps of one direction, written out."""
+
+    def rounded(v: np.ndarray) -> np.ndarray:
+        high, low = max(v.max(), 0), min(v.min(), 0)
+        scale = (np.float32(high - low) or np.float32(1)) / np.float32(255)
+        zero = np.rint(-low / scale)
+        return (np.clip(np.rint(v / scale) + zero, 0, 255) - zero) * scale
+
+    h = c = np.zeros((x.shape[1], r.shape[0]), np.float32)
+    found = []
+    for step in rounded(x) @ w + np.add(*np.split(bias, 2)):
+        i, o, f, g = np.split(step + rounded(h) @ r, 4, axis=1)
+        i, o, f = (1 / (1 + np.exp(-v)) for v in (i, o, f))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        found.append(h)
+    return np.stack(found)
 
 
 def test_inverse() -> None:

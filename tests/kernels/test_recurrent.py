@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels
+from tests.kernels.harness import check, levels, one_node, site_of
+from tinsmith.codegen.jit import assembly
+from tinsmith.codegen.target import level
+from tinsmith.graph import dtype_of
+from tinsmith.kernels._kernel import KERNELS as ROWS
 from tinsmith.kernels._kernel import Skip
+from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.layout import PLAIN, spec_of
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 KERNELS = {"RNN": "rnn_steps", "GRU": "gru_steps", "LSTM": "lstm_steps"}
@@ -173,3 +179,88 @@ def test_computed_weights_with_everything(threads: int) -> None:
         run("GRU", (5, 2, 6, 70), "bidirectional", "host", states=True, threads=threads,
             consts=(), linear_before_reset=after)  # fmt: skip
     run("LSTM", (5, 2, 6, 70), "bidirectional", "host", threads=threads, consts=(), peepholes=True)
+
+
+def small(op: str, size: tuple, kind: str, direction: str = "forward", **attrs: object) -> tuple:
+    """Operands of a layer whose weights are small, and its attributes."""
+    t, n, i, h = size
+    rng, d, g = np.random.default_rng(1), 2 if direction == "bidirectional" else 1, GATES[op]
+    low = {"int8": 127, "int16": 255}.get(kind, 3)
+
+    def weights(k: int) -> np.ndarray:
+        w = rng.uniform(-low, low, (d, g * h, k))
+        return (np.rint(w) if low > 3 else w).astype(dtype_of(kind))
+
+    def scale() -> np.ndarray:
+        return rng.uniform(0.2, 1, (d, g * h)).astype(np.float32) / low
+
+    def real(*dims: int) -> np.ndarray:
+        return rng.standard_normal(dims).astype(np.float32)
+
+    states = [real(d, n, h) for _ in range(2 if op == "LSTM" else 1)]
+    arrays = [real(t, n, i), weights(i), weights(h), real(d, 2 * g * h), None, *states]
+    arrays += [real(d, 3 * h)] if op == "LSTM" else []
+    return [*arrays, scale(), scale()], {"hidden_size": h, "direction": direction, **attrs}
+
+
+BYTES = (1, 2, 3, 7, 8, 9)
+SMALL = ["int8", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("op", GATES)
+def test_small_weights(op: str, kind: str, target: str) -> None:
+    for size in SIZES:
+        arrays, attrs = small(op, size, kind, "bidirectional")
+        consts = (1, 2, 3, *range(len(arrays) - (3 if op == "LSTM" else 2), len(arrays)))
+        check(op, arrays, attrs, kernel=KERNELS[op], target=target, consts=consts, rtol=3e-5)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_rounded_layers(direction: str, kind: str, target: str) -> None:
+    """In whole numbers, what the reference does with rounded floats. Where one of them lies halfway
+    between two bytes, they may differ: none does here."""
+    for size in SIZES:
+        arrays, attrs = small("LSTM", size, kind, direction, rounded=True)
+        for threads in (1, 3):
+            check("LSTM", arrays, attrs, kernel="lstm_steps", target=target,
+                  consts=BYTES, rtol=3e-5, threads=threads)  # fmt: skip
+
+
+def test_rounded_layers_of_zeros_and_of_sequences_that_end() -> None:
+    arrays, attrs = small("LSTM", (4, 3, 5, 21), "int8", rounded=True)
+    arrays[4] = np.array([1, 4, 2], np.int32)
+    check("LSTM", arrays, attrs, kernel="lstm_steps", consts=BYTES, rtol=3e-5)
+    for k in (0, 5, 6):
+        arrays[k] = np.zeros_like(arrays[k])
+    check("LSTM", arrays, attrs, kernel="lstm_steps", consts=BYTES, rtol=3e-5)
+
+
+def test_rounded_layers_need_bytes() -> None:
+    arrays, attrs = small("LSTM", (4, 3, 5, 21), "float16", rounded=True)
+    with pytest.raises(Skip, match="multiplied by bytes"):
+        check("LSTM", arrays, attrs, kernel="lstm_steps", consts=BYTES)
+    with pytest.raises(Skip, match="not a constant"):
+        check("LSTM", arrays, attrs, kernel="lstm_steps", consts=(1, 2, 3))
+
+
+@pytest.mark.parametrize(("target", "found"), [
+    ("sse2", "pmaddwd"), ("avx2", "vpmaddwd"), ("avx512", "vpmaddwd"), ("avxvnni", "vpdpbusd"),
+    ("avx512vnni", "vpdpbusd"), ("neon", "mla"),
+])  # fmt: skip
+def test_code_of_rounded_steps(target: str, found: str) -> None:
+    arrays, attrs = small("LSTM", (4, 1, 64, 64), "int8", rounded=True)
+    site = site_of(one_node("LSTM", arrays, attrs, BYTES), level(target))
+    choice = ROWS["lstm_steps"].offer(site)[0]
+    reads = [
+        None if a is None or layout is None else spec_of(a.dtype, a.shape, layout)
+        for a, layout in zip(arrays, choice.reads, strict=True)
+    ]
+    writes = [spec_of(v.dtype, v.dims, PLAIN) for v in site.outputs]
+    packed = [p.make().dtype for p in choice.packed]
+    for phase in range(len(choice.phases)):
+        text = build_phase(site, choice, phase, reads, writes, packed).text
+        assert found in assembly(text, site.target)

@@ -31,7 +31,7 @@ import numpy as np
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import BF16, F32, I32, Ty
+from tinsmith.codegen.types import BF16, F32, I32, Ty, from_dtype
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
 from tinsmith.records import dataclass
@@ -46,6 +46,7 @@ BITS = 32  # of a lane
 MANY = 32  # registers
 I8, U8, I16 = Ty("i8"), Ty("u8"), Ty("i16")
 _NUMPY = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "f32": np.float32}
+_WHOLE = ("i8", "u8", "i16", "u16", "i32")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ class Product:
     def one(self, kind: Ty) -> int:
         """A lane whose elements, of the type of `left` or `right`, are all 1."""
         return sum(1 << i * kind.bits for i in range(self.group))
+
+    def widened(self, v: Val) -> Val:
+        """Lanes of `b` from a vector of lanes whose elements are narrower (`narrow_lane`)."""
+        if v.ty.kind == self.lane.kind:
+            return v
+        if self.group == 1:
+            return (v.to("i32") if v.ty.kind in _WHOLE else v).to(self.lane.kind)
+        bytes = v.bitcast(Ty(f"i{v.ty.bits // self.group}", v.ty.lanes * self.group))
+        return bytes.to(self.right.kind).bitcast(self.lane.x(v.ty.lanes))
 
     def vectors(self, target: Target) -> int:
         """The most vectors of columns of a tile: where registers are few, a step that has a product
@@ -163,7 +173,8 @@ def multiply_adds(ty: Ty) -> Product:
 
 
 _BYTES = frozenset((a, b) for a in ("int8", "uint8") for b in ("int8", "uint8"))
-_pairs = partial(Product, takes=_BYTES, left=I16, right=I16, lane=I32, sums=I32)
+_SHORTS = frozenset((a, "int16") for a in ("int8", "uint8"))
+_pairs = partial(Product, takes=_BYTES | _SHORTS, left=I16, right=I16, lane=I32, sums=I32)
 
 PRODUCTS: dict[str, Product] = {
     row.name: row
@@ -203,14 +214,23 @@ def product_of(
 # ---- packing
 
 
-def packed_lanes(right: Array, row: Product) -> Array:
-    """A matrix (k, n) of whole numbers that are a row's elements of `b`, as lanes (k / g, n)."""
+def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
+    """A matrix (k, n) of numbers that are a row's elements of `b`, as lanes (k / g, n); of elements
+    as narrow as `stored`, from which `Product.widened` makes lanes."""
     k, n = right.shape
-    g = row.group
-    wide = np.zeros((row.depth(k) * g, n), _NUMPY[row.right.kind])
+    g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
+    wide = np.zeros((row.depth(k) * g, n), dtype)
     wide[:k] = right
+    if g == 1:
+        return wide
     lanes = np.ascontiguousarray(wide.reshape(-1, g, n).transpose(0, 2, 1))
-    return lanes.view(np.int32).reshape(-1, n)
+    return lanes.view(f"i{g * dtype.itemsize}").reshape(-1, n)
+
+
+def narrow_lane(row: Product, stored: Any) -> Ty:
+    """The type of the lanes that `packed_lanes` makes of elements `stored`."""
+    dtype = np.dtype(stored)
+    return from_dtype(dtype) if row.group == 1 else Ty(f"i{8 * dtype.itemsize * row.group}")
 
 
 def joined(elements: list[Val], row: Product) -> Val:

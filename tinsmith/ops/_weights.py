@@ -25,6 +25,7 @@ class Weights:
     data      the inputs that they are multiplied by; () where the operator does more with data
     channels  the axis of data and results along which channels lie
     bias      the input that is added to the results, a number for each output channel
+    scaled    whether they may be numbers of few bits: what one counts is an input of its own
     """
 
     inputs: tuple[int, ...]
@@ -32,6 +33,7 @@ class Weights:
     data: tuple[int, ...] = ()
     channels: int = 1
     bias: int | None = None
+    scaled: bool = False
 
     @property
     def multiply_matrices(self) -> bool:

@@ -1,4 +1,8 @@
-"""RNN, GRU and LSTM over whole sequences, with everything ONNX allows."""
+"""RNN, GRU and LSTM over whole sequences, with everything ONNX allows.
+
+Weights may be numbers of 8 or 16 bits: `w_scale` and `r_scale` [D,gates*H] are what one of `w` and
+`r` counts, for each output. Passes make them so for kernels; files have DequantizeLinear there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
+from tinsmith.ops.quant import DynamicQuantizeLinear
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
@@ -64,6 +69,17 @@ def _by_direction(
     count = 2 if direction == "bidirectional" else 1
     every = functions(names or tuple(default) * count, *rest, each=len(default))
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
+
+
+def _real(w: Array, scale: Array | None) -> Array:
+    """Weights [D,gates*H,...] times what one of them counts."""
+    return w if scale is None else w.astype(scale.dtype) * scale[..., None]
+
+
+def _rounded(x: Array) -> Array:
+    """What DynamicQuantizeLinear and DequantizeLinear make of x."""
+    low, scale, zero = DynamicQuantizeLinear.reference(x)
+    return (low.astype(np.float32) - zero) * scale
 
 
 StepFunction = Callable[[Array, list[Array]], list[Array]]
@@ -129,8 +145,9 @@ def _recurrent(
 
 @op()
 def RNN(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, *, hidden_size=None, direction="forward",
-    activations=None, activation_alpha=None, activation_beta=None, clip=None, layout=0,
+    x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, *,
+    hidden_size=None, direction="forward", activations=None, activation_alpha=None,
+    activation_beta=None, clip=None, layout=0,
 ):  # fmt: skip
     """h = f(x w^T + wb + h r^T + rb), for every step; returns (all h, last h)
 
@@ -144,14 +161,15 @@ def RNN(
         (f,) = fs[d]
         return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
 
-    return _recurrent(make, x, (w, r, b), sequence_lens, [initial_h], direction, layout)
+    weights = _real(w, w_scale), _real(r, r_scale), b
+    return _recurrent(make, x, weights, sequence_lens, [initial_h], direction, layout)
 
 
 @op()
 def GRU(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, *, hidden_size=None, direction="forward",
-    activations=None, activation_alpha=None, activation_beta=None, clip=None, layout=0,
-    linear_before_reset=False,
+    x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, *,
+    hidden_size=None, direction="forward", activations=None, activation_alpha=None,
+    activation_beta=None, clip=None, layout=0, linear_before_reset=False,
 ):  # fmt: skip
     """z, q = f(x w^T + wb + h r^T + rb); n = g(x w^T + wb + (q*h) r^T + rb); h = (1-z)*n + z*h
 
@@ -179,20 +197,23 @@ def GRU(
 
         return step, bias
 
-    return _recurrent(make, x, (w, r, b), sequence_lens, [initial_h], direction, layout)
+    weights = _real(w, w_scale), _real(r, r_scale), b
+    return _recurrent(make, x, weights, sequence_lens, [initial_h], direction, layout)
 
 
 @op()
 def LSTM(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, *,
-    hidden_size=None, direction="forward", activations=None, activation_alpha=None,
-    activation_beta=None, clip=None, layout=0, input_forget=False,
+    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, w_scale=None,
+    r_scale=None, *, hidden_size=None, direction="forward", activations=None,
+    activation_alpha=None, activation_beta=None, clip=None, layout=0, input_forget=False,
+    rounded=False,
 ):  # fmt: skip
     """i, f = s(.. + p*c); c = f*c + i*g(..); o = s(.. + p*c); h = o*t(c), .. = x w^T + h r^T + b
 
     Gates are ordered i, o, f, g and peepholes i, o, f; w [D,4H,I], r [D,4H,H], b [D,8H], p [D,3H];
     returns (all h [T,D,N,H], last h [D,N,H], last c [D,N,H]); layout 1 puts N first;
-    input_forget: f = 1 - i.
+    input_forget: f = 1 - i. rounded: x as a whole, and the h of each step, are first rounded as
+    DynamicQuantizeLinear does, to one of 256 numbers.
     """
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Sigmoid", "Tanh", "Tanh"), direction, *rest)
@@ -203,7 +224,7 @@ def LSTM(
         pi, po, pf = np.split(zero if p is None else widen(p[d]), 3)
 
         def step(xt: Array, s: list[Array]) -> list[Array]:
-            h, c = s
+            h, c = _rounded(s[0]) if rounded else s[0], s[1]
             gi, go, gf, gc = np.split(xt + h @ rd, 4, axis=1)
             i = f(gi + pi * c)
             forget = 1 - i if input_forget else f(gf + pf * c)
@@ -212,8 +233,9 @@ def LSTM(
 
         return step, wb + rb
 
-    initial = [initial_h, initial_c]
-    return _recurrent(make, x, (w, r, b), sequence_lens, initial, direction, layout)
+    initial, weights = [initial_h, initial_c], (_real(w, w_scale), _real(r, r_scale), b)
+    x = _rounded(x) if rounded else x
+    return _recurrent(make, x, weights, sequence_lens, initial, direction, layout)
 
 
 # ---- types
@@ -278,7 +300,8 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
 def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
     """Check what the operands agree on; the batch size."""
     gates, x, w, lens = of.gates, of.x, of.w, of.lens
-    need_same(x, w, of.r, *(v for v, _ in of.vectors.values()), *of.initial.values())
+    matrices = [m for m, s in ((w, "w_scale"), (of.r, "r_scale")) if of.vectors[s][0] is None]
+    need_same(x, *matrices, *(v for v, _ in of.vectors.values()), *of.initial.values())
     need_dtype(lens, INTS, "sequence_lens")
     t: Any
     n: Any
@@ -309,24 +332,33 @@ def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
     return n
 
 
-RNN.weights = GRU.weights = LSTM.weights = Weights((1, 2), 1)
+def _vectors(gates: int, b: Any, w_scale: Any, r_scale: Any) -> dict[str, tuple[Value | None, int]]:
+    return {"b": (b, 2 * gates), "w_scale": (w_scale, gates), "r_scale": (r_scale, gates)}
+
+
+RNN.weights = GRU.weights = LSTM.weights = Weights((1, 2), 1, scaled=True)
 
 
 @RNN.type
-def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
-    starts = {"initial_h": initial_h}
-    return _types(_Operands(1, x, w, r, {"b": (b, 2)}, sequence_lens, starts), 1, attrs)
+def _(x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, **attrs):
+    starts, vectors = {"initial_h": initial_h}, _vectors(1, b, w_scale, r_scale)
+    return _types(_Operands(1, x, w, r, vectors, sequence_lens, starts), 1, attrs)
 
 
 @GRU.type
-def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
-    starts = {"initial_h": initial_h}
-    return _types(_Operands(3, x, w, r, {"b": (b, 6)}, sequence_lens, starts), 2, attrs)
+def _(x, w, r, b=None, sequence_lens=None, initial_h=None, w_scale=None, r_scale=None, **attrs):
+    starts, vectors = {"initial_h": initial_h}, _vectors(3, b, w_scale, r_scale)
+    return _types(_Operands(3, x, w, r, vectors, sequence_lens, starts), 2, attrs)
 
 
 @LSTM.type
-def _(x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, **attrs):
-    starts, vectors = {"initial_h": initial_h, "initial_c": initial_c}, {"b": (b, 8), "p": (p, 3)}
+def _(
+    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, w_scale=None,
+    r_scale=None, **attrs,
+):  # fmt: skip
+    starts = {"initial_h": initial_h, "initial_c": initial_c}
+    vectors = {**_vectors(4, b, w_scale, r_scale), "p": (p, 3)}
+    need(not attrs["rounded"] or x.dtype == np.float32, f"x is {x.dtype}: only float32 is rounded")
     return _types(_Operands(4, x, w, r, vectors, sequence_lens, starts), 3, attrs)
 
 

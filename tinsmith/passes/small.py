@@ -1,8 +1,9 @@
-"""Weights in few bits: constants become small ones, and products read these as they are.
+"""Weights in few bits: constants become small ones, and products and recurrent layers read these
+as they are.
 
 A weight is small where DequantizeLinear, or a Cast from a half, stands between a constant and the
 operator that reads it: one form, whatever spelling a file has. `shrunk` brings weights to that
-form; the rules here hand the constants of products to kernels that decode them in registers.
+form; the rules here hand the constants to kernels that decode them in registers.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import is_half
-from tinsmith.passes.facts import LARGE, Array, shape_of
+from tinsmith.ops.quant import spread
+from tinsmith.passes.facts import LARGE, LARGE_LAYER, Array, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 rules = RuleSet("small-products", "Products with constant weights of few bits read these.")
 register("machine")(rules)
@@ -132,3 +134,75 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
         raise Skip("many rows are multiplied by them as float32")
     w = w if t is None else np.ascontiguousarray(w.transpose(t.perm or (1, 0)))
     return OPS["SmallMatMul"](x, w)
+
+
+def _small_layer(name: str, gates: int) -> None:
+    """Register the rule of one recurrent operator."""
+
+    def small(x: Value, w: Value, r: Value, cell: Node) -> tuple[Value, ...]:
+        if x.dtype != FLOAT32:
+            raise Skip(f"the input is {x.dtype}")
+        found = [_outputs(v, bool(cell.attrs.get("rounded"))) for v in (w, r)]
+        if found == [None, None]:
+            raise Skip("no weights are dequantised, or cast from halves")
+        changes = {}
+        for label, pair in zip("wr", found, strict=True):
+            if pair is not None:
+                changes[label], changes[f"{label}_scale"] = pair
+        new = with_(cell, **changes).producer
+        assert new is not None
+        return new.outputs
+
+    small.__name__ = f"small_{name.lower()}"
+    small.__doc__ = f"{name.lower()}(x, dequantise(w, s), r) -> {name.lower()}(x, w, r, w_scale=s)."
+    hidden = 128
+    rules.rule(
+        getattr(p, name)("x", "w", "r", ...).named("cell"),
+        tolerance=1e-5,
+        x=given("float32", 3, 2, 512),
+        w=lambda graph, _: OPS["DequantizeLinear"](
+            graph.const(np.resize(np.arange(-9, 9, dtype=np.int8), (1, gates * hidden, 512))),
+            np.full((1, gates * hidden, 1), 0.01, FLOAT32), axis=2, block_size=512,
+        ),
+        r=lambda graph, _: graph.const(np.full((1, gates * hidden, hidden), 0.01, FLOAT32)),
+    )(small)  # fmt: skip
+
+
+for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+    _small_layer(_name, _gates)
+
+
+def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
+    """The weights of a recurrent layer as they are stored, and what one of each output counts; None
+    where they are not small, or where they are few and need not be small: `rounded` products need
+    it."""
+    node = v.producer
+    if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
+        return None
+    w = node.inputs[0]
+    if w is None or w.const is None or v.dtype != FLOAT32:
+        return None
+    if "conversion" in node.op.traits and is_half(w.dtype):
+        return w.const, np.ones(w.const.shape[:1] + w.const.shape[1:2], FLOAT32)
+    return _by_outputs(node, w.const) if "dequantise" in node.op.traits else None
+
+
+def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
+    """Weights (directions, outputs, inputs) less their zero points, and a scale for each output;
+    None if scales differ along inputs, or if these are no numbers of 8 bits."""
+    s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
+    if w.dtype.name not in ("int8", "uint8") or s is None or s.dtype != FLOAT32:
+        return None
+    if not np.isfinite(s).all() or (z is None and len(node.inputs) > 2 and node.inputs[2]):
+        return None
+    block, axis = node.block_size, node.axis % 3
+    if s.size > 1 and (block < w.shape[2] if axis == 2 else block):
+        return None
+    zero, scale = (
+        np.broadcast_to(spread(v, w.shape, axis, block), w.shape)[..., 0]
+        for v in (np.zeros(s.shape, w.dtype) if z is None else z, s)
+    )
+    whole = w.astype(np.int16) - zero.astype(np.int16)[..., None]
+    low = np.iinfo(np.int8)
+    fits = not whole.size or (whole.min() >= low.min and whole.max() <= low.max)
+    return whole.astype(np.int8) if fits else whole, np.ascontiguousarray(scale)

@@ -125,29 +125,27 @@ def dynamic_matmul(call: Call) -> Result:
 
 @importer(_MS + "DynamicQuantizeLSTM")
 def dynamic_lstm(call: Call) -> Result:
-    """An LSTM of dequantised weights: quantising its input and states, too, is a way to compute it
-    faster, which loses digits. Inputs: those of LSTM, weights as [direction, input, gates]; then
-    the scale and zero point of W, and those of R."""
+    """An LSTM of dequantised weights that rounds what they multiply. Inputs: those of LSTM, weights
+    as [direction, input, gates]; then the scale and zero point of W, and those of R."""
     inputs = [call.arg(i) for i in range(8)]
     inputs[1], inputs[2] = _gates(call, 1, 8), _gates(call, 2, 10)
-    return recurrent_of(call, "LSTM", inputs)
+    return recurrent_of(call, "LSTM", inputs, rounded=True)
 
 
 def _gates(call: Call, at: int, scale: int) -> Value:
-    """Weights of gates dequantised, as [direction, gates, input]; scales and zero points are one
-    for each direction, or one for each of its gates' columns."""
-
-    def spread(v: Value) -> Value:
-        if v.rank not in (1, 2):
-            raise Unsupported(f"a scale or zero point of its weights has rank {v.rank}")
-        shape = np.array([0, 1, 1] if v.rank == 1 else [0, 1, -1], np.int64)
-        return call.emit("Reshape", v, shape)
-
-    kind, zero = call[scale].dtype.name, call.arg(scale + 1)
-    w = call.emit("Cast", call[at], to=kind)
-    if zero is not None:
-        w = call.emit("Sub", w, call.emit("Cast", spread(zero), to=kind))
-    return call.emit("Transpose", call.emit("Mul", w, spread(call[scale])), perm=(0, 2, 1))
+    """Constant weights of gates dequantised, as [direction, gates, input]; scales and zero points
+    are one for each direction, or one for each of its gates' columns."""
+    w, factor = call.constant(at, "weights"), call.constant(scale, "scale")
+    assert w is not None and factor is not None
+    zero = call.constant(scale + 1, "zero point")
+    numbers = factor, np.zeros_like(factor, w.dtype) if zero is None else zero
+    if w.ndim != 3 or any(v.ndim not in (1, 2) for v in numbers):
+        raise Unsupported("weights are not of rank 3, with scales and zero points of rank 1 or 2")
+    outputs = (w.shape[0], w.shape[2], 1)
+    spread = [np.broadcast_to(v.reshape(len(v), -1, 1), outputs).copy() for v in numbers]
+    turned = np.ascontiguousarray(w.transpose(0, 2, 1))
+    block = max(1, w.shape[1])
+    return call.emit("DequantizeLinear", turned, *spread, axis=2, block_size=block)
 
 
 def _scaled_product(

@@ -218,8 +218,8 @@ def recurrent(call: Call) -> Result:
     return recurrent_of(call, call.type, list(call.inputs))
 
 
-def recurrent_of(call: Call, kind: str, inputs: list[Value | None]) -> Result:
-    """The layer `kind` of inputs in the order of ONNX, with the attributes of a call."""
+def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any) -> Result:
+    """The layer `kind` of inputs in the order of ONNX, with the attributes of a call, and more."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
     call.ignore("output_sequence")
@@ -233,7 +233,7 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None]) -> Result:
         attrs["linear_before_reset"] = call.attr("linear_before_reset", 0)
     if kind == "LSTM":
         attrs["input_forget"] = call.attr("input_forget", 0)
-    return call.emit(kind, *inputs, hidden_size=hidden, **attrs)
+    return call.emit(kind, *inputs, hidden_size=hidden, **attrs, **more)
 
 
 @importer("QuantizeLinear")

@@ -5,7 +5,7 @@
 What a lane holds, and how products are added, is a row of `codegen/products.py`: of float32 a lane
 is one element, of bytes a group of them. A lies in rows (`a_row` lanes apart, k contiguous); B has
 k `b_row` apart and columns contiguous, so packed panels ([panel][k][columns]) and plain matrices
-are read alike.
+are read alike. Its lanes may be stored narrower, and are then widened when they are read.
 """
 
 from __future__ import annotations
@@ -85,17 +85,21 @@ class Operands:
             row, vectors, offset = self.b + k * self.b_row, [], 0
             for j, width in enumerate(widths):
                 mask = self.mask if j == len(widths) - 1 else None
-                vectors.append((row + offset).load(width, mask))
+                vectors.append(self.row.widened((row + offset).load(width, mask)))
                 offset += width
             yield vectors
 
     @property
+    def _streams(self) -> tuple[Ptr, ...]:
+        return (self.a, self.b, *(x.at for x in self.ahead))
+
+    @property
     def places(self) -> list[Val]:
-        return [p.value for p in (self.a, self.b, *(x.at for x in self.ahead))]
+        return [p.value for p in self._streams]
 
     def at(self, places: Sequence[Val]) -> Operands:
         """The same operands at other places."""
-        a, b, *later = map(self.b.of, places)
+        a, b, *later = (p.of(place) for p, place in zip(self._streams, places, strict=True))
         ahead = (replace(x, at=at) for x, at in zip(self.ahead, later, strict=True))
         return replace(self, a=a, b=b, ahead=tuple(ahead))
 

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinsmith.codegen.products import FLOAT32, Product, narrow_lane, product_of
+from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.recurrent.functions import Function, gate_functions
 from tinsmith.records import dataclass
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The weights or the recurrent weights of a layer: by which row of the table of products they
+    are multiplied, `depth` lanes of k, and how a lane is stored.
+
+    scale  the input with what a weight of each output counts; None: weights are whole floats
+    """
+
+    row: Product
+    stored: Ty
+    depth: int
+    scale: int | None
 
 
 @dataclass(frozen=True)
@@ -18,6 +34,8 @@ class Layer:
     gates        columns of each unit in the products
     lens         whether input 4 tells the number of steps of each row
     peepholes    the index of the input with the peephole weights, or None
+    matrices     the weights and the recurrent weights
+    rounded      what these multiply is rounded to bytes, step by step
     apart        whether a bias of the last gate is added inside the step
     batch_first  x is (N, T, I), y (N, T, D, H) and states are (N, D, H); otherwise these are
                  (T, N, I), (T, D, N, H) and (D, N, H)
@@ -36,6 +54,8 @@ class Layer:
     peepholes: int | None
     apart: bool
     batch_first: bool
+    matrices: tuple[Matrix, Matrix]
+    rounded: bool
 
     @property
     def product_strides(self) -> tuple[int, int]:
@@ -60,14 +80,25 @@ class Layer:
 
     @property
     def weights(self) -> list[int]:
-        """Which inputs hold weights, recurrent weights, biases and peepholes: the indices of those
-        that the site has."""
-        return [i for i in (1, 2, 3, self.peepholes) if i is not None and self.site.has(i)]
+        """Which inputs hold weights, recurrent weights, biases, peepholes and scales: the indices
+        of those that the site has."""
+        of = (1, 2, 3, self.peepholes, *(m.scale for m in self.matrices))
+        return [i for i in of if i is not None and self.site.has(i)]
 
     @property
     def computed(self) -> bool:
         """Whether some weights are known only when the model runs: then the run packs all."""
         return any(self.site.input(i).const is None for i in self.weights)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The names of the packed arrays (`weights.packed`), in order."""
+        scaled = [name for name, m in zip("wr", self.matrices, strict=True) if m.scale is not None]
+        sums = self.rounded and not self.matrices[0].row.centred
+        return (
+            "w", "bias", "r", "rb", *(["peepholes"] if self.peepholes is not None else []),
+            *(f"{name}_scale" for name in scaled), *(f"{name}_sums" for name in scaled if sums),
+        )  # fmt: skip
 
     @property
     def blocks(self) -> int:
@@ -100,7 +131,33 @@ def layer_of(
     functions = gate_functions(site, plain, count)
     way = site.attr("direction")
     directions = (False, True) if way == "bidirectional" else (way == "reverse",)
-    return Layer(
+    peepholes, rounded = (
+        5 + states if states > 1 else None,
+        states > 1 and bool(site.attr("rounded")),
+    )
+    scales = 5 + states + (states > 1)
+    w, r = (_matrix(site, k, rounded, scales + k - 1) for k in (1, 2))
+    found = Layer(
         site, gates, t, n, i, hidden, directions, block_of(site.target), functions, site.has(4),
-        5 + states if site.has(5 + states) else None, apart, batch_first,
+        peepholes if peepholes and site.has(peepholes) else None, apart, batch_first, (w, r),
+        rounded,
     )  # fmt: skip
+    if found.computed and any(m.scale is not None for m in found.matrices):
+        raise Skip("its weights are small, and others are known only when the model runs")
+    return found
+
+
+def _matrix(site: Site, number: int, rounded: bool, scale: int) -> Matrix:
+    """Input `number`, whose scales are input number `scale`."""
+    w, row = site.input(number), FLOAT32
+    if not site.has(scale):
+        if rounded:
+            raise Skip(f"{w.name} has no scales, and is to be multiplied by bytes")
+        return Matrix(row, row.lane, w.dims[2], None)
+    for i, what in ((number, "the weights"), (scale, "their scales")):
+        site.const(i, what)
+    if rounded:
+        if w.dtype.name not in ("int8", "int16"):
+            raise Skip(f"{w.name} is {w.dtype}, and is to be multiplied by bytes")
+        row = product_of(site.target, "uint8", w.dtype.name)
+    return Matrix(row, narrow_lane(row, w.dtype), row.depth(w.dims[2]), scale)

@@ -8,6 +8,7 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid,
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.recurrent.left import left_bytes, left_rows, real, spread_of
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 from tinsmith.kernels.walk import Position
@@ -19,11 +20,15 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
     another unit's result of the same step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
-    tiling = choose(target, layer.rows, layer.columns, layer.inputs)
-    flops = 2.0 * typical(layer.rows * layer.columns * layer.inputs * ways)
-    first = target.time(flops, 4.0 * layer.columns * layer.inputs, tiling.efficiency)
-    step_flops = 2.0 * typical(layer.batch * layer.hidden * layer.columns)
-    step = target.time(step_flops, 4.0 * layer.hidden * layer.columns)
+    inputs, recurrent = layer.matrices
+    most = inputs.row.vectors(target)
+    tiling = choose(target, layer.rows, layer.columns, inputs.depth, most_vectors=most)
+    flops = 2.0 * typical(layer.rows * layer.columns * layer.inputs * ways) / inputs.row.rate
+    nbytes = inputs.stored.nbytes * inputs.depth * float(layer.columns)
+    first = target.time(flops, nbytes, tiling.efficiency)
+    step_flops = 2.0 * typical(layer.batch * layer.hidden * layer.columns) / recurrent.row.rate
+    nbytes = recurrent.stored.nbytes * recurrent.depth * float(layer.columns)
+    step = target.time(step_flops, nbytes)
     shares = -(-site.threads // ways)
     if divisible and shares > 1 and layer.blocks >= 2 * shares:
         later = _shared_steps(layer, states, cell, shares)
@@ -49,9 +54,20 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
         writes=(PLAIN,) * len(site.outputs),
         phases=phases,
         packed=() if layer.computed else packed(layer, columns),
+        workspace=left_bytes(layer, tiling.rows.size),
         scratch=4 * (work + weights),
-        detail=f"{tiling}, {layer.steps} steps{', weights packed' if layer.computed else ''}",
+        detail=f"{_kinds(layer)}{tiling}, {layer.steps} steps"
+        f"{', weights packed' if layer.computed else ''}",
     )
+
+
+def _kinds(layer: Layer) -> str:
+    """What a detail says of small weights: their element types, and the row that multiplies
+    them."""
+    if all(m.scale is None for m in layer.matrices):
+        return ""
+    kinds = "/".join(dict.fromkeys(layer.site.input(i).dtype.name for i in (1, 2)))
+    return f"{kinds}{f', {layer.matrices[1].row.name}' if layer.rounded else ''}, "
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
@@ -91,27 +107,34 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
     """x w^T + bias of all steps, to scratch: [direction][step and row as in x][columns]."""
-    cells = grid(layer.site.target, tiling, layer.inputs, seconds, len(layer.directions))
-    depth, columns = layer.inputs, tiling.columns
+    matrix, columns = layer.matrices[0], tiling.columns
+    cells = grid(layer.site.target, tiling, matrix.depth, seconds, len(layer.directions))
+    depth = matrix.depth
 
     def emit(em: Emit) -> None:
         b = em.b
         x = em.input(0).pointer
+        spread = spread_of(em, layer, x, layer.rows, layer.inputs, layer.inputs)
         with b.loop(em.begin, em.end) as tile:
             d, t = tile // cells.count, tile % cells.count
-            weights = em.packed[0] + d * (depth * columns.padded)
+            weights = em.packed[0].cast(matrix.stored) + d * (depth * columns.padded)
             biases = em.packed[1] + d * layer.columns
             out = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
             rlo, rhi = part(t % cells.rows, cells.rows, tiling.rows.count)
             clo, chi = part(t // cells.rows, cells.columns, columns.count)
 
             def rows(row: Position, height: int) -> None:
-                left = (x + row * depth).fixed()
+                given = left_rows(
+                    em, layer, 0, (x + row * layer.inputs).fixed(), height, layer.inputs, spread
+                )
 
                 def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
                     right = (weights + c * (depth * columns.size)).fixed()
-                    at_k0 = Operands(left, depth, right, sum(widths), depth)
+                    at_k0 = Operands(
+                        given.at, given.stride, right, sum(widths), depth, row=matrix.row
+                    )
                     sums = product(b, at_k0, height, widths)
+                    sums = real(em, layer, 0, sums, given, lambda: d * layer.columns + column)
                     place = (out + row * layer.columns + column).fixed()
                     added = (biases + column).fixed()
                     for i, line in enumerate(sums):

@@ -11,6 +11,7 @@ from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.recurrent.left import left_rows, real, spread_of
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
@@ -27,6 +28,7 @@ class TimeStep:
     p: Ptr  # input products of this step
     r: Ptr  # packed recurrent weights
     rb: Ptr  # recurrent bias of the last gate, [block][V]
+    way: Val | int  # the direction
     h: Ptr  # h before the step, [row][padded]
     h_next: Ptr
     c: Ptr  # second state, or work of the same size
@@ -46,17 +48,24 @@ class TimeStep:
         """For each block of units emit `body(products of the gates, input products of all gates,
         row, unit, block)`."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
-        size = layer.gates * v
+        size, matrix = layer.gates * v, layer.matrices[1]
+        spread = spread_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
+        given = left_rows(self.em, layer, 1, left, layer.batch, layer.padded, spread)
         with b.loop(self.first, self.last) as i:
             # Back and forth: what the step before read last is still in the cache.
             block = self.odd.ne(0).select(b.index(self.last) - 1 - (i - b.index(self.first)), i)
-            panel = (self.r + block * (layer.hidden * size) + gates[0] * v).fixed()
+            panel = (self.r + block * (matrix.depth * size) + gates[0] * v).fixed()
+
+            def columns(block: Val = block) -> Position:
+                return self.way * layer.columns + block * size + gates[0] * v
 
             def rows(row: Position, height: int) -> None:
                 at = Operands(
-                    (left + row * layer.padded).fixed(), layer.padded, panel, size, layer.hidden
-                )
+                    (given.at + row * given.stride).fixed(), given.stride, panel, size,
+                    matrix.depth, row=matrix.row,
+                )  # fmt: skip
                 sums = product(b, at, height, (v,) * len(gates))
+                sums = real(self.em, layer, 1, sums, given, columns)
                 for k in range(height):
                     here = b.index(row) + k
                     line = (self.p + here * layer.product_strides[1] + block * size).fixed()
@@ -126,13 +135,17 @@ class States:
         odd = s % 2
         scratch = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
         out_step, out_way, _ = layer.output_strides
+        recurrent, peepholes = layer.matrices[1], None
+        if layer.peepholes is not None:
+            peepholes = em.packed[4] + d * (3 * layer.padded)
         cell(
             TimeStep(
                 em=em,
                 layer=layer,
                 p=(scratch + t * layer.product_strides[0]).fixed(),
-                r=em.packed[2] + d * (layer.hidden * layer.columns),
+                r=em.packed[2].cast(recurrent.stored) + d * (recurrent.depth * layer.columns),
                 rb=em.packed[3] + d * layer.padded,
+                way=d,
                 h=self.h[0] + odd * self.size,
                 h_next=self.h[0] + (b.index(1) - odd) * self.size,
                 c=self.c,
@@ -141,7 +154,7 @@ class States:
                 last=last,
                 odd=odd,
                 t=t,
-                peepholes=em.packed[4] + d * (3 * layer.padded) if len(em.packed) > 4 else None,
+                peepholes=peepholes,
             )
         )
 

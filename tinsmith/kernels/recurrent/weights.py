@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.products import PRODUCTS, packed_lanes
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Packed, Phase
 from tinsmith.kernels.dot.matmul import pack_columns
@@ -27,33 +28,43 @@ PACKING = 3e-10
 def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
     """The packed arrays of constant weights, in order: the input products' weights in panels of
     `columns`; their bias; the recurrent weights as [direction][block][unit before][gate][V]; the
-    bias that the last gate adds inside the step; peepholes."""
-
+    bias that the last gate adds inside the step; peepholes; what weights and recurrent weights of
+    each column count, if they are small; their sums, if zero points are taken off by these."""
     site, lanes, ways = layer.site, layer.lanes, len(layer.directions)
     w = site.const(1).reshape(ways, layer.gates, layer.hidden, layer.inputs)
     r = site.const(2).reshape(ways, layer.gates, layer.hidden, layer.hidden)
     shape = (ways, 2, layer.gates, layer.hidden)
     b = site.const(3).reshape(shape) if site.has(3) else np.zeros(shape, np.float32)
-    own = (
-        Packed("w", _inputs, (w, lanes, columns)),
-        Packed("bias", _sums, (b, layer.gates - layer.apart, lanes)),
-        Packed("r", _states, (r, lanes)),
-        Packed("rb", _last, (b, lanes)),
-    )
-    if (at := layer.peepholes) is None:
-        return own
-    peepholes = site.const(at).reshape(ways, 3, layer.hidden)
-    return (*own, Packed("peepholes", _interleave, (peepholes, lanes)))
+    rows = [m.row.name for m in layer.matrices]
+    found = {
+        "w": Packed("w", _inputs, (w, lanes, columns, rows[0])),
+        "bias": Packed("bias", _sums, (b, layer.gates - layer.apart, lanes)),
+        "r": Packed("r", _states, (r, lanes, rows[1])),
+        "rb": Packed("rb", _last, (b, lanes)),
+    }
+    if (at := layer.peepholes) is not None:
+        peepholes = site.const(at).reshape(ways, 3, layer.hidden)
+        found["peepholes"] = Packed("peepholes", _interleave, (peepholes, lanes))
+    for name, array, m in zip("wr", (w, r), layer.matrices, strict=True):
+        if m.scale is not None:
+            scale = site.const(m.scale).reshape(shape[0], *shape[2:])
+            found[f"{name}_scale"] = Packed("scale", _interleave, (scale, lanes))
+        found[f"{name}_sums"] = Packed("sums", _column_sums, (array, lanes))
+    return tuple(found[name] for name in layer.arrays)
 
 
-def _inputs(w: np.ndarray, lanes: int, columns: Columns) -> np.ndarray:
-    return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes)])
+def _inputs(w: np.ndarray, lanes: int, columns: Columns, row: str) -> np.ndarray:
+    return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes, row)])
 
 
-def _states(r: np.ndarray, lanes: int) -> np.ndarray:
-    full = np.stack(_gated(r, lanes))
+def _states(r: np.ndarray, lanes: int, row: str) -> np.ndarray:
+    full = np.stack(_gated(r, lanes, row))
     full = full.reshape(*full.shape[:2], -1, r.shape[1] * lanes)
     return np.ascontiguousarray(full.swapaxes(1, 2))
+
+
+def _column_sums(w: np.ndarray, lanes: int) -> np.ndarray:
+    return _interleave(w.sum(axis=-1, dtype=np.int32), lanes)
 
 
 def _sums(b: np.ndarray, inner: int, lanes: int) -> np.ndarray:
@@ -68,16 +79,18 @@ def _last(b: np.ndarray, lanes: int) -> np.ndarray:
     return _interleave(b[:, 1, -1:], lanes)
 
 
-def _gated(weights: np.ndarray, lanes: int) -> list[np.ndarray]:
-    """Weights (D, gates, H, K) as one matrix (K, columns) for each direction."""
-    return [_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights]
+def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
+    """Weights (D, gates, H, K) as one matrix (lanes of K, columns) for each direction, as a row of
+    the table of products reads them."""
+    found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
+    return [packed_lanes(m, PRODUCTS[row], m.dtype) for m in found]
 
 
 def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
     """(..., gates, H) as (..., blocks * gates * V), padded with zeros."""
     *lead, g, h = per_gate.shape
     blocks = -(-h // lanes)
-    wide = np.zeros((*lead, g, blocks * lanes), np.float32)
+    wide = np.zeros((*lead, g, blocks * lanes), per_gate.dtype)
     wide[..., :h] = per_gate
     wide = wide.reshape(*lead, g, blocks, lanes)
     return np.ascontiguousarray(np.moveaxis(wide, -3, -2)).reshape(*lead, -1)

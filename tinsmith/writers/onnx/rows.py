@@ -65,7 +65,6 @@ ROWS_OF_ONE: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "RNN": ("RNN", _GATED),
     "GRU": ("GRU", {**_GATED, "linear_before_reset": "linear_before_reset"}),
-    "LSTM": ("LSTM", {**_GATED, "input_forget": "input_forget"}),
     "SoftmaxCrossEntropyLoss": (
         "SoftmaxCrossEntropyLoss", {"ignore_index": "ignore_index", "reduction": "reduction"}
     ),
@@ -118,10 +117,50 @@ _BY_TYPE: dict[str, tuple[str, dict[str, str]]] = {
     "HammingWindow": ("output_datatype", {"periodic": "periodic"}),
     "BlackmanWindow": ("output_datatype", {"periodic": "periodic"}),
     "MelWeightMatrix": ("output_datatype", {}),
-    "DequantizeLinear": ("output_dtype", {"axis": "axis", "block_size": "block_size"}),
 }
 for _ours, (_theirs, _names) in _BY_TYPE.items():
     row.register(_ours, typed(_ours, _theirs, _names))
+
+
+_dequantize = typed(
+    "DequantizeLinear", "output_dtype", {"axis": "axis", "block_size": "block_size"}
+)
+
+
+@row("DequantizeLinear")
+def dequantize(r: Row) -> None:
+    """Weights that an LSTM reads which rounds are written with it, as bytes."""
+    uses = r.node.output.uses
+    if not (uses and all(n.attrs.get("rounded") for n in uses)):
+        _dequantize(r)
+
+
+@row("LSTM")
+def lstm(r: Row) -> None:
+    given = r.given({**_GATED, "input_forget": "input_forget"})
+    if not r.rounded:
+        r.end("LSTM", *r.node.inputs, **given)
+        return
+    (w, *of_w), (back, *of_r) = _bytes(r, 1), _bytes(r, 2)
+    more = [r[i] for i in range(3, 8)]
+    r.end("DynamicQuantizeLSTM", r[0], w, back, *more, *of_w, *of_r, domain=MS, **given)
+
+
+def _bytes(r: Row, at: int) -> tuple[Any, ...]:
+    """Weights of a layer as bytes [direction, input, gates], their scales and zero points."""
+    v = r[at]
+    node = None if v is None else v.producer
+    given = [] if node is None else [None if v is None else v.const for v in node.inputs]
+    if node is None or "dequantise" not in node.op.traits or len(given) < 3:
+        raise Inexpressible(
+            "it rounds what it multiplies, and its weights are no bytes with zero points"
+        )
+    w, *numbers = given
+    if w is None or any(v is None or v.ndim != 3 for v in numbers):
+        raise Inexpressible(
+            "it rounds what it multiplies, and its weights have no scale for each output"
+        )
+    return w.transpose(0, 2, 1), *(v[..., 0] for v in numbers if v is not None)
 
 
 @row("Cast")

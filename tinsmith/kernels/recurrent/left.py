@@ -1,0 +1,128 @@
+"""The left operands of a recurrent layer's products: rows of floats as they lie, or rounded to
+bytes; and sums of products as floats again.
+
+Rounded, a row holds what DynamicQuantizeLinear makes of all rows that are rounded together: bytes
+q, which stand for (q - zero) scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.math import nearest, rint
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.dot.skeleton import Tile, offsets
+from tinsmith.kernels.layout import lanes_of
+from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.walk import Position
+from tinsmith.records import dataclass
+
+LEVELS = 255.0  # the greatest byte
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a byte counts, and the byte of 0, both float32."""
+
+    scale: Val
+    zero: Val
+
+
+@dataclass(frozen=True)
+class Left:
+    """Rows of a left operand, `stride` lanes apart. With `spread` they are bytes; their zero point
+    is taken off already where the row of the table of products has wider elements."""
+
+    at: Ptr
+    stride: int
+    spread: Spread | None = None
+
+
+def left_bytes(layer: Layer, rows: int) -> int:
+    """The workspace that rounded rows take: `rows` of the input, or all of a step."""
+    if not layer.rounded:
+        return 0
+    inputs, recurrent = layer.matrices
+    return 4 * (rows * inputs.depth + layer.batch * recurrent.depth)
+
+
+def spread_of(em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int) -> Spread | None:
+    """How rows of `width` numbers, `stride` apart, are rounded: with the range of all, and of 0,
+    spread over all bytes. None where the layer does not round."""
+    if not layer.rounded:
+        return None
+    b, lanes = em.b, layer.lanes
+    whole = width // lanes * lanes
+
+    def both(x: Val, ends: list[Val]) -> list[Val]:
+        return [x.max(ends[0]), x.min(ends[1])]
+
+    with b.loop(0, rows, carry=[b.zero(F32.x(lanes))] * 2) as outer:
+        line, ends = (at + outer.index * stride).fixed(), outer.vars
+        if whole:
+            with b.loop(0, whole, lanes, ends) as loop:
+                loop.next(both((line + loop.index).load(lanes), loop.vars))
+            ends = loop.out
+        if whole < width:
+            ends = both((line + whole).load(lanes, count=width - whole), ends)
+        outer.next(ends)
+    high, low = outer.out[0].reduce("max"), outer.out[1].reduce("min")
+    scale = high.eq(low).select(b.const(1.0, F32), high - low) / LEVELS
+    return Spread(scale, rint((-low / scale).max(0.0).min(LEVELS)))
+
+
+def left_rows(
+    em: Emit, layer: Layer, number: int, source: Ptr, rows: Any, stride: int,
+    spread: Spread | None,
+) -> Left:  # fmt: skip
+    """Rows that matrix `number` of the layer multiplies, as they lie `stride` elements apart, or
+    rounded, in the workspace."""
+    if spread is None:
+        return Left(source, stride)
+    b, matrix = em.b, layer.matrices[number]
+    width, lanes = (layer.inputs, layer.hidden)[number], matrix.row.group
+    kind, low = matrix.row.left, spread.zero if matrix.row.centred else b.zero(F32)
+    to, step = em.workspace.cast(kind), matrix.depth * lanes
+
+    with b.loop(0, rows) as row:
+        line, sink = (source + row * stride).fixed(), (to + row * step).fixed()
+
+        def move(i: Position, n: int, mask: Val | None) -> None:
+            scale, zero, off = (v.splat(n) for v in (spread.scale, spread.zero, low))
+            x = rint((line + i).load(n, mask) / scale) + zero
+            x = nearest(x.max(0.0).min(LEVELS) - off)
+            (sink + i).store(x.to(kind.kind), mask)
+
+        b.vectors(width, lanes_of(em.target, F32.nbytes), move)
+        for at in range(width, step):
+            (sink + at).store(b.zero(kind))
+    return Left(em.workspace.cast(matrix.row.lane), matrix.depth, spread)
+
+
+def real(
+    em: Emit, layer: Layer, number: int, sums: Tile, left: Left, column: Callable[[], Position]
+) -> Tile:
+    """Sums of products by matrix `number`, the first of them those of `column()`, as floats: what
+    products of whole numbers count, less what the zero point of the left operand adds."""
+    if layer.matrices[number].scale is None:
+        return sums
+    name, places = "wr"[number], dict(zip(layer.arrays, em.packed, strict=True))
+    first, spread = column(), left.spread
+    factors = (places[f"{name}_scale"] + first).fixed()
+    columns = places.get(f"{name}_sums")
+    found: Tile = [[] for _ in sums]
+    for j, (at, v) in enumerate(offsets(sums[0])):
+        lanes, off = v.ty.lanes, None
+        factor = (factors + at).load(lanes)
+        if spread is not None:
+            factor = factor * spread.scale.splat(lanes)
+            if columns is not None:
+                zero = nearest(spread.zero).splat(lanes)
+                off = (columns + first + at).load(lanes) * zero
+        for line, row in zip(found, sums, strict=True):
+            x = row[j] if off is None else row[j] - off
+            line.append(x.to("f32") * factor)
+    return found
