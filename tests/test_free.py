@@ -25,6 +25,7 @@ from tests.kernels.harness import level_param
 from tests.models import GRAPHS, feeds, rng
 from tests.models import free as batched
 from tests.shaped import CONVOLUTIONS, STRETCHED
+from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.free import MOST
 from tinsmith.conditions import Scope, by_formula, cached, estimating
 from tinsmith.formulas import shown
@@ -231,9 +232,16 @@ def test_costs_hold_no_size_to_a_number(batch: str | int) -> None:
     assert (found.calls, found.programs, found.held) == (len(calls), 1, [])
 
 
-def test_a_size_that_an_operation_holds_to_a_number_is_one() -> None:
+def test_a_size_that_an_operation_holds_to_a_number_is_one(monkeypatch: Any) -> None:
     """Half of the height must be 6, as is known when shapes have been followed: no code is made for
     other heights, and the width stays free."""
+    made: list[Graph] = []
+    build = Compilation.compile
+    monkeypatch.setattr(
+        Compilation,
+        "compile",
+        lambda self, placed, *a, **k: made.append(placed) or build(self, placed, *a, **k),
+    )
     graph = Graph("held")
     x = graph.input("x", Type(np.dtype("float32"), (1, 4, "h", "w")))
     height = OPS["Div"](OPS["Slice"](OPS["Shape"](x), [2], [3]), np.array([2]))
@@ -243,6 +251,7 @@ def test_a_size_that_an_operation_holds_to_a_number_is_one() -> None:
     calls = [{"h": 12, "w": w} for w in (9, 5, 16)]
     found = compare(graph, calls, lambda s: feeds(graph, **s))
     assert found.calls == len(calls) and found.programs == 1 and not found.held
+    assert len(made) == 1
 
 
 # ---- random models

@@ -21,6 +21,7 @@ from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.cut import cut
 from tinsmith.compiler.explain import explain_steps
+from tinsmith.compiler.free import check_held
 from tinsmith.compiler.later import Parts, later_of
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import Told
@@ -200,6 +201,7 @@ class Compilation:
         are as in `compile`."""
         check_unchanged(self._constants)
         placed = self.place(signature)
+        check_held(signature)
         reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)
         tuned = ""

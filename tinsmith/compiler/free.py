@@ -46,6 +46,11 @@ LARGEST = 1 << 40
 """The largest: numbers beyond it stand for "to the end" in Slice, and for no size. Estimated."""
 
 
+class HeldSizes(Exception):
+    """The passes hold sizes that were left free to numbers: other symbols are tried, and no code is
+    made for these."""
+
+
 class FreePrograms:
     """The programs for free sizes of one model, of whose sizes there may be hints. Not
     thread-safe."""
@@ -121,12 +126,15 @@ class FreePrograms:
                     return None
                 try:
                     program, told = build(shapes)
+                except HeldSizes:
+                    self._numbers |= _held(scope, names)
+                    continue
                 except PlanError:  # perhaps typical sizes need more memory than there is
                     if not self._hints or self._too_large:
                         raise
                     self._too_large = True
                     continue
-                held = {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
+                held = _held(scope, names)
                 if not held:
                     break
                 self._numbers |= held
@@ -255,6 +263,19 @@ def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
             continue
         if len(form) == 2 and sum(k for _, k in form) == 0:
             yield atoms[1], atoms[0]
+
+
+def _held(scope: Scope, names: Mapping[Any, str]) -> set[str]:
+    """The names of dimensions that the conditions hold to numbers."""
+    return {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
+
+
+def check_held(shapes: Signature) -> None:
+    """Raise HeldSizes where conditions hold a size of a signature to a number."""
+    sizes = [d for dims in shapes for d in dims or () if isinstance(d, Size)]
+    for scope in {id(d.scope): d.scope for d in sizes}.values():
+        if any(isinstance(b, int) for _, b in _equal(scope)):
+            raise HeldSizes
 
 
 def _symbols(form: Form) -> set[Atom]:

@@ -123,15 +123,18 @@ def _size(node: Node) -> Content | None:
 
 def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
     """The numbers that a node gives which only moves the numbers of its inputs."""
-    (move,) = moves_of(node)
-    if move is None or move.fill is not None or not is_known(node.output.type):
-        return None
+    type = node.output.type
     contents = [content_of(v, known) for v in node.inputs]
+    if not is_known(type) or type.size > MOST or all([c is None for c in contents]):
+        return None
+    (move,) = moves_of(node)
+    if move is None or move.fill is not None:
+        return None
     for part in move.parts:
         x, content = node.inputs[part.source], contents[part.source]
         if x is None or content is None or content.shape != x.shape:
             return None
-    return move.apply(contents) if node.output.type.size <= MOST else None
+    return move.apply(contents)
 
 
 def _cast(node: Node, x: Content) -> Content | None:
