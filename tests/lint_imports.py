@@ -59,7 +59,7 @@ ALLOWED["__main__"] = {"cli"}
 INSIDE: dict[str, list[str]] = {
     "plan": [
         "plan", "memory", "timeline", "shared_weights", "footprint", "gate", "equivalence", "pick",
-        "options",
+        "options", "kept",
         "tensors", "placed", "state", "once", "placement", "arena", "parts", "rows", "settle",
         "offers",
         "blocks", "micro_batch", "place", "micro_batching", "main", "planner",

@@ -41,5 +41,5 @@ def test_each_step_runs_in_generated_code(net):
     session(PROMPT)
     for _ in range(4):
         session(PROMPT[:, :1])
-    assert {s.kind for s in net.program().plan.steps} <= {"native", "view", "once"}
+    assert {s.kind for s in session.net_of_runs.program().plan.steps} <= {"native", "view", "once"}
     assert session.states["past_key_values.1.value"].shape == (2, 2, 9, 8)

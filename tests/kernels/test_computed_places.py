@@ -8,7 +8,7 @@ import pytest
 import tinsmith as ts
 from tests.kernels.harness import check, levels
 from tinsmith import ops
-from tinsmith.errors import DataError
+from tinsmith.errors import DataError, ReferenceFailed
 from tinsmith.graph import Graph, Type
 
 RNG = np.random.default_rng(5)
@@ -96,6 +96,49 @@ def test_scattered_slices(shape, counts, reduction, target):
     new = array("float32", *counts[:-1], *shape[depth:])
     inputs = [array("float32", *shape), places(min(shape[:depth]), *counts), new]
     check("ScatterND", inputs, {"reduction": reduction}, kernel="scatter_slices", target=target)
+
+
+ROWS = [((2, 3, 9, 4), 2, 2), ((1, 1, 5, 8), 2, 1), ((3, 7), 1, 7), ((2, 40, 3), 1, 17),
+        ((4, 2, 3, 70), -1, 5), ((2, 300, 33), -2, 260), ((1, 1), 1, 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+@pytest.mark.parametrize("shape, axis, count", ROWS)
+def test_scattered_rows(shape, axis, count, mode, target):
+    new = list(shape)
+    new[axis] = count
+    most = shape[axis] - (count if mode == "linear" else 0)
+    inputs = [array("float32", *shape), array("float32", *new)]
+    attrs = {"axis": axis, "mode": mode}
+    check("TensorScatter", inputs, attrs, kernel="scatter_rows", target=target)
+    if mode == "linear":
+        beyond = {**attrs, "start": most}
+        check("TensorScatter", inputs, beyond, kernel="scatter_rows", target=target)
+    for kind in ("int32", "int64"):
+        at = RNG.integers(0, most + 1, shape[0]).astype(kind)
+        check("TensorScatter", [*inputs, at], attrs, kernel="scatter_rows", target=target)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scattered_rows_of_every_type(dtype):
+    inputs = [array(dtype, 3, 9, 5), array(dtype, 3, 4, 5), np.array([5, 0, 3])]
+    check("TensorScatter", inputs, {"axis": 1}, kernel="scatter_rows")
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+@pytest.mark.parametrize("bad", [-1, 4, 2**40])
+def test_rows_out_of_range_are_an_error(bad, mode):
+    g = Graph("g")
+    rows = [g.input(n, Type("float32", (2, k, 3))) for n, k in (("x", 6), ("new", 3))]
+    at = g.input("at", Type("int64", (2,)))
+    g.outputs = [ops.TensorScatter(*rows, at, axis=1, mode=mode)]
+    arrays = [np.ones((2, 6, 3), np.float32), np.ones((2, 3, 3), np.float32)]
+    for net in (ts.compile(g, cache=False), ts.compile(g, backend="numpy")):
+        net.run([*arrays, np.array([0, 3])])
+        if mode == "linear" or bad < 0:
+            with pytest.raises((DataError, ReferenceFailed), match="lie in an axis of 6"):
+                net.run([*arrays, np.array([1, bad])])
 
 
 def test_nan_wins_as_in_numpy():

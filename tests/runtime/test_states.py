@@ -131,7 +131,7 @@ def test_memory_that_an_interrupt_left_untold_is_found():
     )
     for _ in range(3):
         session(np.ones((2, 1), np.int64))
-    growing = session._growing
+    growing = session._runner._session
     memory = growing._memory
     memory.arena, memory.workspace = (aligned(8 * len(a) + 4096) for a in (
         memory.arena, memory.workspace))  # fmt: skip

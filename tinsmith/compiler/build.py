@@ -72,6 +72,8 @@ class Compilation:
             check_overrides(self.overrides, names)
         self.later = Parts([]) if around is None else around.later
         self.is_part = around is not None
+        self.kept: dict[int, int] = {}
+        """Outputs, by number, that are kept in the memory of these inputs."""
 
     def inner(self, graph: Graph) -> Compilation:
         """The compilation of a part of the model, with the same options."""
@@ -175,7 +177,7 @@ class Compilation:
         job = replace(
             made, overrides={**self.overrides, **(forced or {})}, preferences=preferences,
             small=self.options.memory == "small", room=_LettingGo(room or Heap(), self._constants),
-            shared_weights=shared_weights,
+            shared_weights=shared_weights, kept=self.kept,
         )  # fmt: skip
         compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.

@@ -25,6 +25,7 @@ from tinsmith.compiler.hints import check_names, make_typical, ranges_of
 from tinsmith.compiler.keeping import Keeper
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options, machine_of
+from tinsmith.compiler.rooms import held_states, kept_in, with_rooms
 from tinsmith.compiler.sections import Interface, Told, laters_of, noted
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.takeover import Takeover
@@ -38,6 +39,7 @@ from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.often import Again, Often
 from tinsmith.runtime.program import Program
+from tinsmith.runtime.states import State
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
@@ -59,7 +61,9 @@ class Model:
         progress: Listener | bool | None,
         fixed: Mapping[str, Any],
         reading: Mapping[str, Any] = {},
+        states: Sequence[State] = (),
     ) -> None:
+        self._states = states
         self._model, self._tune, self._cache = model, tune, cache
         self._progress, self._fixed = progress, fixed
         self._reading = {name: value for name, value in reading.items() if value is not None}
@@ -110,8 +114,9 @@ class Model:
         if not self._cache or isinstance(self._model, Graph):
             return None
         return kept_of(
-            self._source, self._machine, self._options, given_key(self._fixed, self._reading)
-        )
+            self._source, self._machine, self._options,
+            given_key(self._fixed, self._reading) + (repr(self._states) if self._states else ""),
+        )  # fmt: skip
 
     @property
     def compilation(self) -> Compilation:
@@ -120,8 +125,11 @@ class Model:
                 from tinsmith.compiler.build import Compilation
 
                 graph, _ = with_fixed(self._loaded(), self._fixed)
+                if self._states:
+                    graph = with_rooms(graph, self._states)
                 self._made = Compilation(graph, self._machine, self._options, self._cache)
                 self._made.later = self._parts
+                self._made.kept = kept_in(graph, self._states)
             return self._made
 
     def _loaded(self) -> Graph:
@@ -152,7 +160,7 @@ class Model:
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
             source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
             often=Often(self._again, self._takeover.settle) if self._has_both else None,
-            ranges=ranges_of(hints),
+            ranges=ranges_of(hints), keeping=self.keeping, sizes=self.sizes,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.last)
@@ -351,6 +359,28 @@ class Model:
             return Model(
                 graph, self._machine, given, self._tune, self._cache, False, self._progress, {}
             ).net()
+
+    @still
+    def keeping(self, states: Sequence[State]) -> Net | None:
+        """The same model with states that are kept in place (see `with_rooms`); None where it has
+        none such, or is compiled for each shape on its own."""
+        if self._options.shapes == "fixed" or self._states:
+            return None
+        with budget.told("compiling this model"):
+            held = held_states(self.compilation.imported, states)
+            if not held:
+                return None
+            given = {**vars(self._options), "shapes": "free"}
+            return Model(
+                self._model, self._machine, given, False, self._cache, False, self._progress,
+                self._fixed, self._reading, held,
+            ).net()  # fmt: skip
+
+    def sizes(self, signature: Signature) -> list[Any]:
+        """The shapes of the outputs for a signature, as far as types tell."""
+        with working(), self._lock:
+            graph = self.compilation.canonical_for(signature)
+            return [v.type.shape for v in graph.outputs]
 
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
         """Programs of this model as sections of a .tin file; None where one cannot be written."""

@@ -121,6 +121,7 @@ class Phase:
              what the other writes.
     repeat   how often the loop runs, each time after the last (`em.step` tells which); each thread
              gets the same tiles every time
+    copies   it only copies this operand to output 0: it is left out where both lie in one place
     sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
              `sweep` tiles pass over them again. Threads share each sweep, so that each keeps its
              positions. 0: all tiles are one sweep. `tiles` is a multiple of `sweep`.
@@ -131,6 +132,7 @@ class Phase:
     repeat: int = 1
     sweep: int = 0
     barrier: bool = True
+    copies: int | None = None
 
     def __post_init__(self) -> None:
         assert not self.sweep or self.tiles % self.sweep == 0, (self.tiles, self.sweep)

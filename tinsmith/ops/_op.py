@@ -30,6 +30,8 @@ Traits:
     move          every output element is a copy of an input element or a constant: Slice, Pad
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
+    overwrites    its first input with some elements replaced: where nothing else reads that, it can
+                  be written there
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
     check         its only output is its first input, or the run ends with an error: it stays where
                   nothing reads it
@@ -65,7 +67,7 @@ from tinsmith.registry import Registry
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes", "composed",
-    "steps", "table", "conversion", "quantise", "dequantise",
+    "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Shape, Type, Value
 from tinsmith.ops._move import Part, placed, split_moved
 from tinsmith.ops._op import axis_of, need, op
-from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
+from tinsmith.ops._rules import INTS, need_data, need_dtype, need_same, unify
 from tinsmith.sizes import NUMBER, Size
 
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -155,7 +155,7 @@ def _tuple_length(x: Value, indices: Value, batch_dims: int = 0) -> int | None:
     return depth
 
 
-@op()
+@op("overwrites")
 def ScatterElements(x, indices, updates, *, axis=0, reduction="none"):
     """y = x, but y[i, j, ...] with the place on `axis` replaced by indices[i, j, ...] is
     updates[i, j, ...]
@@ -199,7 +199,7 @@ def _need_shape(updates: Value, wanted: Shape | None) -> None:
     need(fits, f"updates {updates.type} must have the shape [{','.join(map(str, wanted))}]")
 
 
-@op()
+@op("overwrites")
 def ScatterND(x, indices, updates, *, reduction="none"):
     """y = x, but y[indices[i, 0], indices[i, 1], ...] = updates[i]: a slice for each index tuple
 
@@ -219,17 +219,23 @@ def _(x: Value, indices: Value, updates: Value, *, reduction: str) -> Type:
     return x.type
 
 
-@op()
-def TensorScatter(x, update, write_indices=None, *, axis=-2, mode="linear"):
-    """y = x, but y[b, ..., write_indices[b] + i, ...] = update[b, ..., i, ...] on `axis`
+@op("overwrites")
+def TensorScatter(x, update, write_indices=None, *, axis=-2, mode="linear", start=0):
+    """y = x, but y[b, ..., start + write_indices[b] + i, ...] = update[b, ..., i, ...] on `axis`
 
-    b is the place on axis 0. Without write_indices writing starts at 0. With mode "circular"
-    the place is taken modulo the size of the axis.
+    b is the place on axis 0. Without write_indices these are 0. With mode "circular" the place is
+    taken modulo the size of the axis.
     """
     size, count = x.shape[axis], update.shape[axis]
-    start = np.zeros(x.shape[0], np.int64) if write_indices is None else write_indices
-    places = np.asarray(start)[:, None] + np.arange(count)
-    if mode == "circular":
+    first = np.zeros(x.shape[0], np.int64) if write_indices is None else np.asarray(write_indices)
+    first = first + int(start)
+    wraps = mode == "circular"
+    need_data(
+        not first.size or (first.min() >= 0 and (wraps or first.max() + count <= size)),
+        f"{count} rows from {first.tolist()} on do not lie in an axis of {size}",
+    )
+    places = first[:, None] + np.arange(count)
+    if wraps:
         places = places % size
     y = np.array(x)
     target, source = np.moveaxis(y, axis, 1), np.moveaxis(update, axis, 1)
@@ -238,7 +244,9 @@ def TensorScatter(x, update, write_indices=None, *, axis=-2, mode="linear"):
 
 
 @TensorScatter.type
-def _(x: Value, update: Value, write_indices: Value | None, *, axis: int, mode: str) -> Type:
+def _(
+    x: Value, update: Value, write_indices: Value | None, *, axis: int, mode: str, start: int
+) -> Type:  # fmt: skip
     need(mode in ("linear", "circular"), f'mode is {mode!r}, not "linear" or "circular"')
     need_same(x, update)
     need_dtype(write_indices, INTS, "write_indices")
@@ -252,7 +260,7 @@ def _(x: Value, update: Value, write_indices: Value | None, *, axis: int, mode: 
             wanted[place] = update.shape[place]
         _need_shape(update, tuple(wanted))
         size, count = x.shape[place], wanted[place]
-        fits = isinstance(size, str) or isinstance(count, str) or count <= size
+        fits = isinstance(size, str) or isinstance(count, str) or start + count <= size
         need(fits, f"update {update.type} does not fit into {x.type}")
     if write_indices is not None:
         _need_shape(write_indices, (x.shape[0],))

@@ -19,7 +19,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds, multiplies, powers_of
 from tinsmith.ops._op import broadcast
 from tinsmith.ops._weights import is_matrix_product
-from tinsmith.passes.attention_free import free_attention, free_term
+from tinsmith.passes.attention_free import free_attention, free_term, take_in_strides
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
     Array,
@@ -57,8 +57,11 @@ class LowerAttention:
                     changes += 1
                 except Skip as why:
                     context.refuse("lower-attention", node.name, str(why))
-            if node.op.name == "RowAttention" and not node.even:
-                changes += _take_in_moves(graph, node, Positions(once))
+            if node.op.name == "RowAttention":
+                if node.even:
+                    changes += take_in_strides(graph, node)
+                else:
+                    changes += _take_in_moves(graph, node, Positions(once))
         return changes
 
 

@@ -16,6 +16,7 @@ from tinsmith.passes.strides import (
     formula,
     items_over,
     own,
+    rebased,
     rows_formula,
     strided,
 )
@@ -72,6 +73,29 @@ def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
     *outer, a, b = groups
     axes = [axis for group in (*outer, b, a) for axis in group]
     return Strided(source.base, source.first, tuple(axes))
+
+
+def take_in_strides(graph: Graph, node: Node) -> bool:
+    """Let an attention of free sizes read rows where they lie before moves. Returns whether that
+    changes anything."""
+    bases, tables, moved = list(node.inputs[:3]), list(node.inputs[3:6]), False
+    for i, width in enumerate((node.width, node.width, node.value_width)):
+        base, table = bases[i], tables[i]
+        assert base is not None and table is not None and table.const is not None
+        source = strided(base)
+        if source.base is base:
+            continue
+        found = rebased(table.const, width, source)
+        if found is not None:
+            bases[i], tables[i], moved = source.base, graph.const(found, table.name), True
+    if moved:
+        y = OPS["RowAttention"](
+            *bases, *tables, *node.inputs[6:], **node.attrs, name=node.name, origin=node.origin,
+            before=node,
+        )  # fmt: skip
+        graph.replace(node.output, y)
+        graph.sweep([node])
+    return moved
 
 
 def free_term(

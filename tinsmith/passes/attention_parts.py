@@ -235,6 +235,8 @@ def _by_head(add: Add, x: Value, heads: int | None) -> Value:
     if x.rank == 4 or heads is None:
         return x
     n, t, wide = x.dims
+    if 1 in (t, heads):
+        return add("Reshape", x, i64(n, heads, t, wide // heads))
     return add("Transpose", add("Reshape", x, i64(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
 
 

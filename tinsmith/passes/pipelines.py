@@ -40,6 +40,7 @@ MACHINE = (
     "small-products",
     "fold-remaining",
     "split-attention",
+    "append-in-place",
     "lower-attention",
     "lower-losses",
     "narrow-fourier",

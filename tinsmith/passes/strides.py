@@ -146,6 +146,54 @@ def rows_formula(
     return formula(source.first, dims[-2], row, items_over(dims[:-2], groups[:-2], lead))
 
 
+def rebased(
+    table: np.ndarray[Any, Any], width: int, source: Strided
+) -> np.ndarray[Any, Any] | None:
+    """The formula of rows of `width` elements of a value as that of the same rows in the base of
+    its source. None where they are in pieces there, or where formulas cannot tell."""
+    axes = [a for a in source.axes if not same(a[0], 1)] or [(1, 1)]
+    steps = [step for _, step in dense([extent for extent, _ in axes])]
+    last, stride = axes[-1]
+    whole = isinstance(last, int) and last % width == 0 and same(stride, 1)
+    first, rows, step, *items = table.tolist()
+    if not whole or not same(first, 0):
+        return None
+    pairs = [(rows, step), *zip(items[::2], items[1::2], strict=True)]
+    row, *others = (_through(pair, axes, steps) for pair in pairs)
+    if row is None or len(row) > 1 or None in others:
+        return None
+    found = [axis for other in others for axis in other or ()]
+    return formula(source.first, rows, row, merged(found))
+
+
+def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[Axis] | None:
+    """An axis over the elements of a box of `axes`, whose steps are `steps`, as axes over its
+    base."""
+    extent, step = axis
+    if same(extent, 1) or same(step, 0):
+        return [(extent, 0)]
+    found: list[Axis] = []
+    at = next((k for k, s in enumerate(steps) if same(s, step)), None)
+    if at is None:  # inside one of them
+        for (inner, stride), s in zip(axes, steps, strict=True):
+            numbers = inner, s, extent, step
+            if all(isinstance(n, int) for n in numbers) and step % s == 0 < inner - step // s * (
+                extent - 1
+            ):
+                return [(extent, step // s * stride)]
+        return None
+    for inner, stride in reversed(axes[: at + 1]):
+        fewer = isinstance(inner, int) and isinstance(extent, int) and extent <= inner
+        if fewer or same(inner, extent):
+            return merged([(extent, stride), *found])
+        found.insert(0, (inner, stride))
+        outer = extent // inner
+        if not same(outer * inner, extent):
+            return None
+        extent = outer
+    return None
+
+
 def items_over(
     dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
 ) -> list[Axis]:

@@ -27,13 +27,22 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
     return last
 
 
-def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
-    """Let outputs take over the memory of an operand that no later step needs."""
+def take_over(
+    placed: list[Placed], outputs: list[Tensor], kept: Mapping[int, int] | None = None
+) -> None:
+    """Let outputs of steps take over the memory of an operand that no later step needs; that of an
+    input of the program only where its output number k is `kept` in that input."""
     with by_formula():
-        _take_over(placed, outputs)
+        _take_over(placed, outputs, kept or {})
 
 
-def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
+def is_in_place(step: Placed, operand: int) -> bool:
+    """Whether a step's output 0 lies where that operand lies."""
+    x, y = step.reads[operand], step.writes[0]
+    return x is not None and x.root is y.root and x.shift == y.shift
+
+
+def _take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[int, int]) -> None:
     last = _last_reads(placed)
     kept = {t.root for t in outputs}
     for i, step in enumerate(placed):
@@ -41,11 +50,15 @@ def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
             continue
         candidates = step.choice.may_take_over(len(step.site.inputs))
         y = step.writes[0]
-        if y.parent is not None or y.space != "arena":
+        own = of_inputs.get(y.index) if y.space == "output" else None
+        if y.parent is not None or (y.space != "arena" and own is None):
             continue
         for k in candidates:
             x = step.reads[k]
-            if x is None or not x.is_static or x.root.space != "arena" or x.root in kept:
+            if x is None or not x.is_static or x.root in kept:
+                continue
+            where = x.root.space, x.root.index
+            if x.root.space != "arena" if own is None else where != ("input", own):
                 continue
             others = [
                 t for j, t in enumerate(step.reads) if t is not None and j != k and t.root is x.root

@@ -22,6 +22,8 @@ class PlanOptions:
     small           whether kernels are left out whose packed weights outgrow the model's
     micro_batches   into how many the batch is cut wherever that is possible (1: nowhere); None:
                     the cost model says it
+    kept            outputs, by number, that are kept in the memory of these inputs, of which only
+                    some elements are written
     """
 
     threads: int = 1
@@ -30,3 +32,4 @@ class PlanOptions:
     preferences: Preferences | None = None
     small: bool = False
     micro_batches: int | None = None
+    kept: Mapping[int, int] | None = None

@@ -17,6 +17,9 @@ ENTER = "enter"
 MOST_ENTERED = 64
 """The most arrays of such a function: ctypes takes no more than some hundred arguments."""
 
+WRITTEN = frozenset(("output", "input"))
+"""Where outputs are when native code has run: in arrays of their own, or kept in an input's."""
+
 LINE = 8
 """Words (of 8 bytes) from one counter to the next: threads do not write to one cache line."""
 SLACK = 4096
@@ -160,7 +163,7 @@ class Plan(NamedTuple):
             self.threads == 1
             and [kind for kind, _ in runs] == ["native"]
             and not runs[0][1][-1].writes
-            and all(o.ref is not None and o.ref.space == "output" for o in self.outputs)
+            and all(o.ref is not None and o.ref.space in WRITTEN for o in self.outputs)
             and all(port.dtype != "object" for port in (*self.inputs, *self.outputs))
             and len(self.inputs) + len(self.outputs) <= MOST_ENTERED
         )

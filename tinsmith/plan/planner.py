@@ -20,12 +20,14 @@ from tinsmith.plan.arena import (
     arena_of,
     check_size,
     check_values,
+    is_in_place,
     take_over,
     workspace_of,
     workspaces_of,
 )
 from tinsmith.plan.footprint import footprint
 from tinsmith.plan.gate import absorbed
+from tinsmith.plan.kept import kept_outputs
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.micro_batching import choose_micro_batches, forced_micro_batches
 from tinsmith.plan.options import PlanOptions
@@ -83,7 +85,7 @@ def make_plan(
     `shared_weights` holds are not packed again.
     """
     check_values(graph)
-    graph = absorbed(graph)
+    graph, kept, shown = kept_outputs(absorbed(graph), options)
     target = replace(target, footprint=footprint(graph))
     threads, batches = options.threads, options.micro_batches
     placement = Placement(
@@ -96,7 +98,8 @@ def make_plan(
         threads, placement = 1, placement.again(1)
         placed = _place(graph, placement, batches, state)
         assert placed is not None
-    take_over(placed, placement.outputs)
+    take_over(placed, placement.outputs, kept)
+    assert all(placement.outputs[k].root.space == "input" for k in kept), "written elsewhere"
     offsets, buffers, arena, naive, bound = arena_of(placed, placement.outputs)
     check_size(graph, arena, offsets)
     workspace = workspace_of(placed, offsets)
@@ -110,8 +113,8 @@ def make_plan(
         threads=threads,
         inputs=tuple(map(_port, graph.inputs)),
         outputs=tuple(
-            _output(v.name, t, state, offsets)
-            for v, t in zip(graph.outputs, placement.outputs, strict=True)
+            _output(name, dims if k in kept else t.dims, t, state, offsets)
+            for k, ((name, dims), t) in enumerate(zip(shown, placement.outputs, strict=True))
         ),
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
@@ -182,10 +185,12 @@ def _constants(
     return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
 
-def _output(name: str, tensor: Tensor, state: State, offsets: dict[Tensor, int]) -> Operand:
+def _output(
+    name: str, dims: tuple[int, ...], tensor: Tensor, state: State, offsets: dict[Tensor, int]
+) -> Operand:
     ref = None if not tensor.is_static else _ref(tensor, state, offsets)
     return (
-        Operand(name, name_of(tensor.dtype), tensor.dims, ref)
+        Operand(name, name_of(tensor.dtype), dims, ref)
         if ref
         else Operand(tensor.name, name_of(tensor.dtype), (), None)
     )
@@ -253,12 +258,17 @@ def _step(
     refs.append(Ref("workspace"))
     refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
     for phase, code in zip(s.choice.phases, s.codes, strict=True):
+        if phase.copies is not None and is_in_place(s, phase.copies):
+            continue
         shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
         calls.append(Call(code.symbol, tuple(refs), *shape, state.table(code)))
+    kept = any(p.copies is not None and is_in_place(s, p.copies) for p in s.choice.phases)
     moved = sum(
         typical(t.settled.nbytes)
         for t in (*s.reads, *s.writes)
-        if t is not None and typical(t.settled.size) > 0
+        if t is not None
+        and typical(t.settled.size) > 0
+        and not (kept and t.root is s.writes[0].root)
     )
     return Step(
         name=s.name,

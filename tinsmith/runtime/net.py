@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tinsmith.runtime.explanation import Explanation
     from tinsmith.runtime.profile import Profile
     from tinsmith.runtime.state_session import StateSession
+    from tinsmith.runtime.states import Room, State
 
 Array = np.ndarray[Any, Any]
 OTHERS = 4
@@ -67,6 +68,8 @@ class Net(OfThisProcess):
         sized: Callable[[Signature], Program | None] | None = None,
         often: Often | None = None,
         ranges: Mapping[str, tuple[int, int]] = {},
+        keeping: Callable[[Sequence[State]], Net | None] = lambda _: None,
+        sizes: Callable[[Signature], list[Any]] = lambda _: [],
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
@@ -75,6 +78,10 @@ class Net(OfThisProcess):
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
         self._source, self._others, self._sized, self._often = source, others, sized, often
+        self.keeping, self.sizes = keeping, sizes
+        """For sessions with states; see `Model.keeping` and `Model.sizes`."""
+        self.kept: dict[tuple[State, ...], tuple[Net, list[Room]]] = {}
+        """Nets that `keeping` has made, and where the states lie; see `Runner`."""
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
@@ -263,6 +270,12 @@ class Net(OfThisProcess):
             )
         signature = self._own_shapes() if signature is None else self._takes.as_signature(signature)
         return self._program(signature)
+
+    def known(self, signature: Signature) -> Program | None:
+        """A program for these shapes that is there already."""
+        with self._lock:
+            found = self._alive.get(signature)
+            return self._sized(signature) if found is None and self._sized is not None else found
 
     def _program(self, signature: Signature) -> Program:
         with working(), self._lock:

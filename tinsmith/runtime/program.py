@@ -55,6 +55,8 @@ class Entry(NamedTuple):
     enter: Callable[..., None] | None
     dtypes: list[np.dtype[Any] | None]
     put_ports: Callable[..., None]
+    kept: list[tuple[int, int]]
+    """Outputs that are kept in an input's memory: the numbers of both."""
 
 
 class Program(OfThisProcess):
@@ -144,6 +146,8 @@ class Program(OfThisProcess):
             [None if o.ref is None or o.ref.space != "output" else dtype_of(o.dtype)
              for o in plan.outputs],
             struct.Struct(f"{ports}q").pack_into,
+            [(k, o.ref.index) for k, o in enumerate(plan.outputs)
+             if o.ref is not None and o.ref.space == "input"],
         )  # fmt: skip
 
     @cached_property

@@ -22,6 +22,7 @@ from tinsmith.plan.plan import (
     STAMPS,
     SYNC,
     WORKSPACE,
+    WRITTEN,
     Operand,
     Step,
 )
@@ -74,6 +75,7 @@ class Session(OfThisProcess):
         self._table[COUNTERS] = self._counters_at
         self._pointer = address_of(self._table)
         self._put_ports, self._enter = entry.put_ports, entry.enter
+        self._kept = entry.kept
         self._team: Team | None = None
         self._jobs: int | None = None  # jobs of the team when this session's last run ended
         self._size()
@@ -129,7 +131,9 @@ class Session(OfThisProcess):
     def _late(self) -> list[tuple[int, Operand]]:
         """The outputs that are read when all has run."""
         outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
-        return [(k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space != "output"]
+        return [
+            (k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space not in WRITTEN
+        ]
 
     @property
     def nbytes(self) -> int:
@@ -205,6 +209,8 @@ class Session(OfThisProcess):
         """`outputs`: where results go, if not to new memory."""
         if outputs is None:
             outputs = [new() for new in self._new]
+        for k, i in self._kept:
+            outputs[k] = inputs[i]  # where it stays
         for word, _ in self._faults:
             word[:] = 0
         if self._enter is not None and cycles is None:

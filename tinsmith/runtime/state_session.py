@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinsmith.errors import InputError, InputNameError, InputTypeError, StateError, UnknownName
-from tinsmith.runtime.free import SizedProgram
-from tinsmith.runtime.inputs import Inputs, Signature
+from tinsmith.runtime.inputs import Inputs
 from tinsmith.runtime.memory import OfThisProcess
-from tinsmith.runtime.session import Session
-from tinsmith.runtime.states import Array, check_result, first, sizes_told, states_of
+from tinsmith.runtime.rooms import Runner
+from tinsmith.runtime.states import Array, Held, first, sizes_told, states_of
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
@@ -36,13 +35,11 @@ class StateSession(OfThisProcess):
         self.input_names = [n for n in net.input_names if n not in inputs]
         """The inputs that each run takes; `output_names`: what it gives."""
         self.output_names = [n for n in net.output_names if n not in results]
-        self._states: dict[str, Array] = {}
+        self._states: dict[str, Held] = {}
         types = {n: net.inputs[n] for n in self.input_names}
-        self._takes, self._takes_all = Inputs(model, types), net._takes
-        self._growing: Session | None = None
-        self._last: Signature | None = None
+        self._takes = Inputs(model, types)
+        self._runner: Runner | None = None
         at = {n: k for k, n in enumerate(net.output_names)}
-        self._from = [(at[s.output], s) for s in self._pairs]
         self._shown = [at[n] for n in self.output_names]
 
     # ---- running
@@ -82,51 +79,53 @@ class StateSession(OfThisProcess):
         return given
 
     def _run(self, given: dict[str, Any]) -> list[Array]:
-        net, states = self.net, self._states
-        if len(states) < len(self._pairs):
-            told = sizes_told(net.inputs, {n: a for n, a in given.items() if n in net.inputs})
-            told = sizes_told(net.inputs, states) | told
-            known = [*states, *given]
-            types = net.inputs
-            states = states | {
-                s.input: first(net.name, s, types[s.input], told)
-                for s in self._pairs
-                if s.input not in known
-            }
-        results = self._results({**states, **given})
-        kept = {}
-        for at, state in self._from:
-            result = results[at]
-            if not state.fits(result):
-                check_result(net.name, state, net.inputs[state.input], result)
-            kept[state.input] = result
-        self._states = kept
+        states, names = self._states, self.input_names
+        runner = self._runner
+        if runner is None or len(given) > len(names) or len(states) < len(self._pairs):
+            states, arrays, runner = self._begun(given)
+        else:
+            arrays = [given[name] for name in names]
+            if not self._takes.ready(arrays):
+                arrays = self._takes.arrays(arrays, {})
+        if runner.torn:
+            raise StateError(
+                f"a run of {self.net.name} failed while it overwrote its states: reset() begins "
+                "anew, reset(states) from states that are given"
+            )
+        results, states = runner.run(dict(zip(names, arrays)), states)  # noqa: B905
+        self._states = states
+        runner.torn = False
         return [results[at] for at in self._shown]
 
-    def _results(self, given: Mapping[str, Any]) -> list[Array]:
-        """All outputs of the net. Where one program takes all sizes, one session runs it for sizes
-        that grow from run to run; shapes that come again are the net's affair."""
-        net = self.net
-        arrays: list[Any] = [given.get(name) for name in net.input_names]
-        if len(given) > len(arrays) or not net.has_programs or not self._takes_all.ready(arrays):
-            arrays = self._takes_all.arrays((), given)
-        shapes = self._takes_all.signature(arrays) if net.has_programs else None
-        if shapes is None or shapes == self._last or None in shapes:
-            return net.run(arrays)
-        self._last = shapes
-        session = self._growing
-        if session is not None:
-            free = cast(SizedProgram, session.program).free
-            values = free.values(shapes)
-            if values is not None:
-                if self._takes_all.ranges:
-                    self._takes_all.check_signature(shapes)
-                session.resize(free.sized(values))
-                return session.run_checked(arrays)
-        program = net.session(shapes).program
-        if program.is_sized:
-            self._growing = Session(program)
-        return net.run(arrays)
+    def _begun(self, given: dict[str, Any]) -> tuple[dict[str, Held], list[Array], Runner]:
+        """The states, some of which are given or begin now, the other inputs, all checked, and what
+        runs them."""
+        net, types = self.net, self.net.inputs
+        own = {name: held.view for name, held in self._states.items()}
+        told = sizes_told(types, own)
+        told |= sizes_told(types, {n: a for n, a in given.items() if n in types})
+        new = {
+            s.input: first(net.name, s, types[s.input], told)
+            for s in self._pairs
+            if s.input not in own and s.input not in given
+        }
+        checked = net._takes.arrays((), {**own, **new, **given})
+        arrays = dict(zip(net.input_names, checked))  # noqa: B905
+        if self._runner is None:
+            self._runner = Runner(net, self._pairs, checked)
+        runner, states = self._runner, dict(self._states)
+        for name in (s.input for s in self._pairs if s.input in given or s.input in new):
+            copied = runner.keeps and name in given and name not in runner.rooms
+            states[name] = Held(np.array(arrays[name]) if copied else arrays[name])
+        return states, [arrays[name] for name in self.input_names], runner
+
+    @property
+    def net_of_runs(self) -> Net:
+        """The net that computes the runs: one whose states are kept in place, if it has such; else
+        the session's own. Its inputs are the states' memory. Raises StateError before the first."""
+        if self._runner is None:
+            raise StateError(f"nothing has run in this session of {self.net.name} yet")
+        return self._runner.net
 
     # ---- states
 
@@ -134,7 +133,7 @@ class StateSession(OfThisProcess):
     def states(self) -> dict[str, Array]:
         """Copies of the states by the names of their inputs: what the next run takes. Empty before
         there are any."""
-        return {name: array.copy() for name, array in self._states.items()}
+        return {name: held.view.copy() for name, held in self._states.items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
         """Begin anew, with these states, by the names of their inputs; the others are as before the
@@ -142,7 +141,7 @@ class StateSession(OfThisProcess):
         one."""
         if states is not None and not isinstance(states, Mapping):
             raise StateError(f"states are given as a dict of arrays by name, not as {states!r}")
-        kept: dict[str, Array] = {}
+        kept: dict[str, Held] = {}
         names = [s.input for s in self._pairs]
         for name, array in (states or {}).items():
             if name not in names:
@@ -151,13 +150,15 @@ class StateSession(OfThisProcess):
                 (given,) = Inputs(self.net.name, {name: self.net.inputs[name]}).arrays([array], {})
             except InputError as why:
                 raise StateError(f"the state {name!r}: {why}") from why
-            kept[name] = np.array(given)
+            kept[name] = Held(np.array(given))
         self._states = kept
+        if self._runner is not None:
+            self._runner.torn = False
 
     def copy(self) -> StateSession:
         """A session of the same net with the same states; each then goes its own way."""
         made = StateSession(self.net, {s.output: s.input for s in self._pairs})
-        made.reset(self._states)
+        made.reset(self.states)
         return made
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from tinsmith.errors import OptionError, StateError, UnknownName
 from tinsmith.graph import Holder, Type
 from tinsmith.records import NamedTuple
+from tinsmith.runtime.memory import aligned
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +58,70 @@ class State(NamedTuple):
         return len(shape) == self.rank and all([shape[axis] == n for axis, n in self.fixed])
 
 
+class Held(NamedTuple):
+    """A state as a session has it: an array, or its first `rows` along `axis`."""
+
+    array: Array
+    axis: int = 0
+    rows: int | None = None
+
+    @property
+    def view(self) -> Array:
+        """The state, not copied."""
+        if self.rows is None:
+            return self.array
+        return self.array[(slice(None),) * self.axis + (slice(self.rows),)]
+
+
+LEAST_ROOM = 64
+"""Rows of a room at least. Estimated."""
+
+
+def capacity_for(rows: int, most: int | None) -> int:
+    """How many rows a room gets that needs so many: twice as many, so that all copies to larger
+    rooms move no more than twice what the last one holds; no more than `most`, if it needs less."""
+    wide = max(2 * rows, LEAST_ROOM)
+    return wide if most is None else max(rows, min(wide, most))
+
+
+class Room(NamedTuple):
+    """Where a state that grows along one axis lies: among rows of which there may be more than it
+    has. `symbol` is its own size on that axis, `capacity` that of the room; the input `length`
+    tells the first."""
+
+    state: State
+    axis: int
+    symbol: str
+    capacity: str
+
+    @property
+    def length(self) -> str:
+        return f"{self.symbol}.length"
+
+    def put(self, held: Held, capacity: int) -> Held:
+        """The state in a new room. Raises OutOfMemory."""
+        view = held.view
+        dims = list(view.shape)
+        dims[self.axis] = capacity
+        room = aligned(prod(dims) * view.itemsize).view(view.dtype).reshape(dims)
+        made = Held(room, self.axis, view.shape[self.axis])
+        made.view[...] = view
+        return made
+
+
 Types = Mapping[str, Type]
+
+
+def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
+    """The rooms of those states that grow along one axis."""
+    found: list[Room] = []
+    for state in states:
+        type = inputs[state.input]
+        if len(state.grows) == 1 and type.shape is not None and type.dtype.kind in "fiub":
+            (axis,) = state.grows
+            symbol = str(type.shape[axis])
+            found.append(Room(state, axis, symbol, f"{symbol}_room"))
+    return found
 
 
 def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[State]:

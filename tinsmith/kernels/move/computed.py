@@ -10,7 +10,18 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
 from tinsmith.codegen.types import I64, Ty
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Layout,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    elem,
+    kernel,
+)
 from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
@@ -26,10 +37,14 @@ def _need_plain(site: Site) -> None:
     site.need_no_epilogue("a copy has no epilogue")
     if site.input(1).const is not None:
         raise Skip("the places are constant")
-    if site.input(1).dtype.name not in ("int32", "int64"):
-        raise Skip(f"the places are {site.input(1).dtype.name}")
+    _need_integers(site, 1)
     if not site.input(1).type.size or not site.input(0).type.size:
         raise Skip("nothing is moved")
+
+
+def _need_integers(site: Site, index: int) -> None:
+    if site.input(index).dtype.name not in ("int32", "int64"):
+        raise Skip(f"the places are {site.input(index).dtype.name}")
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
@@ -154,6 +169,51 @@ def scatter_slices(site: Site) -> Choice:
     return _scattered(site, scatter, rows * inner, FAULT.format("the size of its axis"))
 
 
+@kernel("TensorScatter", Tier.VECTOR)
+def scatter_rows(site: Site) -> Choice:
+    """A copy, then the rows of each sequence to their places, which are neighbours."""
+    site.need_no_epilogue("a copy has no epilogue")
+    y, update, given = site.out, site.input(1), site.has(2)
+    if given:
+        _need_integers(site, 2)
+    if not update.type.size:
+        raise Skip("nothing is moved")
+    axis, start, wraps = site.attr("axis") % len(y.dims), site.attr("start"), _wraps(site)
+    extent, count = y.dims[axis], update.dims[axis]
+    outer, inner = prod(y.dims[1:axis]), prod(y.dims[axis + 1 :])
+    each = 1 if wraps else count  # rows that are copied together
+    line = plan_copy((each * inner,), (1,), (1,), y.dtype.itemsize * 8)
+
+    def place(em: Emit, item: Val, row: Val | int) -> Val:
+        """The row to which one of an item (a sequence, of one head) goes."""
+        first = em.b.index(start)
+        if given:
+            first = (em.input(2).pointer + item // outer).load().to("i64") + start
+            bad = (first < 0) if wraps else first.to("u64") > em.b.index(extent - count).to("u64")
+            em.fault(bad)
+            first = bad.select(0, first)
+        return (first + row) % extent if wraps else first
+
+    def scatter(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as tile:
+            item, row = (tile // count, tile % count) if wraps else (tile, 0)
+            to = item * (extent * inner) + place(em, em.b.index(item), row) * inner
+            come = em.input(1).pointer + tile * (each * inner)
+            emit_copy(em.b, line, come, em.outs[0].pointer + to, 0, 1)
+
+    phases = copy_all(y), Phase(y.dims[0] * outer * (count if wraps else 1), scatter)
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes)
+    reads: tuple[Layout | None, ...] = (PLAIN, PLAIN, PLAIN if given else None)
+    fault = f"the rows to write do not lie in an axis of {extent}" if given else ""
+    scratch = 64 if given else 0
+    reads = reads[: len(site.inputs)]
+    return Choice(cost, reads, (PLAIN,), phases, scratch=scratch, fault=fault, inplace=0)
+
+
+def _wraps(site: Site) -> bool:
+    return site.attr("mode") == "circular"
+
+
 def _combination(site: Site) -> str:
     """The function that combines an update with what is there; "" where it replaces it."""
     how = site.attr("reduction")
@@ -177,4 +237,4 @@ def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: s
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT
-    return Choice(cost, (PLAIN,) * 3, (PLAIN,), phases, scratch=64, fault=fault)
+    return Choice(cost, (PLAIN,) * 3, (PLAIN,), phases, scratch=64, fault=fault, inplace=0)

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Val
+from tinsmith.codegen.types import Ty
 from tinsmith.graph import Value
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -19,7 +20,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     packed_table,
 )
-from tinsmith.kernels.layout import plain_strides
+from tinsmith.kernels.layout import lanes_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
 CHUNK = 1 << 13  # elements of a tile of the copy, and of a line over it at most; estimated
@@ -80,7 +81,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     return Choice(
         1e-6 + site.target.time(0, nbytes) + len(targets) * 2e-9, (PLAIN, None, PLAIN), (PLAIN,),
         (copy_all(y), Phase(len(targets), scatter)),
-        (packed_table("targets", targets), packed_table("sources", sources)),
+        (packed_table("targets", targets), packed_table("sources", sources)), inplace=0,
     )  # fmt: skip
 
 
@@ -101,26 +102,16 @@ def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
 def copy_all(y: Value) -> Phase:
     """A phase that copies input 0, which has the type of output `y`, to that output. A tile is
     CHUNK elements."""
-    full, rest = divmod(y.type.size, CHUNK)
-    bits = y.dtype.itemsize * 8
-    chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
+    size, word = y.type.size, Ty(f"u{y.dtype.itemsize * 8}")
 
     def copy(em: Emit) -> None:
-        b, source = em.b, em.input(0)
-        x, out = source.pointer, em.outs[0].pointer
+        b = em.b
+        first, end = b.index(em.begin) * CHUNK, b.minimum(b.index(em.end) * CHUNK, size)
+        source, out = ((v.pointer.cast(word) + first).fixed() for v in (em.input(0), em.outs[0]))
 
-        def whole(tile: Val) -> None:
-            emit_copy(b, chunk, x + tile * CHUNK, out + tile * CHUNK, 0, 1)
+        def body(i: Val | int, lanes: int, mask: Val | None) -> None:
+            (out + i).store((source + i).load(lanes, mask), mask)
 
-        def left() -> None:
-            emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
+        b.vectors(b.index(end) - first, lanes_of(b.target, word.nbytes), body)
 
-        with b.loop(em.begin, em.end) as tile:
-            if isinstance(rest, int) and not rest:
-                whole(tile)
-            elif isinstance(full, int) and not full:
-                left()
-            else:
-                b.choose(tile < full, lambda: whole(tile), left)
-
-    return Phase(-(-y.type.size // CHUNK), copy)
+    return Phase(-(-size // CHUNK), copy, copies=0)

@@ -1,0 +1,95 @@
+"""What is put into a room writes only what is new there: rows that a cache had before stay."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tinsmith.conditions import by_formula
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops._move import EVEN, moves_of
+from tinsmith.passes.facts import i64
+from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
+from tinsmith.rewrite import Skip
+from tinsmith.sizes import same
+
+NAME = "append-in-place"
+
+
+@register("machine", name=NAME, devices=("cpu",))
+@dataclass(frozen=True)
+class AppendInPlace:
+    """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on, and what reads the
+    join reads its rows in the room; scatter(room, x)[: rows of x] -> x where x is no such join."""
+
+    operators: ClassVar = frozenset(("TensorScatter",))
+
+    def run(self, graph: Graph, context: Context) -> int:
+        changes = 0
+        for node in list(graph.nodes):
+            if node.op.name not in self.operators or node not in graph:
+                continue
+            if not all(v is None or v.type.is_static for v in (*node.inputs, node.output)):
+                continue
+            try:
+                changes += _shortened(graph, node)
+            except Skip as why:
+                context.refuse(NAME, node.name, str(why))
+                changes += _without(graph, node)
+        return changes
+
+
+def _shortened(graph: Graph, node: Node) -> int:
+    """Let the node write only what its room does not hold. Raises Skip where all is new."""
+    room, rows, places = (*node.inputs, None)[:3]
+    assert room is not None and rows is not None
+    if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
+        return 0  # all that it writes is new
+    axis, join = node.axis % len(room.dims), rows.producer
+    move = None if join is None else moves_of(join)[rows.index]
+    if join is None or move is None or [p.source for p in move.parts] != [0, 1]:
+        raise Skip("the rows are no join of two values")
+    past, new = join.inputs
+    assert past is not None and new is not None
+    pairs = zip(move.parts, (past, new), strict=True)
+    with by_formula():
+        if move.axis != axis or not all(p.is_whole(v.dims) for p, v in pairs):
+            raise Skip("the rows are not joined along the axis of the room")
+    if not _begins(past, room, axis):
+        raise Skip("the first rows are not those of the room")
+    before = past.dims[axis]
+    count = before + new.dims[axis]
+    y = OPS["TensorScatter"](
+        room, new, axis=axis, start=before, name=node.name, origin=node.origin, before=join
+    )
+    seen = OPS["Slice"](y, i64(0), i64(count), i64(axis), i64(1), before=join)
+    graph.replace(node.output, y)
+    graph.replace(rows, seen, keep_name=False)
+    graph.sweep([node, join])
+    return 1
+
+
+def _begins(value: Value, room: Value, axis: int) -> bool:
+    """Whether a value is the first rows of a room."""
+    node = value.producer
+    move = None if node is None else moves_of(node)[value.index]
+    if node is None or move is None or len(move.parts) != 1 or node.inputs[0] is not room:
+        return False
+    cut: Any = move.parts[0].cut(room.dims)
+    if cut is None or cut[0] != axis or not isinstance(cut[1], EVEN):
+        return False
+    return cut[1].start == 0 and cut[1].step == 1 and same(cut[1].stop, value.dims[axis])
+
+
+def _without(graph: Graph, node: Node) -> int:
+    """Let what reads the rows that the node has written read these themselves."""
+    rows, y, axis = node.inputs[1], node.output, node.axis % len(node.output.dims)
+    assert rows is not None
+    changes = 0
+    for use in dict.fromkeys(y.uses):
+        if use.inputs[0] is y and _begins(use.output, y, axis) and use.output.shape == rows.shape:
+            graph.replace(use.output, rows)
+            changes += 1
+    graph.sweep()
+    return changes

@@ -1,0 +1,234 @@
+"""Runs of a net with states, which stay in memory of their own from run to run.
+
+A state that grows lies in a room (`states.Room`), of which a run writes the rows that are new. A
+room that is full is exchanged for one of twice its rows. Other states that a run overwrites stay in
+one array; the rest is taken from the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tinsmith.runtime.free import FreeProgram, SizedProgram
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.session import Session
+from tinsmith.runtime.states import (
+    Array,
+    Held,
+    Room,
+    State,
+    capacity_for,
+    check_result,
+    rooms_of,
+)
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.net import Net
+
+TRIED = 16
+"""How often larger rooms are tried before sizes are inferred. Estimated."""
+
+States = Mapping[str, Held]
+"""By the names of their inputs."""
+
+
+class Runner:
+    """Runs a net for one caller, who has its states. One thread at a time."""
+
+    torn = False
+    """Whether a run has begun to overwrite states, and nobody has taken what it gave."""
+
+    def __init__(self, net: Net, states: Sequence[State], arrays: Sequence[Array]) -> None:
+        """`arrays` are the inputs of the first run, which tell along which axes states grow."""
+        self._own = net
+        at = {name: k for k, name in enumerate(net.output_names)}
+        self._from = [(at[s.output], s) for s in states]
+        key = tuple(states)
+        found = net.kept.get(key)
+        if found is None and net.has_programs:
+            found = self._kept(arrays)
+            if found is not None:
+                net.kept[key] = found
+        self.keeps = found is not None
+        """Whether runs may overwrite states."""
+        self.net, rooms = found or (net, ())
+        self._takes = self.net._takes
+        self.rooms = {room.state.input: room for room in rooms}
+        self._tells = {room.length: room for room in rooms}
+        self._sessions: dict[FreeProgram, Session] = {}
+        self._last: Signature | None = None
+        self._session: Session | None = None
+
+    def _kept(self, arrays: Sequence[Array]) -> tuple[Net, list[Room]] | None:
+        """The net with states that are kept in place, and their rooms; None where none are."""
+        net = self._own
+        shapes = net._takes.signature(arrays)
+        net._takes.check_signature(shapes)
+        inputs, outputs = dict(zip(net.input_names, shapes, strict=True)), net.sizes(shapes)
+        grown: list[State] = []
+        for at, state in self._from:
+            pairs = enumerate(zip(inputs[state.input] or (), outputs[at] or (), strict=False))
+            axes = tuple(axis for axis, (old, new) in pairs if old != new)
+            grown.append(state._replace(grows=axes))
+        made = net.keeping(grown)
+        if made is None:
+            return None
+        return made, [r for r in rooms_of(net.inputs, grown) if r.length in made.inputs]
+
+    def run(
+        self, given: Mapping[str, Array], states: States
+    ) -> tuple[list[Array], dict[str, Held]]:
+        """All outputs of the net, and its states after the run. `given` are the inputs that are no
+        states, checked but for their sizes."""
+        if self.rooms:
+            states = self._with_room(given, states)
+        arrays = self._arrays(given, states)
+        session = self._ready(self._shapes(arrays), build=True)
+        if session is None:
+            results = self.net.run(arrays)
+            return results, self._taken(results, arrays, states, None)
+        kept = session.program.entry.kept
+        self.torn = len(kept) > len(self.rooms)
+        results = session.run_checked(arrays)
+        return results, self._taken(results, arrays, states, session)
+
+    def _arrays(self, given: Mapping[str, Array], states: States) -> list[Array]:
+        found: list[Array] = []
+        for name in self.net.input_names:
+            array = given.get(name)
+            if array is None:
+                if name in states:
+                    array = states[name].array
+                else:
+                    array = np.empty((self._rows(name, states), 0), np.uint8)
+            found.append(array)
+        return found
+
+    def _rows(self, length: str, states: States) -> int:
+        """What the input that tells a length tells."""
+        room = self._tells[length]
+        return states[room.state.input].view.shape[room.axis]
+
+    def _shapes(self, arrays: Sequence[Array]) -> Signature | None:
+        return self._takes.signature(arrays) if self.net.has_programs else None
+
+    def _ready(self, shapes: Signature | None, build: bool = False) -> Session | None:
+        """The session that runs these shapes. None where the net's own sessions do: for shapes that
+        come again, where that is the net's affair; and, unless to `build`, where there is no
+        program for these shapes."""
+        if shapes is None or None in shapes or (shapes == self._last and not self.keeps):
+            return None
+        if shapes == self._last:
+            return self._session
+        self._last, last = None, self._session
+        found = None
+        if last is not None and last.program.is_sized:
+            found = self._resized(last, shapes)
+        if found is None:
+            program = self.net.known(shapes)
+            if program is None and build:
+                program = self.net.program(shapes)
+            if program is None:
+                return None
+            if program.is_sized:
+                free = cast(SizedProgram, program).free
+                found = self._sessions.setdefault(free, Session(program))
+                found.resize(program)
+            elif self.keeps:
+                found = self.net.session(shapes)
+        self._session, self._last = found, shapes
+        return found
+
+    def _resized(self, session: Session, shapes: Signature) -> Session | None:
+        free = cast(SizedProgram, session.program).free
+        values = free.values(shapes)
+        if values is None:
+            return None
+        if self._takes.ranges:
+            self._takes.check_signature(shapes)
+        session.resize(free.sized(values))
+        return session
+
+    def _taken(
+        self, results: list[Array], arrays: list[Array], states: States, session: Session | None
+    ) -> dict[str, Held]:
+        """The states that results are."""
+        taken: dict[str, Held] = {}
+        for at, state in self._from:
+            result, name = results[at], state.input
+            room, old = self.rooms.get(name), states[name]
+            if room is not None and result is old.array and session is not None:
+                rows = session.program.frame.outputs[at][room.axis]
+                taken[name] = Held(result, room.axis, rows)
+                continue
+            if not state.fits(result):
+                check_result(self._own.name, state, self._own.inputs[name], result)
+            taken[name] = Held(result)
+        return taken
+
+    # ---- rooms
+
+    def _with_room(self, given: Mapping[str, Array], states: States) -> States:
+        """The states, with room for what the run adds: in the smallest rooms that a program knows
+        how to fill, of those that they have and larger ones."""
+        shapes = list(self._takes.signature(self._arrays(given, states)))
+        rows = self._capacities(states)
+        for _ in range(TRIED):
+            if self._ready(self._fitted(shapes, rows)) is not None:
+                return self._moved(states, rows)
+            wider = {symbol: self._capacity(symbol, n) for symbol, n in rows.items()}
+            if wider == rows:
+                break
+            rows = wider
+        needed, rows = self._needed(given, states), self._capacities(states)
+        rows |= {s: self._capacity(s, n) for s, n in needed.items() if n > rows[s]}
+        return self._moved(states, rows)
+
+    def _capacity(self, symbol: str, rows: int) -> int:
+        _, most = self._takes.ranges.get(symbol, (0, None))
+        return capacity_for(rows, most)
+
+    def _capacities(self, states: States) -> dict[str, int]:
+        """How many rows the rooms have, by their symbols; where there are none yet, those for a
+        row more than there is."""
+        found: dict[str, int] = {}
+        for name, room in self.rooms.items():
+            held = states[name]
+            has = held.array.shape[room.axis]
+            if held.rows is None:
+                has = self._capacity(room.symbol, has + 1)
+            found[room.symbol] = max(found.get(room.symbol, 0), has)
+        return found
+
+    def _fitted(self, shapes: Sequence[Any], rows: Mapping[str, int]) -> Signature:
+        """A signature with rooms of so many rows."""
+        fitted = list(shapes)
+        for k, name in enumerate(self.net.input_names):
+            if (room := self.rooms.get(name)) is not None:
+                dims = fitted[k]
+                fitted[k] = (*dims[: room.axis], rows[room.symbol], *dims[room.axis + 1 :])
+        return tuple(fitted)
+
+    def _needed(self, given: Mapping[str, Array], states: States) -> dict[str, int]:
+        """How many rows each room needs, by their symbols. Raises InputShapeError."""
+        own, arrays = self._own, {**given, **{n: held.view for n, held in states.items()}}
+        shapes = own._takes.signature([arrays[name] for name in own.input_names])
+        own._takes.check_signature(shapes)
+        outputs, needed = own.sizes(shapes), dict[str, int]()
+        for at, state in self._from:
+            room = self.rooms.get(state.input)
+            if room is not None:
+                needed[room.symbol] = max(needed.get(room.symbol, 0), outputs[at][room.axis])
+        return needed
+
+    def _moved(self, states: States, rows: Mapping[str, int]) -> States:
+        """The states in rooms of so many rows."""
+        moved = dict(states)
+        for name, room in self.rooms.items():
+            held, capacity = states[name], rows[room.symbol]
+            if held.rows is None or held.array.shape[room.axis] != capacity:
+                moved[name] = room.put(held, capacity)
+        return moved
