@@ -150,7 +150,7 @@ def trial() -> Iterator[Conditions]:
 
 
 def meet(conditions: Conditions) -> None:
-    """Record what a trial has found."""
+    """Make the conditions that a trial has found conditions of what is being decided now."""
     for (form, relation), scope in conditions.items():
         scope._record(form, relation)
 

@@ -32,7 +32,7 @@ def tell(done: int, total: int, what: str) -> None:
 
 
 def check_progress(progress: object) -> None:
-    """Raises OptionError for what cannot listen."""
+    """Raises OptionError for a `progress` that is no function, None or False."""
     if progress is not None and progress is not False and not callable(progress):
         raise OptionError(
             f"progress must be a function (done, total, what), None or False, not {progress!r}"

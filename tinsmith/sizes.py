@@ -270,12 +270,12 @@ def estimate(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def largest(a: Any, b: Any) -> Any:
-    """max(a, b), without deciding which."""
+    """max(a, b) of sizes, as a formula: no condition decides which is larger."""
     return _extreme("max", a, b)
 
 
 def smallest(a: Any, b: Any) -> Any:
-    """min(a, b), without deciding which."""
+    """min(a, b) of sizes, as a formula: no condition decides which is smaller."""
     return _extreme("min", a, b)
 
 

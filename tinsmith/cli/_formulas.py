@@ -51,7 +51,7 @@ def dims_of(type: Type) -> list[int | str] | None:
 
 
 def given_by(graph: Graph) -> list[Any]:
-    """The values that nodes give."""
+    """All outputs of a list of nodes, in order."""
     return [v for node in graph.nodes for v in node.outputs]
 
 

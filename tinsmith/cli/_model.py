@@ -78,7 +78,7 @@ class Build:
     sizes: Mapping[str, tuple[int, int]] | None = None
 
     def hinted(self, dims: tuple[str, ...]) -> Build:
-        """With the ranges that --dim gives."""
+        """The same options with hints of sizes besides: the ranges that --dim gives."""
         return replace(self, sizes=ranges(dims) or None)
 
     def load(self, path: str) -> Graph:

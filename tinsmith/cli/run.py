@@ -120,7 +120,7 @@ def write(target: Path, arrays: dict[str, Any]) -> None:
 
 
 def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent: str) -> None:
-    """What `run` says for people."""
+    """Print the outputs of a run, for people: as text, not as JSON."""
     for name, array in fed.arrays.items():
         click.echo(f"input   {name}: {value_text(array)} from {fed.notes[name]}")
     for name, row in shown.items():

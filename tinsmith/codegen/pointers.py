@@ -173,13 +173,13 @@ class Ptr:
         return self.b.emit(I1, f"extractvalue {{ {ty.llvm}, i1 }} {pair.ref}, 1")
 
     def load_atomic(self, order: str) -> Val:
-        """What other threads may write meanwhile."""
+        """Load the integer at this address, which other threads may write meanwhile."""
         ty = self.elem
         text = f"load atomic {ty.llvm}, ptr {self.address} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def store_atomic(self, value: Val, order: str) -> None:
-        """Write what other threads may read meanwhile."""
+        """Store an integer at this address, which other threads may read meanwhile."""
         ty = self.elem
         place = f"ptr {self.address} {order}, align {ty.nbytes}"
         self.b.line(f"store atomic {ty.llvm} {value.ref}, {place}")

@@ -82,7 +82,7 @@ class Product:
 
     @property
     def group(self) -> int:
-        """Elements of k in a lane."""
+        """The k-group: how many consecutive elements along k one lane holds."""
         return self.lane.bits // self.left.bits
 
     @property
@@ -91,7 +91,7 @@ class Product:
         return self.left.bits > 8
 
     def depth(self, k: int) -> int:
-        """Lanes of k elements."""
+        """How many lanes k elements take, the last perhaps in part."""
         return -(-k // self.group)
 
     def one(self, kind: Ty) -> int:

@@ -226,19 +226,19 @@ def _circular(x: Val, shift: int) -> Val:
 
 @_wide
 def sin(x: Val) -> Val:
-    """The sine."""
+    """The sine of x, in radians."""
     return _circular(x, 0)
 
 
 @_wide
 def cos(x: Val) -> Val:
-    """The cosine."""
+    """The cosine of x, in radians."""
     return _circular(x, 1)
 
 
 @_wide
 def tan(x: Val) -> Val:
-    """The tangent."""
+    """The tangent of x, in radians."""
     q, r = quadrant(x)
     sine, cosine = _sin_cos(r)
     odd = (q & 1).ne(0)

@@ -46,7 +46,8 @@ class Maker(TypedDict):
 
 
 class Kept(TypedDict):
-    """`Options`."""
+    """The options of `compile` that the programs were made with, as plain data: the fields of
+    `Options`."""
 
     threads: int
     backend: str

@@ -184,7 +184,7 @@ def _users(node: Node) -> list[Node]:
 
 
 def _is_strange(value: Value) -> bool:
-    """Whether it is no tensor of numbers."""
+    """Whether a value is no tensor of numbers: text, or what holds tensors."""
     return isinstance(value.type, Holder) or value.type.dtype == object
 
 

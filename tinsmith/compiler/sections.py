@@ -62,7 +62,7 @@ class Interface(NamedTuple):
 
 
 class Faces(TypedDict):
-    """`Interface.row`."""
+    """An `Interface` as plain data, which `Interface.row` makes."""
 
     name: str
     inputs: dict[str, list[Any]]
@@ -71,7 +71,7 @@ class Faces(TypedDict):
 
 
 def interface_from(row: Any) -> Interface:
-    """Raises ValueError for what is none."""
+    """The `Interface` of plain data that `Interface.row` made. Raises ValueError for other data."""
     found = decode(Faces, row)
     inputs = {n: type_from(r) for n, r in found["inputs"].items()}
     return Interface(found["name"], inputs, found["outputs"], tuple(found["files"]))

@@ -48,7 +48,7 @@ class SizeRows:
         self._atoms: dict[Atom, None] = {}
 
     def of(self, value: Any) -> dict[str, int]:
-        """The reference to a size."""
+        """The plain data that stand for a size: a reference, {"=": number}, to its formula."""
         if not isinstance(value, Size):
             raise TypeError(f"{type(value).__name__} is no plain data")
         return {REFERENCE: self._number(value.form)}

@@ -179,7 +179,7 @@ class _Line:
         return call is not None
 
     def halt(self) -> None:
-        """Stop, and begin no more."""
+        """Stop making programs, and begin none until `go_on`."""
         with self._lock:
             self._halts += 1
         self.wait()
@@ -190,7 +190,7 @@ class _Line:
             self._begin()
 
     def forget(self) -> None:
-        """In a forked child: nobody does the jobs any more."""
+        """Drop all jobs, in a forked child: the thread that did them is in the parent alone."""
         for job in self._jobs:
             job.ended = True
         self.__init__()

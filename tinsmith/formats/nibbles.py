@@ -27,7 +27,7 @@ def packed(flat: Array) -> Array:
 
 
 def unpacked(data: Array, dtype: np.dtype[Any], count: int) -> Array:
-    """The elements again, one a byte."""
+    """The elements of packed bytes, each in a byte of its own."""
     bits = BITS[dtype.name]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]

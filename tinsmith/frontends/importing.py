@@ -111,7 +111,7 @@ class Import:
         budget.check("nodes", self.count, f"{self.name}, functions expanded")
 
     def note(self, text: str) -> None:
-        """Something that was imported, but looks odd."""
+        """Record a remark about something that was imported but looks odd; `finish` tells it."""
         if text not in self.notes:
             self.notes.append(text)
 

@@ -264,7 +264,7 @@ class _Parser:
         return g.const(array, name)
 
     def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> list[Value]:
-        """The outputs of a new node."""
+        """Read a node, from its operator on, and add it to the graph; its outputs."""
         from tinsmith.ops import OPS
 
         at = self.tokens[self.i][2]

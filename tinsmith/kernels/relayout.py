@@ -244,7 +244,8 @@ class _Mover:
         run(b, lo * block, b.minimum(hi * block, pixels), one)
 
     def _short(self, count: int) -> None:
-        """A row of fewer than V pixels."""
+        """Move a row of fewer than V pixels: its `count` channels as vectors that reach beyond its
+        end, masked."""
         b, block, pixels = self.b, self.block, self.pixels
         if self.to_blocked:
             rows = [(self.src + k * self.step).load(block, count=pixels) for k in range(count)]

@@ -225,7 +225,7 @@ class _Heap:
 
 
 def place_of(key: Val) -> Val:
-    """The index of which a key is."""
+    """The index of the box that a key belongs to."""
     return (key & 0xFFFFFFFF).to("i64")
 
 

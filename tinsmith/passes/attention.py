@@ -312,7 +312,7 @@ def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
 
 
 def _dense_again(layer: Dense, x: Value) -> Value:
-    """The layer over another x."""
+    """The dense layer again, of another x with the same rows in another order."""
     node = layer.first
     precise = node.attrs["precise"]
     y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)
@@ -375,7 +375,7 @@ def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple
 
 
 def _inverse(at: Array) -> Array:
-    """Which element has each number."""
+    """The inverse of a permutation: entry n is the index of number n."""
     place = np.empty(at.size, np.int32)
     place[at.reshape(-1)] = np.arange(at.size, dtype=np.int32)
     return place

@@ -153,7 +153,7 @@ def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | Non
 
 
 def _count(add: Add, count: Number) -> Any:
-    """The numbers below a count."""
+    """The vector 0, 1, ... of the numbers below a count, which may be computed."""
     if not isinstance(count, Size):
         return np.arange(count)
     return add("Range", np.int64(0), np.array(count, object), np.int64(1))

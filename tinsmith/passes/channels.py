@@ -145,7 +145,7 @@ class GatherChannels:
 
 
 class _Regions:
-    """Which moves hang together."""
+    """Sets of moves that are connected: one reads the result of another (union-find)."""
 
     def __init__(self) -> None:
         self._above: dict[Node, Node] = {}

@@ -36,7 +36,7 @@ def conv() -> Any:
 
 
 def on_conv(pattern: Any) -> Any:
-    """`pattern` over either convolution."""
+    """A pattern: `pattern` over a convolution, or over a transposed one."""
     both = conv().alternatives()
     first, *rest = [pattern(c) for c in both]
     for r in rest:

@@ -25,7 +25,7 @@ register("machine", when=lambda context: not has_fast_bytes(context))(early)
 
 
 def _moved(of: Any) -> Any:
-    """A pattern: `of` what only moves "x"."""
+    """A pattern: what `of` makes of a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
     return (
         of(p.Reshape("x", "shape").named("move"))
         | of(p.Transpose("x").named("move"))

@@ -34,7 +34,7 @@ class Strided:
 
 
 def own(value: Value) -> Strided:
-    """A value as its own source."""
+    """A value as the whole of itself, in order."""
     return Strided(value, 0, tuple(dense(value.dims)))
 
 

@@ -172,7 +172,8 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def _classes(y: Any) -> Array | None:
-    """The greatest class of each sample."""
+    """The class with the greatest score of each sample; None where outputs are no scores of
+    classes."""
     y = np.asarray(y)
     if y.ndim < 2 or y.dtype.kind != "f":
         return None

@@ -33,7 +33,7 @@ class Correlations:
         self._random = np.random.default_rng(0)
 
     def add(self, x: Array) -> None:
-        """The inputs of one batch."""
+        """Add the inputs of one batch to the correlations."""
         for i, part in enumerate(self._columns(x)):
             self.sums[i] += part.T @ part
 

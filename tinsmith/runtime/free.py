@@ -185,7 +185,7 @@ class FreeProgram:
         return shown(form)
 
     def rows(self, nbytes: Sequence[int]) -> list[Buffer]:
-        """The buffers of the arena."""
+        """The buffers of the arena, with these sizes in bytes in place of the plan's."""
         buffers = self.program.plan.buffers
         return [Buffer(n, *life) for n, (_, *life) in zip(nbytes, buffers, strict=True)]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LaterStep:
-    """What computes such a step."""
+    """What computes a step whose program is found, or made, when its sizes are known."""
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
         """The results, in memory that nothing else refers to, for arrays that lie there until it

@@ -82,7 +82,8 @@ class Session(OfThisProcess):
         self._move(self._memory)
 
     def _size(self) -> None:
-        """Take the sizes of the program."""
+        """Adopt the sizes of the program: put the addresses of its numbers and arrays into the
+        table, and prepare results of these sizes."""
         program, memory = self.program, self._memory
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
@@ -110,7 +111,7 @@ class Session(OfThisProcess):
             self.find_memory()
 
     def _move(self, memory: RunMemory) -> None:
-        """Run in this memory from now on."""
+        """Run in other memory from now on: put its addresses into the table."""
         frame, self._memory = self.program.frame, memory
         memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
         memory.sessions.add(self)

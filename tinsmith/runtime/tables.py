@@ -35,7 +35,7 @@ class Asked:
         self._key = key
 
     def at(self, value: Any) -> int:
-        """The place of a number."""
+        """The place of a number in the table; a number that is new is added at the end."""
         return self.values.setdefault(self._key(value), len(self.values))
 
     def all(self, values: Sequence[Any]) -> list[int]:

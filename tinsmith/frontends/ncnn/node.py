@@ -80,7 +80,7 @@ class Node(SourceNode):
         return self.emit("Unsqueeze", x, self.ints(1))
 
     def joined(self, sizes: Sequence[Size]) -> Value:
-        """Sizes as one vector."""
+        """Sizes, known or computed, as one int64 vector: a constant where all are known."""
         if all(isinstance(s, int) for s in sizes):
             return self.ints(*(s for s in sizes if isinstance(s, int)))
         parts = [self.ints(s) if isinstance(s, int) else s for s in sizes]
@@ -118,7 +118,8 @@ def known(x: Value, what: str) -> list[int]:
 
 
 def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
-    """The activation that convolutions and products carry."""
+    """y behind the activation that a convolution or product carries: `kind` is ncnn's number of it,
+    `params` are its parameters. Raises Unsupported for one that is not known."""
     need = {2: 1, 3: 2, 6: 2}.get(kind, 0)
     if kind not in range(7) or len(params) < need:
         raise Unsupported(f"its activation {kind} with {len(params)} parameters is not known")

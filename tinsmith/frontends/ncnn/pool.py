@@ -214,7 +214,7 @@ def window_of(n: int, length: int, kind: int) -> Array:
 
 
 def normal_of(kind: int, w: Array, n: int) -> float:
-    """What ncnn multiplies spectra by."""
+    """The factor by which ncnn multiplies spectra, for its parameter `normalized`."""
     return {0: 1.0, 1: n**-0.5, 2: float((w.astype(np.float64) ** 2).sum()) ** -0.5}[kind]
 
 

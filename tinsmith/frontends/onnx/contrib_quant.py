@@ -110,14 +110,16 @@ def linear(call: Call) -> Result:
 
 @importer(_MS + "MatMulIntegerToFloat")
 def integer_matmul(call: Call) -> Result:
-    """Inputs: a, b, their scales, their zero points, a bias."""
+    """a @ b of quantised matrices, as float. Inputs: a, b, their two scales, their two zero points,
+    a bias."""
     scales = call.emit("Mul", call[2], call[3])
     return _scaled_product(call, call[0], call[1], scales, call.arg(4), call.arg(5), call.arg(6))
 
 
 @importer(_MS + "DynamicQuantizeMatMul")
 def dynamic_matmul(call: Call) -> Result:
-    """Inputs: a as float, b quantised, b's scale and zero point, a bias."""
+    """a @ b of a float matrix, quantised when the model runs, and a quantised one, as float.
+    Inputs: a, b, the scale and zero point of b, a bias."""
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))

@@ -20,7 +20,7 @@ def kinds(*names: str) -> list[str]:
 
 
 def each(value: Any, rank: int) -> tuple[int, ...]:
-    """A number, or one for each axis."""
+    """A parameter that is one number for all axes, or one for each, as one for each."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
         raise Unsupported(f"{value} are not whole numbers for {rank} axes")

@@ -88,7 +88,7 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Axes of 1 only; the others stay."""
+    """Squeeze as PyTorch has it: named axes that are longer than 1 stay."""
     axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
     ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input

@@ -74,7 +74,8 @@ class MatrixBlocks(Blocks):
             sums(b, self.keyed, 0, 2, Operands(x, w, to.fixed(), SIDE * 4, line))
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put:
-        """Keeps them as positions."""
+        """The function that splits exponentials into bfloat16 parts and stores them as positions of
+        the packed left operand, for the product with the values."""
         plan, to = self.valued, (rooms.more[0].cast(BF16) + row * DEPTH).fixed()
 
         def one(i: Position, e: Val) -> None:

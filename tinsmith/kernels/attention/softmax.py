@@ -47,7 +47,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Cap:
-    """Scores that nowhere exceed a limit."""
+    """A soft cap: each score s becomes cap * tanh(s / cap), whose magnitude is below the cap."""
 
     limit: float
 

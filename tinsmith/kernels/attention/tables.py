@@ -109,7 +109,7 @@ class Start:
 
 
 def even_map(formula: Array) -> EvenMap:
-    """The map of a formula."""
+    """The map of rows that lie at equal distances, by the numbers of their formula."""
     first, rows, step = formula[:3].tolist()
     return EvenMap(rows, first, step, items_of(formula))
 

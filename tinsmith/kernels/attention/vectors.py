@@ -31,7 +31,7 @@ where they lie: packing them takes as long. Estimated."""
 
 @dataclass(frozen=True)
 class VectorBlocks(Blocks):
-    """Blocks of queries are the rows of register tiles."""
+    """Attention in vectors of float32: a block is as many queries as a register tile has rows."""
 
     rows: Rows
     columns: Columns  # of the keys

@@ -67,7 +67,8 @@ class BlockPlan:
 
     @property
     def ring(self) -> int:
-        """Elements of the ring."""
+        """Elements of the ring buffer, which holds the rows between the first convolution and the
+        depthwise one."""
         return self.slots * self.pitch * self.ring_blocks
 
 

@@ -116,7 +116,8 @@ class Blocks:
 
     @property
     def around(self) -> int:
-        """Rows of numbers behind the words of a block."""
+        """How many rows of float32 (scales, and zero points where there are such) lie behind the
+        words of a block."""
         return 0 if self.code.is_float else 1 + self.zeros
 
     def words(self, elements: int) -> int:
@@ -128,7 +129,7 @@ class Blocks:
 
     @property
     def height(self) -> int:
-        """Rows of words of a panel."""
+        """How many rows of 32-bit words a packed panel has, those of scales included."""
         return self.full * self.rows(self.size) + (self.rows(self.rest) if self.rest else 0)
 
 
@@ -209,7 +210,7 @@ def _words(w: Array, code: Code) -> Array:
 
 
 def vectors(at: Ptr, widths: Sequence[int]) -> list[Val]:
-    """The vectors of one row."""
+    """Load the row at a pointer as vectors of `widths` lanes, side by side."""
     found, offset = [], 0
     for width in widths:
         found.append((at + offset).load(width))

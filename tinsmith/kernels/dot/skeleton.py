@@ -280,7 +280,7 @@ def finish_tile(
 
 
 def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
-    """Each vector with the elements before it."""
+    """For each vector of a row: how many elements of the row come before it, and the vector."""
     found, at = [], 0
     for v in values:
         found.append((at, v))

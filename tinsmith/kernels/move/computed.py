@@ -63,7 +63,7 @@ def _word(site: Site) -> Ty:
 
 @kernel("GatherElements", Tier.VECTOR)
 def gather_elements(site: Site) -> Choice:
-    """One element for each index, along an axis."""
+    """Gather one element of the input for each index, along an axis."""
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
@@ -98,7 +98,7 @@ def gather_elements(site: Site) -> Choice:
 
 @kernel("GatherND", Tier.VECTOR)
 def gather_slices(site: Site) -> Choice:
-    """A slice for each tuple of indices."""
+    """Gather one slice of the input for each tuple of indices."""
     _need_plain(site)
     dims, counts, batch = site.input(0).dims, site.input(1).dims, site.attr("batch_dims")
     depth = counts[-1]

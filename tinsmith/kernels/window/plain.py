@@ -236,7 +236,7 @@ class Segment:
         return self.copied(em)
 
     def copied(self, em: Emit) -> Rows:
-        """The rows of a copy."""
+        """The input rows of a segment where they have been copied to the workspace."""
         geo, cut = self.geo, self.cut
         plane = cut.plane()
         reach = (geo.kernel[0] * plane, plane, geo.dilation[1] * cut.pitch, geo.dilation[2])

@@ -188,8 +188,9 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
 
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
-    """A context for each tile along an axis: its start. The last of the tiles of `size` overlaps
-    the one before, or reaches beyond the end, where the buffer has room."""
+    """A context that emits a loop over tiles of `size` along an axis of `count`, and gives the
+    start of each. The last tile overlaps the one before, or, where sums are added to the buffer,
+    reaches beyond the end, where that has room."""
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 

@@ -112,7 +112,7 @@ class Kind:
 
     @property
     def products(self) -> int:
-        """For each place and input channel."""
+        """How many products there are for each place and input channel."""
         return sum(len(seen) for _, seen in self.steps)
 
 

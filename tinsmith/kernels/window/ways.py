@@ -64,7 +64,7 @@ class Way:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Those of most panels."""
+        """The lanes of the vectors of a panel, but for the last one, which may have fewer."""
         return self.panels.main if self.panels.count else self.panels.tail
 
     @property

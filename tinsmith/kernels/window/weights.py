@@ -34,7 +34,7 @@ class ChannelBlocks:
 
     @property
     def padded(self) -> int:
-        """The channels that are computed."""
+        """How many channels are computed, with those that only fill the last loop body."""
         return (self.count - 1) * self.width + self.last
 
     def of(self, b: Builder) -> Callable[[Val | int], Val | int]:

@@ -78,7 +78,8 @@ class Lines:
 
 
 def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
-    """Divide lines among the register tiles."""
+    """What one register tile prefetches, where the lines of a stretch of memory are divided among
+    all register tiles."""
     b, line, rows = em.b, LINE, of.rows
     _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
     length = -(-plan.tiles * of.wide * pixel // line)

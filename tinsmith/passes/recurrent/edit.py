@@ -13,7 +13,7 @@ from tinsmith.rewrite import Skip, meet
 
 
 class Editor:
-    """New nodes stand before `at`."""
+    """Adds nodes to a graph, before the node `at`, and lets readers of old values read new ones."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -173,7 +173,9 @@ def _reset(
 def _inner(
     step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
-    """B(h) of sigmoid(r) * B(h)."""
+    """The affine function B(h) where the candidate holds sigmoid(r) * B(h), r being the reset gate:
+    `other` is what the gate multiplies, `pieces` are the columns of the product. Raises Skip for
+    anything else."""
     every = np.arange(like.features[0])
     if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
         raise Skip("the reset product is reordered")

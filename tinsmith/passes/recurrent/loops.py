@@ -163,7 +163,8 @@ class _LoopStep:
         return edit.reshape(base, (steps, count_rows(rows(tuple(lead))), width))
 
     def _cut(self, edit: Editor, base: Value, axis: int, read: Read) -> Value:
-        """The places that the iterations read."""
+        """The part of `base` along an axis that the iterations read, in ascending order. Raises
+        Skip where it is not known."""
         count, size = self.iterations.count, base.shape[axis]  # type: ignore[index]
         if read.first is None or count is None:
             return base

@@ -30,7 +30,7 @@ def deliver(edit: Editor, courses: Sequence[Course], outs: tuple[Value, ...]) ->
 
 
 def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
-    """The part of direction d."""
+    """The part of a result that belongs to direction d of `ways`, without that axis."""
     return value if ways == 1 else edit.op("Gather", value, np.array(d), axis=axis)
 
 

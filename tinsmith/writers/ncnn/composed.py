@@ -166,7 +166,8 @@ def roi_pool(w: Writer, node: Node) -> None:
 
 
 def _windows(array: Array, n: int) -> dict[str, Any]:
-    """What ncnn is told of a window."""
+    """The parameters by which ncnn makes this window of n numbers: its type and length. Raises
+    Inexpressible where it makes no such."""
     for kind, length in product(range(3), range(n, 0, -1)):
         if np.array_equal(window_of(n, length, kind), array):
             return {"window_type": kind, "winlen": length}

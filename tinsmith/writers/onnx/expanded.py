@@ -69,7 +69,8 @@ def channel_shuffle(r: Row) -> None:
 
 @row("SpaceToDepth")
 def space_to_depth(r: Row) -> None:
-    """ONNX has the order DCR alone."""
+    """Write SpaceToDepth: as ONNX's where the order of channels is DCR, which ONNX has alone, else
+    by Reshape and Transpose."""
     b = r.blocksize
     if r.mode == "DCR":
         return r.end("SpaceToDepth", r[0], blocksize=b)
@@ -90,7 +91,7 @@ def declared(r: Row) -> None:
 
 @row("Bounded", "Required")
 def checked(r: Row) -> None:
-    """Nothing: ONNX has no checks of data."""
+    """Write nothing for a check of data, which ONNX does not have: the output is the input."""
     x = r[0]
     assert x is not None
     r.scope.alias(r.node.output, x, r)

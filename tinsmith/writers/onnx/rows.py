@@ -296,7 +296,8 @@ def if_(r: Row) -> None:
 
 @row("Loop", "Scan", "SequenceMap")
 def loop(r: Row) -> None:
-    """Captured values are seen by their names."""
+    """Write a Loop, Scan or SequenceMap: values that its body captures are no inputs in ONNX, which
+    sees them by their names."""
     names = (
         "body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes",
         "scan_output_directions",

@@ -98,7 +98,7 @@ def identity(w: Export, node: Node) -> None:
 
 @writes(*COMPARISONS.values(), "Where", "Not")
 def compare(w: Export, node: Node) -> None:
-    """Numbers are parameters, tensors operands."""
+    """Write a comparison, Where or Not. A second operand that is one number becomes a parameter."""
     names = {"Where": ("condition", "input", "other"), "Not": ("input",)}.get(
         node.op.name, ("input", "other")
     )
