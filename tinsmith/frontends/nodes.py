@@ -63,7 +63,7 @@ class SourceNode:
         return self.attrs.get(name, default)
 
     def ignore(self, *names: Hashable) -> None:
-        """Let attributes that mean nothing in inference count as read, so that nobody notes them."""
+        """Count attributes that mean nothing in inference as read, so that nobody notes them."""
         self._read.update(names)
 
     def required(self, name: Hashable) -> Any:

@@ -128,7 +128,8 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
 
 
 def _reaches(x: Value, w: Array, conv: Node) -> list[list[Reach]]:
-    """What the taps of each axis see; Skip where they are near each other."""
+    """For each axis and tap which outputs see the input through it (`Reach`). Raises Skip where
+    taps are so near each other that most outputs do."""
     sizes = shape_of(x)[2:]
     win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     if conv.group != 1 or set(win.stride) != {1}:

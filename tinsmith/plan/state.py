@@ -30,7 +30,7 @@ class Sink(Protocol):
 
 @dataclass
 class State:
-    """What accumulates while the steps of a plan are built: code, packed weights, tables of sizes."""
+    """What accumulates while a plan's steps are built: code, packed weights, tables of sizes."""
 
     sink: Sink | None
     shared_weights: SharedWeights

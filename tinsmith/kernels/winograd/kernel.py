@@ -121,7 +121,9 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
 
 
 def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
-    """A three-dimensional convolution as one of planes."""
+    """A three-dimensional convolution as one of planes, whose channels are those of all frames that
+    a plane of the output sees: how frames are read, and the geometry of the planes. Blocks have
+    `width` channels."""
     blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
