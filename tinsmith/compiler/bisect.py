@@ -23,6 +23,7 @@ from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
 from tinsmith.formulas import computed
 from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.graph.copy import shaped_types
 from tinsmith.graph.numbers import with_numbers
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph
@@ -206,7 +207,7 @@ class Bisection:
             return None
         spec, column = self.compilation.passes, self.compilation.column
         imported = self.compilation.imported
-        types = self.compilation.types(self.shapes)
+        types = shaped_types(self.compilation.canonical, self.shapes)
         for i, stage in enumerate(COURSE):
             for entry in list_passes(stage, column, spec):
                 graph = imported.clone(types)

@@ -28,8 +28,8 @@ from tinsmith.compiler.sections import Told
 from tinsmith.compiler.slow import slow_notes
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
-from tinsmith.graph import Graph, Type
-from tinsmith.graph.copy import Copier
+from tinsmith.graph import Graph
+from tinsmith.graph.copy import Copier, shaped_types
 from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
@@ -92,25 +92,17 @@ class Compilation:
         self.reports += [report, run_passes(graph, "portable", self.column, self.passes)]
         return graph
 
-    def types(self, signature: Signature) -> dict[str, Type]:
-        """The types that a signature gives to the inputs, where they are not the model's own."""
-        return {
-            v.name: v.type.like(shape=dims)
-            for v, dims in zip(self.canonical.inputs, signature, strict=True)
-            if v.type.shape != dims
-        }
-
     def copy(self, signature: Signature) -> Graph:
         """The graph with the types that a signature gives. Raises TypeRuleError where sizes do not
         fit."""
-        return self._copier.copy(self.types(signature))
+        return self._copier.copy(shaped_types(self.canonical, signature))
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
         """The graph of a signature before the machine's passes, and, where that says more than the
         model, where rules may apply in it; `reports` then tells what passes did. Raises
         TypeRuleError where sizes do not fit; the planner looks again, at what the machine's passes
         make of the graph."""
-        types = self.types(signature)
+        types = shaped_types(self.canonical, signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
         self.reports = self.reports[: self._shared]
@@ -125,7 +117,7 @@ class Compilation:
 
     def canonical_for(self, signature: Signature) -> Graph:
         """The canonical graph of a signature, in the element types of the file."""
-        graph = self.canonical.clone(self.types(signature))
+        graph = self.canonical.clone(shaped_types(self.canonical, signature))
         run_passes(graph, "portable", self.column, self.passes)
         return graph
 

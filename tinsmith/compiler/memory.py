@@ -9,14 +9,14 @@ from textwrap import fill
 from typing import Any
 
 from tinsmith.errors import OptionError, counted
-from tinsmith.graph import Graph, dtype_of
+from tinsmith.graph import dtype_of
+from tinsmith.graph.copy import shaped_types
 from tinsmith.graph.text import graph_weights
 from tinsmith.passes.shapes import with_sizes
 from tinsmith.plan.alive import allocate_and_free, peak_of
 from tinsmith.plan.plan import Memory, Operand, Port
 from tinsmith.plan.timeline import Row, timeline
 from tinsmith.records import dataclass
-from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.measured import Measured, measured
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
@@ -126,7 +126,8 @@ def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
 def _report(net: Net, program: Program, found: Measured | None = None) -> MemoryReport:
     plan = program.whole_plan()
     graph = net.source()
-    moments = allocate_and_free(sized(graph, tuple(p.dims for p in plan.inputs)))
+    shapes = [tuple(p.dims) for p in plan.inputs]
+    moments = allocate_and_free(with_sizes(graph, shaped_types(graph, shapes)))
     return MemoryReport(
         model=plan.model,
         target=plan.target,
@@ -142,16 +143,6 @@ def _report(net: Net, program: Program, found: Measured | None = None) -> Memory
         steps=tuple(timeline(plan)),
         measured=found,
     )
-
-
-def sized(graph: Graph, signature: Signature) -> Graph:
-    """The graph as it is imported, for these input shapes."""
-    types = {
-        v.name: v.type.like(shape=tuple(dims))
-        for v, dims in zip(graph.inputs, signature, strict=True)
-        if dims is not None and v.type.shape != tuple(dims)
-    }
-    return with_sizes(graph, types)
 
 
 def _bytes(ports: Sequence[Port] | Sequence[Operand]) -> int:

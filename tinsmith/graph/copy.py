@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,16 @@ from tinsmith.graph.types import Dim, Type
 SMALL = 16
 """The most elements of floating-point constants whose values type rules read (of integers they read
 all)."""
+
+
+def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict[str, Type]:
+    """The types that shapes give to the inputs of a graph, by name, where they are not the graph's
+    own; a shape of None says nothing."""
+    return {
+        v.name: v.type.like(shape=dims)
+        for v, dims in zip(graph.inputs, shapes, strict=True)
+        if dims is not None and v.type.shape != dims
+    }
 
 
 def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
