@@ -55,11 +55,21 @@ def test_a_cache_that_grows_token_by_token(step, reference):
         given = {"ids": ids, **cache}
         got = step(**given)
         agree(got, reference(**given))
-        assert isinstance(step.program(), SizedProgram) == (past >= 2), past
+        assert isinstance(step.program(), SizedProgram) == (past >= 1), past
         cache, ids = grown(got), got["logits"][:, -1:].argmax(-1)
     assert len(free_of(step)) == 1 and not fixed_sizes(step)
     assert kernels(step)["RowAttention"] == "attention_rows"
     assert {s.kind for s in step.program().plan.steps} <= {"native", "view", "once"}
+
+
+def test_one_program_takes_caches_of_any_length_from_none_on(reference):
+    net = ts.compile(ts.load(decoder()), cache=False, shapes="free")
+    for past in (0, 1, 2, 40, 0):
+        given: dict[str, Any] = {"ids": np.array([[3]])}
+        for name, none in empty(1).items():
+            given[name] = RANDOM.standard_normal((1, 4, past, none.shape[3]), np.float32)
+        agree(net(**given), reference(**given))
+    assert len(free_of(net)) == 1 and not fixed_sizes(net)
 
 
 @pytest.mark.parametrize(("batch", "new", "past"), [(2, 5, 3), (3, 2, 17), (2, 33, 64), (4, 7, 31)])
@@ -210,7 +220,7 @@ def test_contributed_operators(op):
         got, wanted = net(**given), reference(**given)
         one = {} if isinstance(got, dict) else {"y": got}
         agree(one or got, {"y": wanted} if one else wanted)
-    assert len(free_of(net)) == 2 and not fixed_sizes(net)  # of one new token, and of several
+    assert len(free_of(net)) <= 2 and not fixed_sizes(net)  # of one new token, and of several
     assert kernels(net)["RowAttention"] == "attention_rows"
 
 

@@ -32,13 +32,14 @@ Found = tuple["FreeProgram", Told]
 """A program, and what is told of it."""
 
 MOST = 4
-"""How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
+"""How many programs for free sizes a model has at most: sizes of 0 and 1 often need others than
 larger ones. Estimated."""
 OWN_NAMES = r"(at|d)\d+|peak"
 """Names that sizes have besides the model's: places in the arena, and sizes whose own names would
 not look like one in a formula."""
 LEAST = 2
-"""The least size that is left free: where one is 0 or 1, most kernels would be others."""
+"""The least size for which a program is made that leaves it free: where one is 0 or 1, most kernels
+would be others. It takes 0 and 1 as well where no decision was made by these."""
 ALIKE = 64
 """A size that all dimensions may have at once, to find which of them a model holds equal: it can be
 halved often. Estimated."""
@@ -130,7 +131,7 @@ class FreePrograms:
                     self._numbers |= _held(scope, names)
                     continue
                 except PlanError:  # perhaps typical sizes need more memory than there is
-                    if not self._hints or self._too_large:
+                    if self._too_large or not (self._hints or _is_empty(signature)):
                         raise
                     self._too_large = True
                     continue
@@ -165,9 +166,10 @@ class FreePrograms:
         return found
 
     def _symbols(self, made: Compilation, signature: Signature) -> Leaving:
-        """As `leaving_free`: of typical sizes where there are hints, and no program of these."""
+        """As `leaving_free`: of typical sizes where there are hints or sizes of 0, and no program
+        of these."""
         freed = leaving_free(made, signature, self._numbers)
-        if not self._hints or self._too_large:
+        if not (self._hints or _is_empty(signature)) or self._too_large:
             return freed
         wanted = _typical(made, signature, freed.told, self._hints)
         if wanted == signature or self.known(wanted) is not None:
@@ -178,6 +180,11 @@ class FreePrograms:
             return freed
 
 
+def _is_empty(signature: Signature) -> bool:
+    """Whether some input has no elements."""
+    return any(0 in dims for dims in signature if dims)
+
+
 def _name(symbol: str, number: int) -> str:
     """The model's own name for a size, where that is like one in formulas, and no other's."""
     return symbol if symbol.isidentifier() and not re.fullmatch(OWN_NAMES, symbol) else f"d{number}"
@@ -186,8 +193,9 @@ def _name(symbol: str, number: int) -> str:
 def _typical(
     made: Compilation, signature: Signature, told: Mapping[str, str | int], hints: Hints
 ) -> Signature:
-    """A signature with the typical sizes of hints, but where it has 0 or 1: these have programs of
-    their own. `told` is as in `_shapes`."""
+    """A signature with the typical sizes of hints, but where it has 1: such sizes mostly have
+    programs of their own. Where it has 0, as a cache has at first, and there is no hint, it is of
+    `ALIKE`. `told` is as in `_shapes`."""
     groups: dict[str | int, list[str]] = {}
 
     def last(name: str) -> str | int:
@@ -204,8 +212,10 @@ def _typical(
     def size(wanted: str | int, given: int) -> int:
         group = last(wanted) if isinstance(wanted, str) else wanted
         hint = chosen.get(group)
-        found = given if hint is None or isinstance(group, int) else typical(hint)
-        return found if LEAST <= found <= LARGEST and LEAST <= given <= LARGEST else given
+        if isinstance(group, int) or not (given == 0 or LEAST <= given <= LARGEST):
+            return given
+        found = typical(hint) if hint is not None else given or ALIKE
+        return found if LEAST <= found <= LARGEST else given
 
     return tuple(
         given if own is None or given is None else tuple(map(size, own, given))
@@ -302,7 +312,7 @@ def _shapes(
         if not isinstance(wanted, str) or not LEAST <= given <= LARGEST:
             return given
         if wanted not in symbols:
-            symbols[wanted] = symbol(scope, _name(wanted, len(symbols)), given, LEAST)
+            symbols[wanted] = symbol(scope, _name(wanted, len(symbols)), given)
             names[scope.symbols[-1]] = wanted
         return symbols[wanted]
 

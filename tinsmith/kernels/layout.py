@@ -16,6 +16,7 @@ import numpy as np
 
 from tinsmith.codegen.target import Target
 from tinsmith.records import dataclass
+from tinsmith.sizes import same
 
 Halo = tuple[tuple[int, int], ...]
 LINE = 16  # float32 in a cache line
@@ -106,7 +107,8 @@ class Spec:
     def broadcast_to(self, dims: tuple[int, ...]) -> Spec:
         """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""
         assert len(dims) == len(self.dims), (dims, self.dims)
-        stretched = [d == 1 and o != 1 for d, o in zip(self.dims, dims, strict=True)]
+        both = zip(self.dims, dims, strict=True)
+        stretched = [not same(d, o) and d == 1 and o != 1 for d, o in both]
         strides = tuple(0 if s else n for s, n in zip(stretched, self.strides, strict=True))
         lane = self.lane
         if stretched and (stretched[-1] if self.layout.is_plain else stretched[1]):

@@ -23,7 +23,7 @@ from tinsmith.codegen.builder import F32, Builder, Ptr, Val
 from tinsmith.conditions import by_formula
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.records import NamedTuple, dataclass
-from tinsmith.sizes import Number, Size, typical
+from tinsmith.sizes import Number, Size, same, typical
 
 Position = Val | int
 Axis = tuple[int, int]  # extent, and the dimension whose strides are the axis's
@@ -79,7 +79,7 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
     """
     axes: list[Axis] = []
     for d, extent in enumerate(dims):
-        if extent == 1:
+        if same(extent, 1):
             continue
         if axes:
             outer, at = axes[-1]

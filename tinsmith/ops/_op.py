@@ -63,6 +63,7 @@ from tinsmith.ops._kinds import checks_of
 from tinsmith.ops._move import Move, Part, view
 from tinsmith.ops._weights import Weights
 from tinsmith.registry import Registry
+from tinsmith.sizes import same
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
@@ -330,7 +331,9 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     rank = max((len(s) for s in known), default=0)
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
-        rest = list(dict.fromkeys(d for d in dims if d != 1))
+        rest = [d for d in dict.fromkeys(dims) if not same(d, 1)]
+        if len(rest) > 1:
+            rest = [d for d in rest if d != 1]
         numbers = [d for d in rest if not isinstance(d, str)]
         if any(d != numbers[0] for d in numbers[1:]):
             raise TypeRuleError(

@@ -23,7 +23,7 @@ from tinsmith.ops._rules import (
     scalar,
     unknown,
 )
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, largest
 
 
 @op()
@@ -44,7 +44,7 @@ def Range(start, limit, delta):
 
 def _steps(start: Any, limit: Any, delta: Any) -> int:
     if isinstance(start, NUMBER):
-        return max(0, -(-(limit - start) // delta))
+        return largest(0, -(-(limit - start) // delta))
     return max(0, math.ceil((float(limit) - float(start)) / float(delta)))
 
 

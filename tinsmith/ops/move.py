@@ -39,7 +39,7 @@ from tinsmith.ops._rules import (
     unify,
     unknown,
 )
-from tinsmith.sizes import NUMBER, Size
+from tinsmith.sizes import NUMBER, Size, same
 
 
 @op("move")
@@ -105,7 +105,8 @@ def _(*xs: Value, axis: int) -> Type:
     elif len(numbers) == len(along):
         dims[axis] = sum(numbers)
     else:
-        dims[axis] = fresh() if sum(numbers) else next(d for d in along if isinstance(d, str))
+        alone = same(sum(numbers), 0)
+        dims[axis] = next(d for d in along if isinstance(d, str)) if alone else fresh()
     return Type(xs[0].dtype, tuple(dims))
 
 

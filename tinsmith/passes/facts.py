@@ -13,7 +13,7 @@ from tinsmith.ops._rules import integers
 from tinsmith.ops._weights import is_matrix_product, weights_of
 from tinsmith.ops.precision import is_half
 from tinsmith.rewrite import Skip
-from tinsmith.sizes import NUMBER, Number
+from tinsmith.sizes import NUMBER, Number, same
 
 Array = np.ndarray[Any, Any]
 
@@ -135,7 +135,7 @@ def is_of_shapes(value: Value) -> bool:
 
 def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
     """x under another shape; x itself where it has that shape."""
-    if x.shape == tuple(dims):
+    if same(x.shape, tuple(dims)):
         return x
     return OPS["Reshape"](x, integers(target_of(dims, x.shape or ())))
 

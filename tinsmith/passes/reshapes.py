@@ -15,7 +15,7 @@ from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, same
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
@@ -92,7 +92,7 @@ def reshape_from_transpose(x: Value, t: Node) -> Value:
     shape = shape_of(x)
     if t.perm is None:
         raise Skip("the permutation is not explicit")
-    kept = [a for a in t.perm if shape[a] != 1]
+    kept = [a for a in t.perm if not same(shape[a], 1)]
     if kept != sorted(kept):
         raise Skip("axes that are larger than 1 move")
     return reshaped(x, tuple(shape[a] for a in t.perm))

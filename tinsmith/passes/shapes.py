@@ -16,7 +16,7 @@ from tinsmith.passes.contents import Content, content_after, content_of, is_know
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, same
 
 
 @register("portable")
@@ -99,7 +99,7 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
     if node.op.name == "Range":
         contents = [content_of(v, known) for v in node.inputs]
         start, limit, delta = (None if c is None else c.item() for c in contents)
-        return narrow(node.outputs[0], [limit]) if (start, delta) == (0, 1) else 0
+        return narrow(node.outputs[0], [limit]) if same((start, delta), (0, 1)) else 0
     place = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op.name)
     if place is None or place >= len(node.inputs):
         return 0

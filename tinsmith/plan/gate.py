@@ -14,11 +14,13 @@ from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.infer import checked_types
 from tinsmith.kernels._kernel import elem
 from tinsmith.ops.declared import undeclare
+from tinsmith.sizes import same
 
 
 def is_native(value: Value) -> bool:
-    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
-    if not value.type.is_static or value.type.size == 0:
+    """Whether a value can lie in the arena: static, not empty by its sizes that are numbers, of a
+    plain dtype."""
+    if not value.type.is_static or same(value.type.size, 0):
         return False
     try:
         elem(value)

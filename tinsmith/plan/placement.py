@@ -22,7 +22,7 @@ from tinsmith.plan.once import once_nodes
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
-from tinsmith.sizes import as_numbers
+from tinsmith.sizes import as_numbers, same
 
 
 class Placement:
@@ -83,7 +83,9 @@ class Placement:
         return site
 
     def check(self, node: Node) -> None:
-        """Raise Skip if a node is not static and native."""
+        """Raise Skip if a node is not static and native. Of what a node moves, free sizes may be 0
+        in some calls."""
+        moves = "move" in node.op.traits
         for v in (*node.inputs, *node.outputs):
             if v is None:
                 continue
@@ -95,7 +97,8 @@ class Placement:
                 raise Skip(f"{v.name} is computed by the reference with a shape known only then")
             if v.const is None or v.dtype.name not in NIBBLES:  # these are packed
                 elem(v)
-            if v.type.size == 0:
+            size = v.type.size
+            if same(size, 0) if moves and v in node.inputs else size == 0:
                 raise Skip(f"{v.name} is empty")
 
     def total(self, site: Site, choice: Choice, results: set[Value]) -> float:

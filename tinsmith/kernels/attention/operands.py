@@ -14,7 +14,7 @@ from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
 from tinsmith.kernels.attention.tables import Book, EvenMap, RowMap, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, typical
+from tinsmith.sizes import Number, same, typical
 
 FARTHEST = np.finfo(np.float32).max
 """What masks mean nothing by has about this size, and must stay finite in units of log2: a row of
@@ -73,12 +73,12 @@ class Added:
     @property
     def step(self) -> int:
         """Elements from one query's row to the next."""
-        return self.dims[2] if self.dims[1] > 1 else 0
+        return 0 if same(self.dims[1], 1) else self.dims[2]
 
     def term(self, slab: Ptr, row: Position, i: Val) -> Term:
         """The numbers that this adds to the scores of query number `row` + `i`."""
         at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
-        return Term(at, self.dims[2] > 1, 1.0 if self.const is not None else LOG2E)
+        return Term(at, not same(self.dims[2], 1), 1.0 if self.const is not None else LOG2E)
 
 
 @dataclass(frozen=True)

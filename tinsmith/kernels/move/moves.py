@@ -31,7 +31,7 @@ from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
 from tinsmith.ops._move import EVEN, Move, Part, count_of, moves_of
 from tinsmith.ops.resize import Table
-from tinsmith.sizes import Number, largest, smallest, typical
+from tinsmith.sizes import Number, largest, same, smallest, typical
 
 Copied = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -121,7 +121,7 @@ def copies(site: Site) -> Choice:
     for i, move in enumerate(moves):
         at = 0
         for part in move.parts:
-            if prod(part.box) or len(move.parts) == 1:
+            if not same(prod(part.box), 0) or len(move.parts) == 1:
                 copy, first, place = _part(part, move, at, _bits(site))
                 parts.append((copy, part.source if len(moves) == 1 else i, first, place))
             at += part.box[move.axis]

@@ -17,7 +17,7 @@ from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.transpose import blend, joined, transpose
 from tinsmith.kernels.walk import blocks, digits, merged
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size
+from tinsmith.sizes import Size, same
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Copy:
 
 def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits: int) -> Copy:
     """Order the loops by the destination, merge what steps evenly, find the source's columns."""
-    axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if d != 1]
+    axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if not same(d, 1)]
     axes.sort(key=lambda a: -abs(a.dst))
     both = [a.src for a in axes], [a.dst for a in axes]
     few = merged([a.extent for a in axes], both)
