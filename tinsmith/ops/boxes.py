@@ -50,7 +50,7 @@ def _best(
     most: int | None, grown: bool,
 ) -> Array:  # fmt: skip
     """The rows of one element of a batch."""
-    corners = _corners(boxes, 0).T + np.float32([[0], [0], [grown], [grown]])
+    corners = _corners(boxes, 0).T + np.array([[0], [0], [grown], [grown]], np.float32)
     found = [np.zeros((0, 6), np.float32)]
     for c, s in enumerate(scores):
         at = np.flatnonzero(~np.isnan(s))
@@ -152,7 +152,7 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
     found = []
     for g, grid in enumerate(grids):
         rows = list(mask[g * boxes : (g + 1) * boxes] if mask else range(boxes))
-        sides, scale = pairs[np.int64(rows)], np.float32(scales[g] if scales else 1)
+        sides, scale = pairs[rows], np.float32(scales[g] if scales else 1)
         found.append(_cells(grid, classes, sides, scale, bool(scales)))
     parts = zip(*found, strict=True)
     where, scores, labels = (OPS["Concat"](*some, axis=1) for some in parts)

@@ -100,8 +100,8 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     tolerance=1e-5,
     node={
         "PriorDetection": {
-            "#0": np.zeros((1, 8), np.float32), "#1": np.float32([[0.1, 0.7, 0.2, 0.6]]),
-            "#2": np.float32([[[0, 0, 1, 1, 2, 2, 4, 4], [0.1] * 8]]), "classes": 2,
+            "#0": np.zeros((1, 8), np.float32), "#1": np.array([[0.1, 0.7, 0.2, 0.6]], np.float32),
+            "#2": np.array([[[0, 0, 1, 1, 2, 2, 4, 4], [0.1] * 8]], np.float32), "classes": 2,
         },
         "GridDetection": {
             "#0": np.arange(28, dtype=np.float32).reshape(1, 7, 2, 2) % 5, "classes": 2, "boxes": 1,
