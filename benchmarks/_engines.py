@@ -101,7 +101,7 @@ def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
                 status, out = run.extract(name)
                 if status:
                     raise Unsupported(f"ncnn stops with status {status}")
-                found.append(np.array(out)[None])
+                found.append(np.zeros(0) if out.empty() else np.array(out)[None])
             return found
 
     return call, ncnn.__version__

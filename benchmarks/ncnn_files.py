@@ -1,7 +1,7 @@
 """ncnn's own files, in ncnn and in Tinsmith: `python -m benchmarks.ncnn_files FOLDER`.
 
-FOLDER has `.param` files, such as those of ncnn's benchmark. Their weights are drawn at random, the
-same for both. The outputs of the two are compared; a difference beyond the tolerance is shown as
+FOLDER has `.param` files, such as those of ncnn's benchmark. Their weights are those of the `.bin`
+files beside them, else drawn at random, the same for both. The outputs of the two are compared; a difference beyond the tolerance is shown as
 wrong. `benchmarks.ncnn_loading` times the loading of them.
 """
 
@@ -24,14 +24,14 @@ from benchmarks.places import Places
 
 
 def prepare(param: Path, folder: Path, without: Collection[str] = ()) -> Path:
-    """NAME.param, NAME.bin with random weights, and NAME.npz with an input and Tinsmith's outputs,
+    """NAME.param, NAME.bin with the weights, and NAME.npz with an input and Tinsmith's outputs,
     in `folder`, `without` layers of these types; their path without the suffix."""
     import tinsmith as ts
     from tinsmith.formats.ncnn.pair import read_pair
     from tinsmith.formats.ncnn.param import param_text
     from tinsmith.formats.ncnn.weights import write_weights
 
-    _, layers, _ = read_pair(param, 0)
+    _, layers, _ = read_pair(param, None if param.with_suffix(".bin").exists() else 0)
     left = [layer for layer in layers if layer.type not in without]
     base, layers = folder / (param.stem + "_cut" * (len(left) < len(layers))), left
     if beside(base, ".npz").exists():

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 IMPORTERS = Importers(
     "PNNX operator",
     "tinsmith.frontends.pnnx",
-    "What helps: register importers: tinsmith.frontends.pnnx.node.operator('models.X')",
+    "What helps: register importers by tinsmith.frontends.pnnx.node.operator, in Python or, for the "
+    "commands, in an installed package: docs/pnnx.md, Operators of your own",
 )
 
 SIGNATURES: dict[str, inspect.Signature] = {}
