@@ -18,6 +18,7 @@ from tinsmith.errors import (
     ModelFileError,
     ModelKindError,
     OptionError,
+    suggest,
 )
 from tinsmith.graph import Graph, Type
 
@@ -95,3 +96,7 @@ def test_what_is_there() -> None:
     assert (net.input_names, net.output_names) == (list(net.inputs), list(net.outputs))
     assert not {"TYPE_CHECKING", "Any", "annotations"} & set(dir(ts))
     assert set(ts.__all__) <= set(dir(ts))
+
+
+def test_a_name_that_is_known_twice_is_suggested_once() -> None:
+    assert suggest("conv_1", ["conv1", "conv1", "pool"]) == " Did you mean 'conv1'?"

@@ -20,8 +20,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for the names that begin with `name` or are close to it, or ''."""
     import difflib
 
-    names = [str(k) for k in known]
-    close = [n for n in sorted(names) if name and n.startswith(str(name))][:5]
+    names = sorted({str(k) for k in known})
+    close = [n for n in names if name and n.startswith(str(name))][:5]
     close = close or difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 

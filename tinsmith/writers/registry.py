@@ -85,5 +85,6 @@ class Problems:
         count = counted(sum(map(len, self.found.values())), "node")
         raise NotWritable(
             f"{name or 'the graph'} cannot be written as {self.title}, which cannot say {count}; "
-            "nothing was written:\n" + "\n".join(rows)
+            "nothing was written:\n" + "\n".join(rows) + "\nWhat helps: --outputs NAME of the "
+            "commands, a value to end at that is before them"
         )
