@@ -1,8 +1,9 @@
 """ncnn's own files, in ncnn and in Tinsmith: `python -m benchmarks.ncnn_files FOLDER`.
 
 FOLDER has `.param` files, such as those of ncnn's benchmark. Their weights are those of the `.bin`
-files beside them, else drawn at random, the same for both. The outputs of the two are compared; a difference beyond the tolerance is shown as
-wrong. `benchmarks.ncnn_loading` times the loading of them.
+files beside them, else drawn at random, the same for both. The outputs of the two are compared; a
+difference beyond the tolerance is shown as wrong. `benchmarks.ncnn_loading` times the loading of
+them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 IMPORTERS = Importers(
     "PNNX operator",
     "tinsmith.frontends.pnnx",
-    "What helps: register importers by tinsmith.frontends.pnnx.node.operator, in Python or, for the "
-    "commands, in an installed package: docs/pnnx.md, Operators of your own",
+    "What helps: register importers by tinsmith.frontends.pnnx.node.operator, in Python, or for "
+    "the commands in an installed package: docs/pnnx.md, Operators of your own",
 )
 
 SIGNATURES: dict[str, inspect.Signature] = {}
