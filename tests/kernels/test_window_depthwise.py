@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
@@ -68,3 +69,50 @@ def test_declines_a_multiplier():
         KERNELS["conv_depthwise"].offer(
             site_of(one_node("Conv", arrays, attrs, (1, 2)), level("avx2"))
         )
+
+
+BYTES = {
+    "padded": ((1, 40, 9, 11), (3, 3), {"pad": (1, 1, 1, 1)}),
+    "batch, one side": ((2, 20, 10, 9), (3, 3), {"pad": (0, 1, 1, 0), "stride": (2, 2)}),
+    "5x5": ((1, 17, 8, 7), (5, 5), {"pad": (2, 2, 2, 2)}),
+    "5x5, all edge": ((1, 17, 3, 2), (5, 5), {"pad": (2, 2, 2, 2)}),
+    "7x7": ((1, 8, 30, 31), (7, 7), {"pad": (3, 3, 3, 3)}),
+    "1-D": ((1, 5, 30), (7,), {"pad": (3, 3), "stride": (3,)}),
+    "3-D": ((1, 16, 3, 4, 5), (1, 2, 4), {"dilation": (1, 2, 1)}),
+    "dilated": ((1, 7, 20, 23), (3, 3), {"pad": (2, 2, 2, 2), "dilation": (2, 2)}),
+    "one pixel": ((2, 40, 1, 1), (1, 1), {}),
+    "wide": ((1, 7, 4, 33), (1, 31), {"pad": (0, 15, 0, 15)}),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("zero", [None, 0, 77])
+@pytest.mark.parametrize("left, right", [("uint8", "int8"), ("int8", "uint8")])
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes(name, left, right, zero, target):
+    x, kernel, attrs = BYTES[name]
+    arrays = [ends(left, *x), ends(right, x[1], 1, *kernel)]
+    arrays += [] if zero is None else [np.array(zero, left)]
+    halo, threads = len(name) % 3, 1 + len(name) % 2
+    check("ConvInteger", arrays, {**attrs, "group": x[1]}, kernel="conv_depthwise_bytes",
+          target=target, consts=[1, 2], extra_halo=halo, threads=threads)  # fmt: skip
+
+
+def ends(dtype, *shape):
+    """Bytes, most of them the ends of their range."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(len(shape))
+    some = rng.integers(info.min, info.max, shape, endpoint=True)
+    return np.where(rng.random(shape) < 0.6, rng.choice([info.min, info.max], shape), some).astype(
+        dtype
+    )
+
+
+def test_bytes_with_other_sums_are_declined():
+    for arrays, reason in (
+        ([ends("uint8", 1, 8, 9, 400), ends("int8", 8, 1, 1, 150)], "too large"),
+        ([ends("uint8", 1, 8, 9, 9), ends("int8", 8, 1, 3, 3), np.array(0, np.uint8),
+          np.array(1, np.int8)], "zero points"),
+    ):  # fmt: skip
+        node = one_node("ConvInteger", arrays, {"group": 8}, consts=(1, 2, 3))
+        with pytest.raises(Skip, match=reason):
+            KERNELS["conv_depthwise_bytes"].offer(site_of(node, level("avx2")))

@@ -145,15 +145,18 @@ def test_what_follows_the_sums_is_computed_with_them():
     assert kernels == ["conv_integer"]
 
 
+@pytest.mark.parametrize("each, kernel", [(1, "conv_depthwise_bytes"), (2, "conv_grouped")])
 @pytest.mark.parametrize("biased", [0, 1000, 1 << 29])
-def test_groups_of_few_channels_are_computed_in_floats(biased):
+def test_groups_of_few_channels(biased, each, kernel):
+    """Depthwise convolutions read bytes; other groups of few channels are computed in floats."""
     b, x = built((1, 32, 9, 9), "uint8")
-    w = b.graph.const(extreme("int8", 32, 1, 3, 3), "w")
+    w = b.graph.const(extreme("int8", 32, each, 3, 3), "w")
     bias = b.c(RNG.integers(-biased, biased, 32), np.int32) if biased else None
     g = b.out(ops.QLinearConv(x, b.c(0.5), b.c(120, np.uint8), w, b.c(0.1), b.c(0, np.int8),
-                              b.c(90.0), b.c(101, np.uint8), bias, group=32))  # fmt: skip
+                              b.c(90.0), b.c(101, np.uint8), bias, group=32 // each,
+                              pad=(1, 1, 1, 1)))  # fmt: skip
     native(g, [extreme("uint8", 1, 32, 9, 9)], exact=True)
-    assert "conv_depthwise" in ts.compile(g, cache=False).explain()
+    assert kernel in ts.compile(g, cache=False).explain()
 
 
 def test_large_products_of_whole_numbers_are_exact():

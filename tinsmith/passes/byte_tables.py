@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
-from tinsmith.graph.evaluate import evaluate
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import BYTES, float32
@@ -116,6 +115,6 @@ def _table(source: Value, nodes: list[Node], result: Value) -> Array:
             array = None if v is None else known.get(v, v.const)
             arrays.append(array.reshape(()) if array is not None and array.size == 1 else array)
         with np.errstate(all="ignore"):
-            made = evaluate(node.op, tuple(arrays), node.attrs, node.origin)
+            made = OPS[node.op.name].evaluate(tuple(arrays), node.attrs)
         known[node.output] = np.asarray(made[0])
     return known[result]

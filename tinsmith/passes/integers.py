@@ -165,11 +165,41 @@ def convolution_of_pairs(
 ) -> Value:  # fmt: skip
     """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, without Winograd's."""
     dims = filled_dims(w)
-    if prod(dims[2:]) > 1 and all(s == 1 for s in conv.stride or (1,)):
+    if conv.group == 1 and prod(dims[2:]) > 1 and all(s == 1 for s in conv.stride or (1,)):
         raise Skip(f"floats need fewer products for its {prod(dims[2:])} taps")
-    if conv.group > 1 or min(dims[:2]) < LEAST:
-        raise Skip(f"it has {conv.group} groups of {dims[1]} to {dims[0]} channels: too few")
+    if conv.group == 1 and min(dims[:2]) < LEAST:
+        raise Skip(f"it has {dims[1]} to {dims[0]} channels: too few")
+    if conv.group > 1 and (_is_widened(x) or _is_narrowed(conv)):
+        raise Skip("floats are one block with a convolution of one tap beside it")
     return convolution.build(x, xs, xz, w, ws, wz, b, right, conv)
+
+
+def _is_widened(x: Value) -> bool:
+    """Whether bytes are what a convolution of floats by one tap gives, rounded."""
+    node = x.producer
+    while node is not None and node.op.traits & {"elementwise", "steps"}:
+        node = None if node.inputs[0] is None else node.inputs[0].producer
+    return node is not None and _has_one_tap(node) is not None
+
+
+def _is_narrowed(conv: Node) -> bool:
+    """Whether one convolution by one tap, which floats compute, reads what a node gives,
+    rounded."""
+    users = list(dict.fromkeys(conv.output.uses))
+    while len(users) == 1 and users[0].op.traits & {"elementwise", "steps"}:
+        users = list(dict.fromkeys(users[0].output.uses))
+    channels = _has_one_tap(users[0]) if len(users) == 1 else None
+    return channels is not None and channels < LEAST
+
+
+def _has_one_tap(node: Node) -> int | None:
+    """The fewer of the inputs' and the outputs' channels of a convolution of floats by one tap;
+    None for other nodes."""
+    if "anchor" not in node.op.traits or node.output.dtype != FLOAT32 or len(node.inputs) < 2:
+        return None
+    w = node.inputs[1]
+    dims = () if w is None else filled_dims(w)
+    return min(dims[:2]) if len(dims) > 2 and set(dims[2:]) == {1} else None
 
 
 _transpose = p.Transpose(

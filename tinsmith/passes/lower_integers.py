@@ -12,15 +12,13 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
-from tinsmith.passes.manager import has_fast_bytes, register
+from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
 rules = RuleSet("lower-integers", "Quantised products become exact ones of bytes, and arithmetic.")
 register("machine")(rules)
-slow = RuleSet("float-channels", "Convolutions of bytes with few channels a group become floats.")
-register("machine", when=lambda context: not has_fast_bytes(context))(slow)
-fast = RuleSet("float-groups", "The same, but for depthwise ones that a kernel computes.")
-register("machine", when=has_fast_bytes)(fast)
+groups = RuleSet("float-channels", "Convolutions of bytes with few channels a group become floats.")
+register("machine")(groups)
 
 
 def _column(v: Any, *tail: int) -> Any:
@@ -63,46 +61,38 @@ _sample: dict[str, Any] = {
 }
 
 
-@slow.rule(_conv, **_sample)
+@groups.rule(_conv, **_sample)
 def few_channels(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> Value:
     """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), with few channels a group."""
     dims = filled_dims(w)
+    if is_depthwise(x, w, x_zero, w_zero, conv):
+        raise Skip("a kernel computes it")
     if not _has_few(w, conv):
         raise Skip(f"its {conv.group} groups have {dims[1:]} weights for each output")
     return OPS["Cast"](_floats(x, x_zero, w, w_zero, conv), to="int32")
 
 
-@fast.rule(_conv, **_sample)
-def other_channels(
-    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
-) -> Value:
-    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), where no kernel takes it."""
-    if is_depthwise(x, w, x_zero, w_zero, conv):
-        raise Skip("a kernel computes it")
-    return few_channels.build(x, w, x_zero, w_zero, conv)
-
-
 def is_depthwise(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> bool:
-    """Whether there is one channel for each group and output, and the kernel for bytes takes it:
-    its padding is zeros, and its taps are neighbours (`kernels/window/integers_depthwise.py`)."""
+    """Whether there is one channel for each group and output, and the kernel for bytes takes it
+    (`kernels/window/depthwise.py`)."""
     dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
-    if not conv.group == dims[0] == shape_of(x)[1] or not 3 <= len(dims) <= 5:
+    sizes = shape_of(x)
+    if not conv.group == dims[0] == sizes[1] or not 3 <= len(dims) <= 5 or w.const is None:
         return False
-    if x.dtype != np.uint8 or w.const is None or w.dtype != np.int8:
-        return False
-    if (x_zero is not None and zero is None) or (
+    if (x_zero is not None and (zero is None or zero.size != 1)) or (
         w_zero is not None and (w_zero.const is None or w_zero.const.any())
     ):
         return False
     padded = conv.auto_pad not in ("NOTSET", "VALID") or any(conv.pad or ())
     if padded and zero is not None and zero.any():
-        return False
-    dense = dims[-1] == 1 or conv.dilation is None or conv.dilation[-1] == 1
-    return dense and prod(dims[2:]) <= MOST_TAPS and (len(dims) < 5 or dims[2] == 1)
+        known = all(isinstance(d, int) for d in sizes)
+        if not known or (len(dims) == 5 and dims[2] > 1):
+            return False
+    return prod(dims[2:]) <= MOST_TAPS
 
 
 def _has_few(w: Value, conv: Node) -> bool:
@@ -154,7 +144,7 @@ def qlinear_conv(
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
     begin = None if b is None else _column(known(b), *tail)
-    if _has_few(w, conv):
+    if _has_few(w, conv) and not is_depthwise(x, w, xz, wz, conv):
         y = _floats(x, xz, w, wz, conv)
         room = EXACT - _most(filled_dims(w))
         if isinstance(begin, np.ndarray) and np.abs(begin.astype(np.int64)).max() <= room:

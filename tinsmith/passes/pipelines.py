@@ -49,7 +49,6 @@ MACHINE = (
     "lower-quant",
     "lower-integers",
     "float-channels",
-    "float-groups",
     "lower-windows",
     "split-far-taps",
     "slice-gathers",

@@ -1,5 +1,6 @@
 """Depthwise convolution on channel-blocked data: one filter a channel, no sum over channels.
 
+Of floats, and of bytes, whose sums float32 holds exactly: they become floats where they are loaded.
 A vector is a block's channels at one pixel. Small kernels are unrolled with their weights in
 registers where there are enough, two output rows at a time; larger ones loop over kernel rows.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -17,6 +18,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
 from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
@@ -24,13 +26,16 @@ from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, bias_at, initial, nest
 from tinsmith.kernels.window.convolve import grid, store_tile
-from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
-from tinsmith.kernels.window.site import conv_site
+from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of
+from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
 EFFICIENCY = 0.95  # of the peak, beside what the tiling counts (estimated)
+WIDENED = 1.3  # times as long: bytes that become floats where they are loaded (estimated)
+LARGEST, EXACT = 255, 1 << 24  # of magnitudes of bytes; whole numbers that float32 holds
 UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)
 WIDEST_ROW = 9  # taps of a kernel row that are unrolled (estimated)
 
@@ -39,24 +44,49 @@ WIDEST_ROW = 9  # taps of a kernel row that are unrolled (estimated)
 def conv_depthwise(site: Site) -> Choice:
     """Depthwise convolution on channel-blocked data."""
     conv = conv_site(site)
-    geo, width, blocks = conv.geo, conv.width, conv.blocks
+    packed = [
+        Packed("weights", pack_taps, (conv.weights, conv.width)),
+        *conv.packed_bias(pack_taps, conv.width),
+    ]
+    return _choice(conv, packed, None, EFFICIENCY)
+
+
+@kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
+def conv_depthwise_bytes(site: Site) -> Choice:
+    """Depthwise convolution of bytes on channel-blocked data, exact in sums of float32."""
+    conv = ConvSite(site, conv_geometry(site), site.const(1, "the weights"), None)
+    geo, zero = conv.geo, int(site.const(2).reshape(())) if site.has(2) else 0
+    if site.has(3) and site.const(3).any():
+        raise Skip("the weights have zero points")
+    if 2 * geo.taps * LARGEST**2 > EXACT:
+        raise Skip(f"sums of {geo.taps} taps may be too large for float32")
+    packed = [Packed("weights", pack_floats, (conv.weights, conv.width))]
+    edges = None
+    if site.has(2):
+        edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
+        packed.append(Packed("start", pack_start, (conv.weights, zero, edges, conv.width)))
+    return _choice(conv, packed, edges, EFFICIENCY / WIDENED)
+
+
+def _choice(
+    conv: ConvSite, packed: Sequence[Packed], edges: Edges | None, efficiency: float
+) -> Choice:
+    site, geo, width, blocks = conv.site, conv.geo, conv.width, conv.blocks
     if not conv.groups == geo.channels == geo.out_channels:
         raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
     plan = tiling(site.target, geo)
     flops = 2.0 * blocks * width * typical(geo.batch * geo.out[0]) * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
-    read = 4.0 * geo.channels * typical(prod(geo.size))
+    read = float(site.input(0).dtype.itemsize) * geo.channels * typical(prod(geo.size))
     near = geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
     tiles = geo.batch * blocks * count
+    emit = functools.partial(emit_depthwise, geo=geo, blocks=blocks, count=count, edges=edges)
     return conv.choice(
-        conv.time(flops, EFFICIENCY),
-        one_phase(tiles, lambda em: emit_depthwise(em, geo, blocks, count), count if near else 0),
-        [
-            Packed("weights", pack_taps, (conv.weights, width)),
-            *conv.packed_bias(pack_taps, width),
-        ],
+        conv.time(flops, efficiency),
+        one_phase(tiles, emit, count if near else 0),
+        packed,
         by_channels=geo.batch == 1 and not near,
         detail=f"tile {plan}",
     )
@@ -69,6 +99,11 @@ def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
     wide = np.zeros((-(-channels // width) * width, taps), values.dtype)
     wide[:channels] = values
     return np.ascontiguousarray(wide.reshape(-1, width, taps).swapaxes(1, 2)).reshape(-1)
+
+
+def pack_floats(values: np.ndarray, width: int) -> np.ndarray:
+    """Weights that are bytes, as `pack_taps` packs them, in float32."""
+    return pack_taps(values.astype(np.float32), width)
 
 
 def unrolled(geo: Geometry) -> bool:
@@ -136,33 +171,41 @@ class Filters:
         return self.held[i] if self.held else (self.weights + i * self.width).load(self.width)
 
 
-def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
+def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = None) -> Filters:
     """The weights and the bias of one channel block; weights are the first packed array."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
-    bias = bias_at(em, block, width)
+    bias = bias_at(em, block, width * (edges.places if edges else 1))
     hold = range(geo.taps) if unrolled(geo) and em.target.registers >= 32 else ()
     return Filters(weights, bias, width, tuple((weights + i * width).load(width) for i in hold))
 
 
-def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
+def emit_depthwise(
+    em: Emit, geo: Geometry, blocks: int, count: int, edges: Edges | None = None
+) -> None:
     """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
     b, image, plan = em.b, image_of(em.input(0), geo), tiling(em.target, geo)
+    whole = image.pointer.elem != F32
     with b.loop(em.begin, em.end) as t:
         band, block, n = digits(t, count, blocks)
         x = image.corner(n, block)
         sink = Sink(replace(em, lanewise=True), geo).at(n, block)
-        filters = filters_of(em, geo, block)
+        filters = filters_of(em, geo, block, edges)
 
         def plane_of(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
                 corner = image.window(x, d, r, c)
-                start = initial(b, filters.bias, (filters.width,)) * (high * wide)
+                if edges is None:
+                    start = initial(b, filters.bias, (filters.width,)) * (high * wide)
+                else:
+                    start = edges.start(b, filters.bias, filters.width, (r, c), (high, wide))
                 if unrolled(geo):
                     lines = functools.partial(_line, corner, image.step[1])
                     done = taps(geo, lines, image.step[2], filters, start, wide)
                 else:
                     done = _rows(em, geo, image.step, corner, filters, start)
+                if whole:
+                    done = [v.truncated("i32") for v in done]
                 store_tile(sink.at(0, 0, d, r, c), done, grid(high, wide), 1)
 
             sweep(b, plan, band, count, tile)
@@ -198,7 +241,7 @@ def taps(
                 for p in range(wide):
                     place = (p * across + j * apart) * gap
                     if place not in loaded:
-                        loaded[place] = (line(i) + place).load(filters.width)
+                        loaded[place] = (line(i) + place).load(filters.width).to("f32")
                     acc[q * wide + p] = FLOAT32.step(acc[q * wide + p], loaded[place], w)
     return acc
 
@@ -213,7 +256,7 @@ def row_taps(
         for p in range(len(acc)):
             place = (p * geo.stride[2] + j * geo.dilation[2]) * gap
             if place not in loaded:
-                loaded[place] = (x + place).load(width)
+                loaded[place] = (x + place).load(width).to("f32")
             acc[p] = FLOAT32.step(acc[p], loaded[place], factor)
     return acc
 
