@@ -120,3 +120,14 @@ def test_declines(op, attrs, kernel, why):
     site = site_of(one_node(op, [normal(1, 4, 4, 4)], attrs), level("avx2"))
     with pytest.raises(Skip, match=why):
         KERNELS[kernel].offer(site)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize(
+    "shape", [(1, 40, 7, 9), (2, 19, 1, 1), (1, 8, 23), (1, 5, 2, 3, 4)], ids=str
+)
+def test_means_of_bytes(shape, kind, target):
+    info = np.iinfo(kind)
+    x = np.random.default_rng(4).integers(info.min, info.max, shape, endpoint=True).astype(kind)
+    check("GlobalPool", (x,), {"dtype": "float32"}, kernel="global_pool", target=target)

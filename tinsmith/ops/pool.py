@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
+from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_room
@@ -165,31 +165,36 @@ def _(x, *, kernel, **attrs):
 
 
 @op("reduction", "homogeneous")
-def GlobalPool(x, *, kind="mean", p=2):
-    """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp"""
+def GlobalPool(x, *, kind="mean", p=2, dtype=None):
+    """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp
+
+    The result has the type of x, or dtype.
+    """
     axes = tuple(range(2, x.ndim))
     if kind == "max":
         return x.max(axis=axes, keepdims=True)
-    wide = widen(x)
+    wide = widen(x) if dtype is None else x.astype(dtype)
     if kind == "mean":
         y = wide.mean(axis=axes, keepdims=True, dtype=wide.dtype)
     else:
         y = (np.abs(wide) ** p).sum(axis=axes, keepdims=True) ** (1 / p)
-    return y.astype(x.dtype, copy=False)
+    return y.astype(dtype or x.dtype, copy=False)
 
 
 @GlobalPool.type
-def _(x, *, kind, p):
+def _(x, *, kind, p, dtype):
     need(kind in ("mean", "max", "lp"), f"kind {kind!r} is none of mean, max, lp")
+    need(dtype is None or kind == "mean", f"only a mean may be {dtype}, kind is {kind}")
+    made = x.type if dtype is None else x.type.like(dtype=dtype_of(dtype))
     if x.shape is None:
-        return x.type
+        return made
     need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
     need(0 not in x.shape[2:], f"x has no elements to pool: {x.type}")
-    return x.type.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
+    return made.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
 
 
 @GlobalPool.cost
-def _(x, *, kind, p):
+def _(x, *, kind, p, dtype):
     return x.type.size * (3 if kind == "lp" else 1)
 
 

@@ -283,6 +283,23 @@ def requantised_sum(
     return _narrow(OPS["Add"](terms[0], right), zero, q.output.dtype)
 
 
+@requantise.rule(
+    p.GlobalPool(p.DequantizeLinear("x", const("xs"), opt(const("xz"))).shared()).named("pool"),
+    tolerance=1e-5,
+    x=given("uint8", 1, 3, 5, 6),
+    xs=float32(0.5),
+    xz=np.array([3], np.uint8),
+)
+def mean(x: Value, xs: Array, xz: Array | None, pool: Node) -> Value:
+    """mean(deq(x)) -> (mean(x) - z) * s, where x has one scale: sums of bytes are exact."""
+    need_bytes(x, xs)
+    if xs.size != 1 or pool.kind != "mean":
+        raise Skip("it has a scale for each place, or is no mean")
+    y = OPS["GlobalPool"](x, dtype="float32")
+    y = y if xz is None or not xz.any() else OPS["Sub"](y, xz.astype(FLOAT32).reshape(()))
+    return OPS["Mul"](y, xs.reshape(()))
+
+
 factors = RuleSet("quantise-by-factor", "What is computed is quantised by a product.")
 register("machine")(factors)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
@@ -14,10 +16,12 @@ from tinsmith.kernels.window.geometry import steps
 from tinsmith.sizes import Size, typical
 
 
-@kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
+@kernel("GlobalPool", Tier.SHAPED, dtypes="float32 int8 uint8")
 def global_pool(site: Site) -> Choice:
-    """Mean or maximum of each plane, on channel-blocked data."""
+    """Mean or maximum of each plane, on channel-blocked data; of bytes the mean as float32."""
     kind = site.attr("kind")
+    if site.out.dtype != np.float32:
+        raise Skip(f"the result is {site.out.dtype}")
     if kind not in ("mean", "max"):
         raise Skip(f"kind is {kind}")
     dims = site.input(0).dims
@@ -29,7 +33,7 @@ def global_pool(site: Site) -> Choice:
     layout = Layout(width)
     values = typical(prod(dims))
     return Choice(
-        cost=site.target.time(values * fold.flops, 4.0 * values),
+        cost=site.target.time(values * fold.flops, 1.0 * site.input(0).dtype.itemsize * values),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(dims[0] * blocks, lambda em: emit_global(em, fold, blocks)),
@@ -51,7 +55,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
 
     def inner(x: Ptr, carried: Carried, number: int) -> Carried:
         return [
-            fold.add(kept, (x + i * strides[-1]).load(width)) if i < number else kept
+            fold.add(kept, (x + i * strides[-1]).load(width).to("f32")) if i < number else kept
             for i, kept in enumerate(carried)
         ]
 
@@ -70,7 +74,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
         first, *others = carried
         [first] = fold_range(
             b, 0, length - whole, [first],
-            lambda i, c: [fold.add(c[0], (x + i * strides[-1]).load(width))],
+            lambda i, c: [fold.add(c[0], (x + i * strides[-1]).load(width).to("f32"))],
         )  # fmt: skip
         return [first, *others]
 
