@@ -17,7 +17,7 @@ import pytest
 import tinsmith as ts
 from tests import transformer as encoder
 from tests.free import PICTURES, Single, compare, pictured, singles
-from tests.fuzz import cage
+from tests.fuzz import cage, together
 from tests.fuzz import free as fuzzed
 from tests.fuzz.judge import UNSAID
 from tests.fuzz.seeds import chunks
@@ -261,6 +261,12 @@ def test_a_size_that_an_operation_holds_to_a_number_is_one(monkeypatch: Any) -> 
 def test_random_models_of_free_sizes(part: range) -> None:
     found = cage.run(fuzzed.__name__, part)
     assert {s: what for s, what in found.items() if what not in ("", UNSAID)} == {}
+
+
+@pytest.mark.parametrize("part", chunks(30, 15), ids=str)
+def test_chains_and_diamonds_of_free_sizes(part: range) -> None:
+    found = cage.run(together.__name__, part)
+    assert {s: what for s, what in found.items() if what not in (together.RIGHT, UNSAID)} == {}
 
 
 # ---- what a file makes of names and formulas
