@@ -244,6 +244,31 @@ def test_nested_graphs_are_rewritten_and_not_shared():
     assert ops_of(copy.nodes[-1].then_branch) == ["Abs", "Identity", "Neg"]
 
 
+def test_a_skip_is_spelled_when_it_is_read():
+    spelled = []
+
+    class Shown:
+        def __str__(self):
+            spelled.append(1)
+            return "{braces}"
+
+    skip = Skip("{} stays {}", Shown(), "here")
+    assert not spelled and str(skip) == "{braces} stays here" and spelled
+    assert str(Skip("one {text}")) == "one {text}" and skip.reason[0] == "{} stays {}"
+
+
+def test_constants_that_become_one_are_no_edit():
+    b = Builder()
+    first, second = b.c(1.0), b.c(1.0)
+    out = ops.Add(ops.Mul(b.x(2), first), second)
+    graph = b.out(out)
+    graph.edited = []
+    graph.merge(second, first)
+    assert out.producer.inputs[1] is first and not second.uses and graph.edited == []
+    graph.replace(first, b.c(2.0))
+    assert len(graph.edited) == 2
+
+
 def test_a_skip_is_reported_for_the_node():
     rules = RuleSet("shy")
 

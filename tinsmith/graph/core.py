@@ -218,6 +218,14 @@ class Graph:
                 old.name, new.name = new.name, old.name
         self._order = None
 
+    def merge(self, old: Value, new: Value) -> None:
+        """`replace` for constants of equal content: nothing counts as edited."""
+        edited, self.edited = self.edited, None
+        try:
+            self.replace(old, new)
+        finally:
+            self.edited = edited
+
     def set_input(self, node: Node, index: int, new: Value | None) -> None:
         """Let one input of one node read `new`. The output types must not change."""
         old = node.inputs[index]

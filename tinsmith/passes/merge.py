@@ -28,7 +28,7 @@ class MergeConstants:
         for v in graph.constants():
             first = seen.setdefault(self._key(v), v)
             if first is not v:
-                graph.replace(v, first)
+                graph.merge(v, first)
                 changes += 1
         return changes
 

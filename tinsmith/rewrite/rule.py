@@ -38,9 +38,14 @@ class Skip(Exception):
     """Raised by a rule that matched and decides not to fire. The message says why: a text, or a
     template and what it is filled with, when somebody reads it."""
 
+    @property
+    def reason(self) -> tuple[Any, ...]:
+        """A template, and what it is filled with."""
+        return self.args if len(self.args) > 1 else ("{}", *self.args)
+
     def __str__(self) -> str:
-        template, *filled = self.args
-        return template.format(*filled) if filled else template
+        template, *filled = self.reason
+        return template.format(*filled)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ class Rule:
             with trial() as conditions:
                 new = self._made(graph, node, root, env, start)
         except Skip as skip:
-            trace.refuse(env, "{}", skip)
+            trace.refuse(env, *skip.reason)  # an exception would keep its frames
             return None
         except NeedsNumber as needs:
             trace.refuse(env, "{}", f"it needs numbers where sizes are free: {needs}")
