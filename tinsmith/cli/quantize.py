@@ -54,7 +54,8 @@ def command(
 
     Operators with weights compute with 8-bit whole numbers; --data tells which ranges the values
     between them have. The report says for each layer how many decibels its signal is above its
-    noise, and how long it takes.
+    noise, and how long it takes. Weights alone get fewer bits without data, by
+    `tinsmith convert MODEL OUT --weights int8`, or int4.
 
     \b
     Methods: minmax, average, percentile, kl (ncnn's), tensorrt, aciq, mse, entropy.
