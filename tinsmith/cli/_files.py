@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import DIM, MODEL, Number, as_batch
+from tinsmith.cli._model import DIM, MODEL, READING, Number, as_batch
 from tinsmith.cli._sizes import sizes
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
@@ -160,15 +160,7 @@ OPTIONS = (
         metavar="START END",
         help="Write the part from one value to another: START becomes an input, END an output.",
     ),
-    click.option(
-        "--random-weights",
-        type=click.IntRange(0),
-        metavar="SEED",
-        help="Draw the weights at random, of a format that has them in a file of their own.",
-    ),
-    click.option(
-        "--batch", metavar="[free|NAME|SIZE|none]", help="The batch, as for `tinsmith run`."
-    ),
+    *READING,
     click.option("--verify", is_flag=True, help="Run both, and compare what comes out."),
     click.option(
         "--tolerance",

@@ -147,6 +147,22 @@ class Built:
     compile_ms: float
 
 
+READING = (
+    click.option(
+        "--random-weights",
+        type=click.IntRange(0),
+        metavar="SEED",
+        help="Draw the weights at random, of a format that has them in a file of their own.",
+    ),
+    click.option(
+        "--batch",
+        metavar="[free|NAME|SIZE|none]",
+        help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
+        " ncnn get, by name or size, or 'none'.",
+    ),
+)
+"""How a model is read: the options of `load`."""
+
 BUILD_OPTIONS = (
     click.option(
         "-t",
@@ -203,18 +219,7 @@ BUILD_OPTIONS = (
         metavar="NAME=VALUE",
         help="Make an input a constant: a number, or a list such as [1,2].",
     ),
-    click.option(
-        "--random-weights",
-        type=click.IntRange(0),
-        metavar="SEED",
-        help="Draw the weights at random, of a format that has them in a file of their own.",
-    ),
-    click.option(
-        "--batch",
-        metavar="[free|NAME|SIZE|none]",
-        help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
-        " ncnn get, by name or size, or 'none'.",
-    ),
+    *READING,
     click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
     click.option(
         "--trust",
