@@ -108,9 +108,9 @@ def verify(
     graph, fixed = with_fixed(graph, fixed_values(options.get("fixed")))
     expected, against_name = expected_of(against)
     held = {n: v for n, v in expected.items() if not is_path(v)}
-    name = graph.name or graph.file or "model"
+    name = _name_of(graph)
     if options.get("shapes") == "free" and inputs is None and against_name == REFERENCE:
-        return _at_sizes(model, graph, name, tolerance, bisect, save, seed, options)
+        return _at_sizes(model, graph, tolerance, bisect, save, seed, options)
     arrays, drawn = arrays_for(graph, inputs, held, seed)
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
@@ -142,10 +142,13 @@ def verify(
 UNSEEN = "the difference does not show where the program is cut: memory or threads"
 
 
+def _name_of(graph: Graph) -> str:
+    return graph.name or graph.file or "model"
+
+
 def _at_sizes(
     model: ModelLike,
     graph: Graph,
-    name: str,
     tolerance: float,
     bisect: bool,
     save: Any,
@@ -173,7 +176,8 @@ def _at_sizes(
         found += new
     if not found and failed is not None:
         raise failed
-    return Verification(name, REFERENCE, tolerance, tuple(found), culprit, "; ".join(notes))
+    note, name = "; ".join(notes), _name_of(graph)
+    return Verification(name, REFERENCE, tolerance, tuple(found), culprit, note)
 
 
 def were_random(names: Iterable[str]) -> str:

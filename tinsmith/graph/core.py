@@ -140,19 +140,19 @@ class Graph:
             types = op.infer(values, bound)
         except TypeRuleError as error:
             raise at_node(error, origin, op, values) from error
-        return self._append(op, values, bound, types, name, origin, list(outputs or []), before)
+        node = self._append(op, values, bound, types, name, origin, list(outputs or []))
+        if before is not None:
+            node.seq = before.seq
+        return node
 
     def _append(
         self, op: OpLike, values: tuple[Value | None, ...], bound: dict[str, Any],
         types: tuple[Type, ...], name: str, origin: Origin, names: list[str],
-        before: Node | None = None,
     ) -> Node:  # fmt: skip
         names = names[: len(types)]
         names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
         names = [self.unique(n or f"{name}:{i}") for i, n in enumerate(names)]
         node = self.attach(op, values, bound, types, name, origin, names)
-        if before is not None:
-            node.seq = before.seq
         self._note(node)
         return node
 
