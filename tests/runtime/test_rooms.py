@@ -11,7 +11,11 @@ import tinsmith as ts
 from tests.decoder import decoder, empty, grown
 from tests.interrupts import strikes
 from tests.models import agree
+from tinsmith import ops
+from tinsmith.errors import DataError, StateError, TinsmithError
+from tinsmith.graph import Graph, Type
 
+F32 = np.dtype(np.float32)
 RANDOM = np.random.default_rng(3)
 MOVES = {"Concat", "Slice", "Transpose", "Relayout", "Gather"}
 
@@ -148,3 +152,75 @@ def test_an_interrupt_at_any_moment_leaves_the_states(net, reference):
     got = fed(session, line[:, at + 4 : at + 5])
     wanted = reference(ids=line[:, : at + 5], **empty(1))["logits"][:, -1:]
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+# ---- caches of fixed size
+
+
+def fixed(op: str) -> Graph:
+    """y = sum over the rows of a cache [2, 8, 3] of which a run overwrites some from `at` on."""
+    g = Graph("fixed")
+    cache, new = g.input("cache", Type(F32, (2, 8, 3))), g.input("new", Type(F32, (2, 1, 3)))
+    at = g.input("at", Type(np.dtype(np.int64), (2,)))
+    if op == "TensorScatter":
+        after = ops.TensorScatter(cache, new, at, axis=1)
+    elif op == "ScatterElements":
+        places = ops.Expand(ops.Reshape(at, np.array([2, 1, 1])), np.array([2, 1, 3]))
+        after = ops.ScatterElements(cache, places, new, axis=1)
+    else:
+        row = ops.Reshape(at, np.array([2, 1, 1]))
+        places = ops.Concat(np.array([[[0]], [[1]]]), row, axis=2)
+        after = ops.ScatterND(cache, places, new)
+    g.outputs = [ops.Reduce(after, np.array([1]), kind="sum"), after]
+    after.name = "cache_out"
+    return g
+
+
+SCATTERS = ["TensorScatter", "ScatterElements", "ScatterND"]
+
+
+@pytest.mark.parametrize("op", SCATTERS)
+def test_a_cache_of_fixed_size_stays_where_it_is(op):
+    session = ts.compile(fixed(op), cache=False).session(states={"cache_out": "cache"})
+    mine = np.full((2, 8, 3), 9, np.float32)
+    session(cache=mine, new=np.ones((2, 1, 3), np.float32), at=np.array([0, 3]))
+    wanted, room = mine.copy(), rooms(session)["cache"]
+    assert (mine == 9).all() and room is not mine
+    wanted[[0, 1], [0, 3]] = 1
+    for k in range(5):
+        row = RANDOM.standard_normal((2, 1, 3), np.float32)
+        at = np.array([k + 1, 7 - k])
+        wanted[[0, 1], at] = row[:, 0]
+        got = session(new=row, at=at)
+        np.testing.assert_allclose(got, wanted.sum(1, keepdims=got.ndim == 3), rtol=1e-5)
+        assert rooms(session)["cache"] is room
+    np.testing.assert_array_equal(session.states["cache"], wanted)
+    (step,) = [s for s in session.net_of_runs.program().plan.steps if s.op == op]
+    assert len(step.calls) == 1, "nothing is copied"
+
+
+@pytest.mark.parametrize("op", SCATTERS)
+def test_a_failure_while_a_cache_is_overwritten_is_told(op):
+    session = ts.compile(fixed(op), cache=False).session(states={"cache_out": "cache"})
+    new = np.ones((2, 1, 3), np.float32)
+    session(new=new, at=np.array([0, 3]))
+    with pytest.raises(TinsmithError):
+        session(new=new[:1], at=np.array([0, 3]))
+    session(new=new, at=np.array([0, 3]))  # that one had not begun
+    with pytest.raises(DataError):
+        session(new=new, at=np.array([1, 8]))
+    with pytest.raises(StateError, match="reset"):
+        session(new=new, at=np.array([0, 3]))
+    session.reset({"cache": np.zeros((2, 8, 3), np.float32)})
+    session(new=new, at=np.array([1, 3]))
+    assert session.states["cache"].sum() == 6
+
+
+def test_a_cache_that_is_read_after_it_is_overwritten_is_copied():
+    g = fixed("TensorScatter")
+    cache, after = g.inputs[0], g.outputs[1]
+    g.outputs = [ops.Reduce(ops.Sub(after, cache), np.array([1]), kind="sum"), after]
+    session = ts.compile(g, cache=False).session(states={"cache_out": "cache"})
+    for k in range(3):
+        got = session(new=np.full((2, 1, 3), k + 1, np.float32), at=np.array([0, 3]))
+        np.testing.assert_allclose(got.reshape(-1), 1)

@@ -86,7 +86,7 @@ class Runner:
         if self.rooms:
             states = self._with_room(given, states)
         arrays = self._arrays(given, states)
-        session = self._ready(self._shapes(arrays), build=True)
+        session = self._ready(_shapes(arrays), build=True)
         if session is None:
             results = self.net.run(arrays)
             return results, self._taken(results, arrays, states, None)
@@ -112,16 +112,14 @@ class Runner:
         room = self._tells[length]
         return states[room.state.input].view.shape[room.axis]
 
-    def _shapes(self, arrays: Sequence[Array]) -> Signature | None:
-        return self._takes.signature(arrays) if self.net.has_programs else None
-
-    def _ready(self, shapes: Signature | None, build: bool = False) -> Session | None:
+    def _ready(self, shapes: Signature, build: bool = False) -> Session | None:
         """The session that runs these shapes. None where the net's own sessions do: for shapes that
         come again, where that is the net's affair; and, unless to `build`, where there is no
         program for these shapes."""
-        if shapes is None or None in shapes or (shapes == self._last and not self.keeps):
+        again = shapes == self._last
+        if None in shapes or not self.net.has_programs or (again and not self.keeps):
             return None
-        if shapes == self._last:
+        if again:
             return self._session
         self._last, last = None, self._session
         found = None
@@ -174,7 +172,7 @@ class Runner:
     def _with_room(self, given: Mapping[str, Array], states: States) -> States:
         """The states, with room for what the run adds: in the smallest rooms that a program knows
         how to fill, of those that they have and larger ones."""
-        shapes = list(self._takes.signature(self._arrays(given, states)))
+        shapes = list(_shapes(self._arrays(given, states)))
         rows = self._capacities(states)
         for _ in range(TRIED):
             if self._ready(self._fitted(shapes, rows)) is not None:
@@ -215,7 +213,7 @@ class Runner:
     def _needed(self, given: Mapping[str, Array], states: States) -> dict[str, int]:
         """How many rows each room needs, by their symbols. Raises InputShapeError."""
         own, arrays = self._own, {**given, **{n: held.view for n, held in states.items()}}
-        shapes = own._takes.signature([arrays[name] for name in own.input_names])
+        shapes = _shapes([arrays[name] for name in own.input_names])
         own._takes.check_signature(shapes)
         outputs, needed = own.sizes(shapes), dict[str, int]()
         for at, state in self._from:
@@ -232,3 +230,8 @@ class Runner:
             if held.rows is None or held.array.shape[room.axis] != capacity:
                 moved[name] = room.put(held, capacity)
         return moved
+
+
+def _shapes(arrays: Sequence[Any]) -> Signature:
+    """The shapes of arrays as they are; None for what is no array."""
+    return tuple([getattr(array, "shape", None) for array in arrays])
