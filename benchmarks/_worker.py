@@ -6,6 +6,8 @@ Between two commands it blocks on its input. Commands:
     {"do": "run", "seconds", "least"} -> {"ms": [each run]}
     {"do": "vary", "calls"} -> {"ms": [each run]}, of shapes by input, once each, in order
     {"do": "serve", "callers", "seconds"} -> {"per_second": calls of all threads together}
+    {"do": "decoder", "engine", "file", "cpus"} -> {}
+    {"do": "generate", "cache", "tokens"} -> {"ms": of all tokens, "tokens": which}
     {"do": "stop"}
 Any answer may instead be {"failed": why}. `error` is max|y - want| / max|want| of the worst
 output; `bare_mb` is what the process takes before the engine is imported, `peak_mb` the most up to
@@ -94,6 +96,34 @@ class Worker:
             self.call(given)
             times.append(_since(start))
         return {"ms": times}
+
+    def decoder(self, engine: str, file: str, cpus: list[int]) -> dict[str, Any]:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        from benchmarks._decoders import DECODERS
+
+        self.begin, self.step = DECODERS[engine](Path(file), 1)
+        return {}
+
+    def generate(self, cache: dict[str, int], tokens: int) -> dict[str, Any]:
+        """The likeliest tokens after a cache of small random numbers: its heads, width, layers and
+        length (`past`) are given. The first one takes no part in the time."""
+        import numpy as np
+
+        random = np.random.default_rng(1)
+        dims = 1, cache["heads"], cache["past"], cache["width"]
+        self.begin({
+            f"past.{n}.{kind}": random.standard_normal(dims, np.float32)
+            for n in range(cache["layers"])
+            for kind in ("key", "value")
+        })  # fmt: skip
+        said: list[int] = []
+        token = int(self.step(1)[0, -1].argmax())
+        start = time.perf_counter()
+        for _ in range(tokens):
+            token = int(self.step(token)[0, -1].argmax())
+            said.append(token)
+        return {"ms": _since(start), "tokens": said}
 
     def serve(self, callers: int, seconds: float) -> dict[str, Any]:
         """So many threads call at once, each as fast as it can."""
