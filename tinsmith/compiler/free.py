@@ -130,7 +130,8 @@ class FreePrograms:
                 except HeldSizes:
                     self._numbers |= _held(scope, names)
                     continue
-                except PlanError:  # perhaps typical sizes need more memory than there is
+                except (PlanError, TypeRuleError):
+                    # Perhaps typical sizes need more memory than there is, or do not fit others.
                     if self._too_large or not (self._hints or _is_empty(signature)):
                         raise
                     self._too_large = True
