@@ -128,7 +128,8 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
     """Replace the target of a Reshape or an Expand by a constant, where every entry is a number or
     a dim that the operator keeps, so that the target need not be computed. Returns how many changes
     were made."""
-    if node.op.name not in ("Reshape", "Expand"):
+    kept = {"Reshape": _kept_dims, "Expand": _stretched_dims}.get(node.op.name)
+    if kept is None:
         return 0
     x, target = node.inputs[:2]
     if x is None or x.shape is None or target is None or target.const is not None:
@@ -136,7 +137,6 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
     content = content_of(target, known)
     if content is None or content.ndim != 1:
         return 0
-    kept = _kept_dims if node.op.name == "Reshape" else _stretched_dims
     numbers = kept(node, list(x.shape), list(content))
     if numbers is None:
         return 0
