@@ -20,8 +20,11 @@ NAME = "append-in-place"
 @register("machine", name=NAME, devices=("cpu",))
 @dataclass(frozen=True)
 class AppendInPlace:
-    """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on, and what reads the
-    join reads its rows in the room; scatter(room, x)[: rows of x] -> x where x is no such join."""
+    """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on.
+
+    What reads the join then reads its rows in the room. Where x is no such join,
+    scatter(room, x)[: rows of x] -> x.
+    """
 
     operators: ClassVar = frozenset(("TensorScatter",))
 
