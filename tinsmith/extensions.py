@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+from _thread import RLock
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -81,7 +81,7 @@ def _chosen(said: str) -> tuple[Extension, ...]:
     return tuple(one for one in installed() if f"-{one.name}" not in names)
 
 
-_loading = threading.RLock()
+_loading = RLock()
 _begun: set[Extension] = set()
 
 

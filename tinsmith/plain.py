@@ -11,14 +11,13 @@ a NamedTuple, a TypedDict or a data class declares must all be there.
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
-
-from tinsmith.sizes import Size
 
 T = TypeVar("T")
 FAR = 1 << 63
@@ -64,14 +63,21 @@ def _object(make: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _plain(kind: type) -> Callable[[Any], Any]:
-    allowed = {int: (int, Size), float: (int, float)}.get(kind, (kind,))
+    allowed = (int, float) if kind is float else (kind,)
 
     def read(data: Any) -> Any:
         if type(data) not in allowed or (type(data) is int and not -FAR <= data < FAR):
+            if kind is int and _is_size(data):
+                return data
             raise Misfit(f"{repr(data)[:60]} is not {kind.__name__}")
         return data
 
     return read
+
+
+def _is_size(data: Any) -> bool:
+    sizes = sys.modules.get("tinsmith.sizes")  # where nobody has loaded it, there are none
+    return sizes is not None and type(data) is sizes.Size
 
 
 def _optional(hint: Any, args: tuple[Any, ...]) -> Callable[[Any], Any]:

@@ -6,8 +6,8 @@ What works calls `tell`; it need not know who listens. Each thread has its own l
 from __future__ import annotations
 
 import sys
-import threading
 import time
+from _thread import _local as Local
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +20,7 @@ PATIENCE = 0.3
 PAUSE = 0.05
 """Seconds between two lines: terminals are slow."""
 
-_local = threading.local()
+_local = Local()
 
 
 def tell(done: int, total: int, what: str) -> None:

@@ -2,19 +2,27 @@
 few are used.
 
 The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
-which would be a large part of a cold start. Here `__init__` is written at a class's first call, and
-the others are shared by all classes. The standard `NamedTuple` compiles the annotation of every
-field, though nobody may ask for it; here annotations stay the text that they are.
+which would be a large part of a start. Here `__init__` is written at a class's first call, and
+the others are shared by all classes. The standard `NamedTuple` compiles a `__new__` for every
+class and the annotation of every field; here `__new__` is written at a class's first call, and
+annotations stay the text that they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
+
+try:
+    from _collections import _tuplegetter as _field  # pyright: ignore[reportMissingImports]
+except ImportError:  # not CPython
+
+    def _field(index: int, name: str) -> Any:
+        return property(itemgetter(index), doc=name)
+
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -22,16 +30,18 @@ if TYPE_CHECKING:
 else:
 
     class _Rows(type):
-        """Makes classes whose base is `NamedTuple`."""
+        """Makes classes whose base is `NamedTuple`: what `collections.namedtuple` makes, but for
+        `__new__`, which is written at a class's first call."""
 
         def __new__(cls, name, bases, own):
-            names = own.get("__annotations__", {})
-            defaults = [own[n] for n in names if n in own]
-            made = namedtuple(name, names, defaults=defaults, module=own["__module__"])
-            for key, value in own.items():
-                if key not in names:
-                    setattr(made, key, value)
-            return made
+            names = tuple(own.get("__annotations__", {}))
+            defaults = {n: own[n] for n in names if n in own}
+            about = {
+                "__slots__": (), "__match_args__": names, "_fields": names,
+                "_field_defaults": defaults, "__new__": _first_new,
+            }  # fmt: skip
+            fields = {n: _field(k, n) for k, n in enumerate(names)}
+            return type(name, (tuple,), {**_ROW, **own, **about, **fields})
 
     class _NamedTuple:
         def __mro_entries__(self, bases):
@@ -59,6 +69,47 @@ else:
         if init:
             cls.__init__ = _first_init(cls, frozen)
         return cls
+
+
+def _first_new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Writes the `__new__` of a class of `NamedTuple`, and calls it."""
+    known = {f"_of_{name}": value for name, value in cls._field_defaults.items()}
+    params = [f"{n}=_of_{n}" if n in cls._field_defaults else n for n in cls._fields]
+    body = f"_made(_cls, ({''.join(n + ',' for n in cls._fields)}))"
+    cls.__new__ = eval(f"lambda {', '.join(['_cls', *params])}: {body}", known | {"_made": _made})
+    return cls(*args, **kwargs)
+
+
+_made = tuple.__new__
+
+
+def _make(cls: Any, values: Any) -> Any:
+    row = _made(cls, values)
+    if len(row) != len(cls._fields):
+        raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, not {len(row)}")
+    return row
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    row = _made(type(self), map(changes.pop, self._fields, self))
+    if changes:
+        raise ValueError(f"{type(self).__name__} has no fields {', '.join(changes)}")
+    return row
+
+
+def _asdict(self: Any) -> dict[str, Any]:
+    return dict(zip(self._fields, self, strict=True))
+
+
+def _shown_row(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in _asdict(self).items())})"
+
+
+_ROW = {
+    "_make": classmethod(_make), "_replace": _replace, "_asdict": _asdict, "__repr__": _shown_row,
+    "__getnewargs__": lambda self: tuple(self),
+}  # fmt: skip
+"""What all classes of `NamedTuple` have."""
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

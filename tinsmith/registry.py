@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
+from _thread import RLock
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -35,7 +35,7 @@ class Registry(Generic[T]):
         self._rows: dict[str, T] = {}
         self._sources: dict[str, dict[str, Any]] = {}
         self._loaded = package is None
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self.outside: set[str] = set()
         """Rows that other packages have registered, but for those of extensions."""
         self._origins: dict[str, str] = {}

@@ -289,7 +289,7 @@ def test_layers_are_alike_only_where_their_weights_can_be_split():
 
 
 def test_where_the_system_refuses_the_registers(monkeypatch):
-    monkeypatch.setattr(target_module, "_may_use_matrices", lambda: False)
+    monkeypatch.setattr(target_module, "may_use_matrices", lambda: False)
     target_module.host.cache_clear()
     try:
         assert not runnable(level("amx"))

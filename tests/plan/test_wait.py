@@ -6,7 +6,8 @@ import pytest
 
 from tests.kernels.block_cases import block_of_graph, graph_of
 from tests.machines import machine_with
-from tinsmith.codegen.target import level, usable_cores
+from tinsmith.codegen.host import usable_cores
+from tinsmith.codegen.target import level
 from tinsmith.plan.blocks import one_by_one
 from tinsmith.plan.placement import Placement
 from tinsmith.runtime.gauge import phase_of_two

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tinsmith.errors import OptionError
-from tinsmith.graph import Graph, Node
 from tinsmith.plan.options import PlanOptions
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -21,6 +20,7 @@ from tinsmith.registry import Registry
 if TYPE_CHECKING:
     from tinsmith.backends.cpu import Room
     from tinsmith.codegen.target import Target
+    from tinsmith.graph import Graph, Node
     from tinsmith.plan.shared_weights import SharedWeights
 
 __all__ = ["BACKENDS", "DEFAULT", "Backend", "Job", "Runner", "backends_of", "is_whole"]

@@ -12,17 +12,19 @@ import ctypes
 import itertools
 import os
 import sys
-import threading
+from _thread import allocate_lock
 from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import Cache, key_of
-from tinsmith.codegen.target import Target, usable_cores
+from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.workers import Call, Workers, after
 from tinsmith.errors import CodegenError
 from tinsmith.progress import tell
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
 
 _serial = itertools.count(1)
 
@@ -58,9 +60,10 @@ def _opened(data: bytes) -> Any:
 
     try:
         with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:
-            file = Path(folder) / "code.so"
-            file.write_bytes(data)
-            return ctypes.CDLL(str(file))
+            file = os.path.join(folder, "code.so")
+            with open(file, "wb") as out:
+                out.write(data)
+            return ctypes.CDLL(file)
     except OSError as error:
         raise CodegenError(f"the generated library cannot be loaded: {error}") from error
 
@@ -151,7 +154,7 @@ class _Known:
     LIMIT = 16 << 20  # bytes; estimated
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._kept: OrderedDict[Key, bytes] = OrderedDict()
         self._size = 0
 
@@ -193,7 +196,7 @@ class _ShortSlices:
     SECONDS = 0.0003  # of a time slice; estimated
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._users, self._before = 0, 0.0
 
     def __enter__(self) -> None:

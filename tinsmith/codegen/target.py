@@ -8,13 +8,12 @@ CPU name and feature string comes from this file's tables or from LLVM's own hos
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 
 from tinsmith.codegen.cores import Core, core_of, rates_of
+from tinsmith.codegen.host import arch, caches, cpuinfo, may_use_matrices
 from tinsmith.errors import TargetError, suggest
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import estimate
@@ -217,11 +216,11 @@ def need_runnable(target: Target) -> None:
 
 def _obstacle(isa: Isa) -> str:
     """Why this process cannot run code for an instruction set; "" if it can."""
-    if isa.arch != _arch():
-        return f"that is for {isa.arch}, this is {_arch()}"
+    if isa.arch != arch():
+        return f"that is for {isa.arch}, this is {arch()}"
     if missing := sorted(isa.needs - _flags()):
         return f"its processor lacks {', '.join(missing)}"
-    if isa.matrices and not _may_use_matrices():
+    if isa.matrices and not may_use_matrices():
         return (
             "Linux refuses this process its matrix registers, as before version 5.16, or where a "
             "thread has an alternate signal stack of less than 16 KiB"
@@ -234,37 +233,12 @@ def host() -> Target:
     """This machine, with the widest instruction set of the table that it has."""
     fitting = [isa for isa in ISAS.values() if not _obstacle(isa)]
     if not fitting:
-        raise TargetError(f"no instruction set is known for machines of type {_arch()!r}")
+        raise TargetError(f"no instruction set is known for machines of type {arch()!r}")
     return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices, isa.byte_products)))
 
 
-PERMIT, MATRIX_STATE, SYSCALL = 0x1023, 18, 158  # ARCH_REQ_XCOMP_PERM, XTILEDATA, arch_prctl
-
-
-@functools.cache
-def _may_use_matrices() -> bool:
-    """Whether Linux lets this process use matrix registers, which it must be asked for: their state
-    makes the frames of signals larger (Documentation/arch/x86/xstate.rst)."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    return ctypes.CDLL(None).syscall(SYSCALL, PERMIT, MATRIX_STATE) == 0
-
-
-@functools.cache
-def _arch() -> str:
-    if hasattr(os, "uname"):
-        machine = os.uname().machine.lower()  # what `platform` says, without its 1 ms
-    else:
-        import platform
-
-        machine = platform.machine().lower()
-    return {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-
-
 def _make(isa: Isa) -> Target:
-    native = isa.arch == _arch()
+    native = isa.arch == arch()
     core = _core() if native else None
     base = Target(
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
@@ -276,18 +250,18 @@ def _make(isa: Isa) -> Target:
     if not native:
         return base
     if isa.matrices:
-        _may_use_matrices()  # code that uses them unasked ends in SIGILL
-    caches = _caches()
+        may_use_matrices()  # code that uses them unasked ends in SIGILL
+    sizes = caches()
     return replace(
         base, model=_model(), core="" if core is None else core.name,
-        l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
-        l3=caches.get(3, caches.get(2, base.l3)),
+        l1=sizes.get(1, base.l1), l2=sizes.get(2, base.l2),
+        l3=sizes.get(3, sizes.get(2, base.l3)),
     )  # fmt: skip
 
 
 def _core() -> Core | None:
     """The row of this machine's processor in the table of cores; None if it has none."""
-    info = _cpuinfo()
+    info = cpuinfo()
     try:
         return core_of(info["vendor_id"], int(info["cpu family"]), int(info["model"]))
     except (KeyError, ValueError):
@@ -303,26 +277,9 @@ def _triple(arch: str, native: bool) -> str:
     return f"{arch}-unknown-linux-gnu"
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@functools.cache
-def _cpuinfo() -> dict[str, str]:
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
 @functools.cache
 def _flags() -> frozenset[str]:
-    info = _cpuinfo()
+    info = cpuinfo()
     if info:
         return frozenset((info.get("flags") or info.get("Features") or "").split())
     import llvmlite.binding as llvm
@@ -333,26 +290,10 @@ def _flags() -> frozenset[str]:
 
 @functools.cache
 def _model() -> str:
-    info = _cpuinfo()
+    info = cpuinfo()
     if "model name" not in info:
         import platform
 
-        return platform.processor() or _arch()
+        return platform.processor() or arch()
     place = "/".join(info.get(k, "") for k in ("cpu family", "model", "stepping"))
     return f"{info['model name']} {place}"
-
-
-@functools.cache
-def _caches() -> dict[int, int]:
-    """The bytes of the data or unified cache of each level, as Linux tells them."""
-    sizes: dict[int, int] = {}
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            kind = (index / "type").read_text().strip()
-            size = (index / "size").read_text().strip()
-            depth = int((index / "level").read_text())
-        except (OSError, ValueError):
-            continue
-        if kind in ("Data", "Unified") and size[-1:] in "KM":
-            sizes[depth] = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
-    return sizes

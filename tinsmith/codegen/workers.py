@@ -18,10 +18,12 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from operator import methodcaller
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tinsmith.errors import Cancelled, TargetError
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 T = TypeVar("T")
 
@@ -102,6 +104,8 @@ class _Line:
     the pool."""
 
     def __init__(self, pool: Workers) -> None:
+        from queue import SimpleQueue  # the code of a stored program runs without
+
         self.queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self.open: deque[None] = deque()  # one for each call that has not ended
         self.ends: list[LockType] = []  # locked while their threads are there

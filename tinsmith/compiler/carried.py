@@ -25,8 +25,7 @@ from tinsmith.compiler.sections import (
 )
 from tinsmith.compiler.store import sources
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
-from tinsmith.formats.container import MAGIC, Container
-from tinsmith.formats.mapped import open_file
+from tinsmith.formats.container import Container, is_container
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shared_weights import Blob
@@ -115,7 +114,7 @@ class Carried:
 
     def _at(self, index: int) -> tuple[Program | FreeProgram, Told]:
         found = self._file.within(_prefix(index))
-        made = program_of(found, self.machine, self._blob)
+        made = program_of(found, self._blob, self.machine)
         for later in laters_of(made):
             later.offer(partial(self._free_at, k) for k in later.stored)
         return made, told_in(found)
@@ -197,14 +196,8 @@ def bundle(
 
 def carrier(path: Path) -> Container | None:
     """The .tin file at a path, if it is one and carries programs. Raises ModelFileError."""
-    try:
-        with open_file(path) as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                return None
-    except (OSError, ValueError):
-        return None
-    found = Container(path)
-    return found if "made" in found else None
+    found = Container(path) if is_container(path) else None
+    return found if found is not None and "made" in found else None
 
 
 class Carries(NamedTuple):

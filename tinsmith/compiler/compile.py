@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tinsmith import budget
-from tinsmith.backends import DEFAULT, Backend, Job, backends_of, is_whole
-from tinsmith.codegen.target import Target
+from tinsmith.backends import DEFAULT, Job, backends_of, is_whole
 from tinsmith.compiler.collector import still
-from tinsmith.compiler.fixed import fixed_values, with_fixed
-from tinsmith.compiler.hints import check_names, hints_of, ranges_of
 from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
     MEMORY,
@@ -29,23 +26,25 @@ from tinsmith.errors import (
     ModelFileError,
     OptionError,
 )
-from tinsmith.formats.mapped import check_unchanged
-from tinsmith.graph import Graph
 from tinsmith.progress import check_progress
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
-from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.backends import Backend
+    from tinsmith.codegen.target import Target
+    from tinsmith.graph import Graph
+    from tinsmith.runtime.inputs import Signature
+    from tinsmith.runtime.program import Program
+
+    class Proto(Protocol):
+        """An `onnx.ModelProto`."""
+
+        def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
-class Proto(Protocol):
-    """An `onnx.ModelProto`."""
-
-    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
-
-
-ModelLike = (
-    Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | tuple[Any, Any] | Proto
+ModelLike: TypeAlias = (
+    "Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | tuple[Any, Any] | Proto"
 )
 """What a model is read from."""
 
@@ -145,7 +144,7 @@ def compile(
     PassChoiceError for `passes` that are not understood, TargetError for a target that cannot be
     had, NoBackend for a node that none of the backends takes, InputError for what cannot be fixed.
     """
-    backends = backends_of(backend)
+    backends = {} if backend == DEFAULT else backends_of(backend)  # the usual one needs no table
     named = (
         ("precision", precision, PRECISIONS),
         ("memory", memory, MEMORY),
@@ -157,7 +156,7 @@ def compile(
     check_flags(tune=tune, cache=cache, trust=trust)
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
-    values, hints = fixed_values(fixed), hints_of(sizes)
+    values, hints = _values(fixed), _hints(sizes)
     reading = {"random_weights": random_weights, "batch": batch}
     if not isinstance(model, str | os.PathLike):
         model, reading = load(model, **reading), {}
@@ -167,10 +166,11 @@ def compile(
         passes = (os.environ.get("TINSMITH_PASSES") or None) if passes is None else passes
         kept, small = _weights(weights)
         if is_whole(backends):
+            from tinsmith.compiler.fixed import with_fixed
+            from tinsmith.compiler.hints import check_names, ranges_of
+
             [(name, whole)] = backends.items()
-            graph, _ = with_fixed(
-                model if isinstance(model, Graph) else load(model, **reading), values
-            )
+            graph, _ = with_fixed(_graph(model, reading), values)
             check_unused(graph, forced, passes)
             check_names(hints, {v.name: v.type for v in graph.inputs})
             if small:
@@ -181,12 +181,32 @@ def compile(
         if small:
             passes = f"{passes},{small}" if passes else small
         asked = {
-            "threads": threads, "backend": ",".join(backends), "kernels": forced,
+            "threads": threads, "backend": ",".join(backends) or DEFAULT, "kernels": forced,
             "passes": passes, "precision": precision, "memory": memory, "shapes": shapes,
             "sizes": hints,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
         return Model(model, target, given, tune, cache, trust, progress, values, reading).net()
+
+
+def _values(fixed: Mapping[str, Any] | None) -> dict[str, Any]:
+    if fixed is None:
+        return {}
+    from tinsmith.compiler.fixed import fixed_values
+
+    return fixed_values(fixed)
+
+
+def _hints(sizes: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if sizes is None:
+        return None
+    from tinsmith.compiler.hints import hints_of
+
+    return hints_of(sizes)
+
+
+def _graph(model: Any, reading: Mapping[str, Any]) -> Graph:
+    return load(model, **reading) if isinstance(model, str | os.PathLike) else model
 
 
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:
@@ -208,6 +228,7 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     """
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
+    from tinsmith.graph import Graph
 
     if not isinstance(model, Net | Graph):
         raise OptionError(f"save takes a compiled Net or a Graph, not {type(model).__name__}")
@@ -242,6 +263,7 @@ def _whole(
     graph: Graph, name: str, backend: Backend, job: Job, ranges: Mapping[str, tuple[int, int]]
 ) -> Net:
     """A net of a backend that computes the model as it is."""
+    from tinsmith.formats.mapped import check_unchanged
     from tinsmith.graph.copy import with_outputs
     from tinsmith.graph.text import graph_weights
     from tinsmith.runtime.explanation import Explanation

@@ -22,9 +22,9 @@ from tinsmith.errors import (
     TypeRuleError,
     UnknownName,
 )
-from tinsmith.graph import Type
 
 if TYPE_CHECKING:
+    from tinsmith.graph import Type
     from tinsmith.runtime.inputs import Signature
     from tinsmith.runtime.net import Net
 

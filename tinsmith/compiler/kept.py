@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import astuple
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.cache import open_cache
-from tinsmith.codegen.library import uses_elf
-from tinsmith.codegen.target import Target
-from tinsmith.compiler.options import Options
-from tinsmith.compiler.sections import Interface, Told
-from tinsmith.compiler.source import Source
+from tinsmith.codegen.host import identity
+from tinsmith.compiler.options import machine_of
 from tinsmith.compiler.store import Store
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.container import Draft
 from tinsmith.registry import Registry
-from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
+    from tinsmith.compiler.options import Options
+    from tinsmith.compiler.sections import Interface, Told
+    from tinsmith.compiler.source import Source
+    from tinsmith.formats.container import Draft
     from tinsmith.runtime.free import FreeProgram
+    from tinsmith.runtime.inputs import Signature
 
-Place = Signature | tuple[str, int]
-"""What a program is kept under: the shapes that it is for, or "free" and a number."""
+    Place = Signature | tuple[str, int]
+    """What a program is kept under: the shapes that it is for, or "free" and a number."""
 
 
 class Kept:
@@ -31,11 +34,17 @@ class Kept:
     which `source` checks from now on."""
 
     def __init__(
-        self, store: Store, source: Source, target: Target, options: Options, fixed: str
+        self, store: Store, source: Source, target: Target | None, options: Options, fixed: str
     ) -> None:
-        self._store, self._source, self._target = store, source, target
+        self._store, self._source, self._asked = store, source, target
+        machine = identity() if target is None else ""
+        machine = machine or repr(astuple(self._target))
         digest = source.digest(store)
-        self._base = self._key = store.key(digest, source.path.name, target, options, fixed)
+        self._base = self._key = store.key(digest, source.path.name, machine, options, fixed)
+
+    @cached_property
+    def _target(self) -> Target:
+        return machine_of(self._asked)
 
     def interface(self) -> Interface | None:
         """The model as callers see it; None where that is not known, or where a file cannot be
@@ -59,12 +68,12 @@ class Kept:
         return self._store.has(self._key, signature)
 
     def get(self, signature: Signature) -> tuple[Program, Told] | None:
-        found = self._store.get(self._key, signature, self._target)
+        found = self._store.get(self._key, signature)
         return found if found is not None and isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def free(self, number: int) -> tuple[FreeProgram, Told] | None:
         """One of the programs for free sizes, by the number that it was kept under."""
-        found = self._store.get(self._key, _free(number), self._target)
+        found = self._store.get(self._key, _free(number))
         return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def inside(self, program: Program, step: str) -> Kept:
@@ -79,6 +88,8 @@ class Kept:
 
     def draft(self, place: Place) -> Draft | None:
         """Where a program's weights may be written while they are packed; None: they cannot."""
+        from tinsmith.codegen.library import uses_elf
+
         return self._store.draft(self._key, place) if uses_elf(self._target) else None
 
     def put(
@@ -92,10 +103,10 @@ def _free(number: int) -> Place:
     return ("free", number)
 
 
-def kept_of(source: Source, target: Target, options: Options, fixed: str) -> Kept | None:
-    """`fixed` tells fixed inputs, and how the model is read. None where nothing can be kept: there
-    is no cache or no such file, or another package has registered operators, passes, kernels or
-    importers, whose meaning is no part of a key."""
+def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
+    """`target`: None for this machine; `fixed` tells fixed inputs, and how the model is read. None
+    where nothing can be kept: there is no cache or no such file, or another package has registered
+    operators, passes, kernels or importers, whose meaning is no part of a key."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()

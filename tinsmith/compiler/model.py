@@ -5,46 +5,44 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+from _thread import RLock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tinsmith import budget
 from tinsmith.backends import DEFAULT
-from tinsmith.codegen.target import Target
-from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
-from tinsmith.compiler.fixed import given_key, with_fixed
-from tinsmith.compiler.free import MOST, Found, FreePrograms
-from tinsmith.compiler.hints import check_names, make_typical, ranges_of
 from tinsmith.compiler.keeping import Keeper
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options, machine_of
-from tinsmith.compiler.rooms import held_states, kept_in, with_rooms
-from tinsmith.compiler.sections import Interface, Told, laters_of, noted
+from tinsmith.compiler.sections import Interface, laters_of, noted
 from tinsmith.compiler.source import Source
-from tinsmith.compiler.takeover import Takeover
 from tinsmith.errors import ModelFileError, OptionError
-from tinsmith.graph import Graph
-from tinsmith.plain import decode
+from tinsmith.formats.container import is_container
 from tinsmith.plan.shared_weights import SharedWeights
-from tinsmith.progress import Listener, reported, tell
+from tinsmith.progress import reported, tell
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
-from tinsmith.runtime.often import Again, Often
 from tinsmith.runtime.program import Program
-from tinsmith.runtime.states import State
 
 if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
     from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.carried import Carried
+    from tinsmith.compiler.free import Found, FreePrograms
     from tinsmith.compiler.later import Parts
+    from tinsmith.compiler.sections import Told
+    from tinsmith.compiler.takeover import Takeover
+    from tinsmith.graph import Graph
+    from tinsmith.progress import Listener
     from tinsmith.runtime.explanation import Explanation
+    from tinsmith.runtime.inputs import Signature
+    from tinsmith.runtime.often import Again, Often
+    from tinsmith.runtime.states import State
 
 
 class Model:
@@ -67,32 +65,66 @@ class Model:
         self._model, self._tune, self._cache = model, tune, cache
         self._progress, self._fixed = progress, fixed
         self._reading = {name: value for name, value in reading.items() if value is not None}
-        self._source = Source("" if isinstance(model, Graph) else model)
+        self._is_file = isinstance(model, str | os.PathLike)
+        self._source = Source(model if self._is_file else "")  # type: ignore[arg-type]
+        self._target = None if target in ("host", "native") else target
         self.notes: list[str] = []
-        self._carried = self._found(target, {**given, "tune": True} if tune else given, trust)
+        self._carried = self._found({**given, "tune": True} if tune else given, trust)
+        # No kernels rather than None, which would ask the environment again.
+        self._options = Options(**{"kernels": "", **given})
         if self._carried is not None:
-            self._machine, self._options = self._carried.machine, self._carried.options
-        else:
-            self._machine = machine_of(target, given.get("backend", DEFAULT))
-            # No kernels rather than None, which would ask the environment again.
-            self._options = Options(**{"kernels": "", **given})
+            self._options = self._carried.options
+        elif self._target is not None or self._options.backend != DEFAULT:
+            _ = self._machine  # what cannot be had is told now
         # What trusted code does without: the key of the file.
         self._keeper = Keeper(self.notes.append, None if self._carried else self._keep())
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shared_weights = SharedWeights()
-        self._free = FreePrograms(hints=self._options.sizes)
-        self._takeover = Takeover(self._apart, self.notes.append)
         self._built = 0  # how many shapes have a program
-        self._offer()
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
-    def _found(
-        self, target: str | Target | None, wanted: Mapping[str, Any], trust: bool
-    ) -> Carried | None:
+    @cached_property
+    def _machine(self) -> Target:
+        if self._carried is not None:
+            return self._carried.machine
+        return machine_of(self._target, self._options.backend)
+
+    @cached_property
+    def _free(self) -> FreePrograms:
+        """The programs for free sizes, with those that are stored."""
+        from tinsmith.compiler.free import FreePrograms
+
+        free = FreePrograms(hints=self._options.sizes)
+        if (made := self._carried) is not None:
+            self._offer(free, (partial(made.free_program, k) for k in range(made.free)))
+        self._offer_kept(free)
+        return free
+
+    @cached_property
+    def _takeover(self) -> Takeover:
+        from tinsmith.compiler.takeover import Takeover
+
+        return Takeover(self._apart, self.notes.append)
+
+    @cached_property
+    def _calls(self) -> Often:
+        from tinsmith.runtime.often import Often
+
+        return Often(self._again, self._takeover.settle)
+
+    def _often(self) -> Often:
+        with self._lock:
+            return self._calls
+
+    def _found(self, wanted: Mapping[str, Any], trust: bool) -> Carried | None:
         """The programs that the file carries, if they are trusted."""
-        machine = machine_of(target, wanted.get("backend", DEFAULT))
-        found = None if isinstance(self._model, Graph) else carrier(Path(self._model))
+        if not self._is_file or not is_container(self._source.path):
+            return None
+        from tinsmith.compiler.carried import carried, carrier
+
+        machine = machine_of(self._target, wanted.get("backend", DEFAULT))
+        found = carrier(self._source.path)
         if found is None:
             return None
         if not trust:
@@ -106,23 +138,28 @@ class Model:
                 f"fixed: the machine code that {self._model} carries takes all inputs; compile it "
                 "without trust"
             )
-        programs = carried(found, None if target is None else machine, wanted)
+        programs = carried(found, None if self._target is None else machine, wanted)
         self._source.seen()
         return programs
 
     def _keep(self) -> Kept | None:
-        if not self._cache or isinstance(self._model, Graph):
+        if not self._cache or not self._is_file:
             return None
-        return kept_of(
-            self._source, self._machine, self._options,
-            given_key(self._fixed, self._reading) + (repr(self._states) if self._states else ""),
-        )  # fmt: skip
+        known = repr(self._states) if self._states else ""
+        if self._fixed or self._reading:
+            from tinsmith.compiler.fixed import given_key
+
+            known = given_key(self._fixed, self._reading) + known
+        target = self._machine if self._target is not None or self._carried else None
+        return kept_of(self._source, target, self._options, known)
 
     @property
     def compilation(self) -> Compilation:
         with working(), self._lock:
             if self._made is None:
                 from tinsmith.compiler.build import Compilation
+                from tinsmith.compiler.fixed import with_fixed
+                from tinsmith.compiler.rooms import kept_in, with_rooms
 
                 graph, _ = with_fixed(self._loaded(), self._fixed)
                 if self._states:
@@ -133,8 +170,8 @@ class Model:
             return self._made
 
     def _loaded(self) -> Graph:
-        if isinstance(self._model, Graph):
-            return self._model
+        if not self._is_file:
+            return self._model  # type: ignore[return-value]
         from tinsmith.frontends import load
 
         tell(0, 1, "reading")
@@ -143,7 +180,7 @@ class Model:
         return graph
 
     def _telling(self) -> AbstractContextManager[None]:
-        given = self._model.name if isinstance(self._model, Graph) else self._source.given
+        given = self._source.given if self._is_file else self._model.name  # type: ignore[union-attr]
         return reported(self._progress, f"compiling {given}")
 
     def net(self) -> Net:
@@ -151,22 +188,27 @@ class Model:
             return self._net()
 
     def _net(self) -> Net:
-        found, hints = self._interface(), self._options.sizes
-        check_names(hints, found.inputs)
+        found, hints, ranges = self._interface(), self._options.sizes, {}
         if hints:
+            from tinsmith.compiler.hints import check_names, ranges_of
+
+            check_names(hints, found.inputs)
             self._free.dims = [t.shape for t in found.inputs.values()]
+            ranges = ranges_of(hints)
         net = Net(
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
             source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
-            often=Often(self._again, self._takeover.settle) if self._has_both else None,
-            ranges=ranges_of(hints), keeping=self.keeping, sizes=self.sizes,
+            often=self._often if self._has_both else None,
+            ranges=ranges, keeping=self.keeping, sizes=self.sizes,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.last)
         elif all(t.is_static for t in found.inputs.values()):
             net.program()
         elif hints and self._options.shapes == "free":
+            from tinsmith.compiler.hints import make_typical
+
             make_typical(net, hints, lambda: self._free.typical(self.compilation))
         return net
 
@@ -184,22 +226,20 @@ class Model:
                 kept.put_interface(found)
         return found
 
-    def _offer(self) -> None:
-        """Let programs for free sizes be found where they are stored."""
-        made, kept = self._carried, self._keeper.kept
-        if made is not None:
-            self._offer_all(partial(made.free_program, k) for k in range(made.free))
-        if kept is not None:
-            self._offer_all(partial(kept.free, k) for k in range(MOST))
+    def _offer_kept(self, free: FreePrograms) -> None:
+        if (kept := self._keeper.kept) is not None:
+            self._offer(free, (partial(kept.free, k) for k in range(free.most)))
 
-    def _offer_all(self, stored: Iterable[Callable[[], Found | None]]) -> None:
+    def _offer(self, free: FreePrograms, stored: Iterable[Callable[[], Found | None]]) -> None:
+        """Let programs for free sizes be found where they are stored."""
+
         def ready(read: Callable[[], Found | None]) -> Found | None:
             found = read()
             if found is not None:
                 self._bind(found[0].program, tuple(found[0].shapes))
             return found
 
-        self._free.offer(partial(ready, read) for read in stored)
+        free.offer(partial(ready, read) for read in stored)
 
     def _bind(self, program: Program, shapes: tuple[Any, ...]) -> None:
         """Let the steps of a program that was read be compiled that run programs of their own."""
@@ -216,8 +256,8 @@ class Model:
 
     def sized(self, signature: Signature) -> Program | None:
         """The program for a signature, if one for free sizes admits it: it costs no compilation."""
-        if not self._free.found or self._tune:
-            return None
+        if "_free" not in vars(self) or not self._free.found or self._tune:
+            return None  # nor were programs for free sizes asked for before
         with self._lock:
             if self._has_own(signature):
                 return None
@@ -256,6 +296,7 @@ class Model:
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
         """A program for these shapes alone, made with nothing that other threads use."""
         from tinsmith.compiler.build import Compilation
+        from tinsmith.compiler.fixed import with_fixed
 
         with working(), budget.told("compiling this model"):
             made = self._made
@@ -317,8 +358,9 @@ class Model:
         )
         if self._keeper.kept is None:
             self._source.check()
+            free = self._free  # those of the file come first
             self._keeper.kept = self._keep()
-            self._offer()
+            self._offer_kept(free)
 
     def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
         """A program that takes other sizes, too; None where this shape gets one of its own."""
@@ -366,6 +408,8 @@ class Model:
         none such, or is compiled for each shape on its own."""
         if self._options.shapes == "fixed" or self._states:
             return None
+        from tinsmith.compiler.rooms import held_states
+
         with budget.told("compiling this model"):
             held = held_states(self.compilation.imported, states)
             if not held:
@@ -387,6 +431,8 @@ class Model:
         from tinsmith.runtime.free import SizedProgram
 
         with working(), self._lock:
+            from tinsmith.compiler.carried import bundle
+
             graph = self.compilation.imported
             rows = {s: (p, self._told[p]) for s, p in programs.items() if not p.is_sized}
             used = {p.free for p in programs.values() if isinstance(p, SizedProgram)}
@@ -408,6 +454,7 @@ class Model:
     def _explained(self, program: Program, told: Told) -> list[Explanation]:
         """What is told of a program, and of those that its steps run."""
         try:
+            from tinsmith.plain import decode
             from tinsmith.runtime.explanation import Explanation
 
             found = decode(list[Explanation], json.loads(told("explain")))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from numbers import Integral
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tinsmith.backends import DEFAULT, backends_of
-from tinsmith.backends.cpu import HOST
-from tinsmith.codegen.target import Target, level
-from tinsmith.compiler.hints import Hints
 from tinsmith.errors import OptionError, UnknownName, suggest
-from tinsmith.graph import Graph
 from tinsmith.records import dataclass
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
+    from tinsmith.compiler.hints import Hints
+    from tinsmith.graph import Graph
 
 PRECISIONS = ("default", "strict")
 MEMORY = ("default", "small")
@@ -39,6 +40,9 @@ class Options:
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
     """The machine that `compile`'s `target` means. Raises TargetError where one of the backends can
     make nothing for it."""
+    from tinsmith.backends.cpu import HOST
+    from tinsmith.codegen.target import Target, level
+
     if target is not None and not isinstance(target, str | Target):
         raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
     machine = target if isinstance(target, Target) else level(target or "host")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from tinsmith.backends.library import team_address
-from tinsmith.codegen.library import SharedLibrary, uses_elf
+from tinsmith.codegen.library import SharedLibrary
 from tinsmith.codegen.sync_block import MAX_THREADS
-from tinsmith.codegen.target import Target
-from tinsmith.conditions import estimating
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
 from tinsmith.graph import Holder, Type
@@ -23,10 +20,12 @@ from tinsmith.plan.plan import Plan
 from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.later import LaterStep
-from tinsmith.runtime.program import Program
-from tinsmith.sizes import has_sizes
+from tinsmith.runtime.program import Brief, Program
 
-if TYPE_CHECKING:  # imported where a program is for free sizes: most are not
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tinsmith.codegen.target import Target
     from tinsmith.compiler.later import Later
     from tinsmith.compiler.size_rows import SizesRead
     from tinsmith.runtime.free import FreeProgram
@@ -100,11 +99,13 @@ class LaterRow(TypedDict):
 
 
 class Head(TypedDict):
-    """The section "program". `sized`: the shapes and elements of constants that hold sizes;
+    """The section "program", which is read whenever the program is: the section "plan" has the rest
+    of the plan. `sized`: the shapes and elements of constants that hold sizes;
     `later`: the steps that run programs of their own."""
 
     target: str
-    plan: Plan
+    free: bool
+    brief: Brief
     nodes: dict[str, tuple[str, dict[str, Any]]]
     later: dict[str, LaterRow]
     constants: dict[str, tuple[str, tuple[int, ...]]]
@@ -134,6 +135,9 @@ def sections_of(
     """A program without its weights, which lie at `refs`, and what is told of it; None where it
     holds what cannot be written as data. `stored`: by the names of steps that run programs of their
     own, the numbers of these in the file."""
+    from tinsmith.codegen.library import uses_elf
+    from tinsmith.sizes import has_sizes
+
     program = program_in(made)
     if not uses_elf(target) or program.library is None:
         return None
@@ -142,9 +146,11 @@ def sections_of(
     plain = {n: a for n, a in constants if n not in sized}
     if any(a.dtype == object for a in plain.values()):
         return None
+    plan = program.whole_plan()
     head = {
         "target": target.key,
-        "plan": program.whole_plan().to_json(),
+        "free": plan.free,
+        "brief": Brief.of(plan),
         "nodes": {
             name: [op.name, dict(attrs)]
             for name, (op, attrs) in program.nodes.items()
@@ -159,7 +165,8 @@ def sections_of(
         "weights": list(refs),
     }
     try:
-        texts = _texts(head, None if isinstance(made, Program) else made)
+        rows = {"program": head, "plan": plan.to_json()}
+        texts = _texts(rows, None if isinstance(made, Program) else made)
     except TypeError:
         return None
     arrays_as_bytes = {
@@ -170,34 +177,40 @@ def sections_of(
     return {**arrays_as_bytes, "code": program.library.data, **texts}
 
 
-def _texts(head: Mapping[str, Any], free: FreeProgram | None) -> dict[str, bytes]:
-    """The section "program", and "sizes" of one for free sizes. Raises TypeError for what cannot be
-    written."""
+def _texts(sections: Mapping[str, Any], free: FreeProgram | None) -> dict[str, bytes]:
+    """Sections as JSON, and "sizes" of a program for free sizes. Raises TypeError for what cannot
+    be written."""
     if free is None:
-        return {"program": json.dumps(head).encode()}
+        return {name: json.dumps(data).encode() for name, data in sections.items()}
     from tinsmith.compiler.size_rows import SizeRows
 
     rows = SizeRows()
-    text = json.dumps(head, default=rows.of).encode()
-    return {"sizes": json.dumps(rows.row(free)).encode(), "program": text}
+    texts = {n: json.dumps(data, default=rows.of).encode() for n, data in sections.items()}
+    return {"sizes": json.dumps(rows.row(free)).encode(), **texts}
 
 
 def program_of(
-    found: Container, target: Target, blob: Callable[[str, str], Blob]
+    found: Container, blob: Callable[[str, str], Blob], target: Target | None = None
 ) -> Program | FreeProgram:
-    """The program of a container's sections. Its code is loaded: the caller trusts the file.
-    `blob` gives the weights at a `Ref`. Every section that is used is checked.
+    """The program of a container's sections, which is for `target` where one is given. Its code is
+    loaded: the caller trusts the file. `blob` gives the weights at a `Ref`. Every section that is
+    used is checked.
 
     Raises ModelFileError.
     """
     sizes = sizes_in(found)
-    head = found.data("program", Head, sizes.hook if sizes is not None else None)
-    if head["target"] != target.key:
+    hook = sizes.hook if sizes is not None else None
+    head = found.data("program", Head, hook)
+    if target is not None and head["target"] != target.key:
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
-    plan = head["plan"]
-    with estimating():
-        _check(plan, head, found.path)
-    if plan.free and sizes is None:
+    brief = head["brief"]
+    found.array("plan", check=True)
+    plan: Any = partial(_plan, found, hook, head)
+    if sizes is not None or not brief.entered:  # what runs its steps reads it anyway
+        plan = plan()
+    if brief.entered and brief.threads != 1:
+        raise ModelFileError(f"{found.path} has a corrupt program")
+    if head["free"] and sizes is None:
         raise ModelFileError(f"{found.path} has a corrupt program: its sizes do not fit it")
     blobs = [blob(name, tag) for name, tag in head["weights"]]
     code = found.array("code", check=True).tobytes()
@@ -210,10 +223,15 @@ def program_of(
             constants[name] = np.array(values, object).reshape(shape)
     except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
         raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
-    team = team_address(target, True, plan.threads)
+    team = None
+    if brief.threads > 1:
+        from tinsmith.backends.library import team_address
+        from tinsmith.codegen.target import level
+
+        machine = target or level(head["target"].rpartition("|")[2])
+        team = team_address(machine, True, brief.threads)
     library = SharedLibrary(code)
-    nodes = _nodes(head)
-    program = Program(plan, library, blobs, nodes, constants, team, stored=True)
+    program = Program(plan, library, blobs, _nodes(head), constants, team, brief)
     if sizes is None:
         return program
     from tinsmith.runtime.free import FreeProgram
@@ -235,6 +253,16 @@ def sizes_in(found: Container) -> SizesRead | None:
         return SizesRead(found.data("sizes", Rows))
     except Misfit as error:
         raise ModelFileError(f"{found.path} has corrupt sizes: {error}") from error
+
+
+def _plan(found: Container, hook: Any, head: Head) -> Plan:
+    """The plan of a stored program. Raises ModelFileError."""
+    from tinsmith.conditions import estimating
+
+    plan = found.data("plan", Plan, hook)
+    with estimating():
+        _check(plan, head, found.path)
+    return plan
 
 
 def _check(plan: Plan, head: Head, path: Path) -> None:

@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,10 @@ from weakref import WeakValueDictionary
 
 from tinsmith import extensions
 from tinsmith.codegen.cache import STALE, Cache, compiler_version, read_note, write_note
-from tinsmith.codegen.target import Target
-from tinsmith.codegen.workers import begin
 from tinsmith.compiler.sections import (
     NOTES,
     TOLD,
     Interface,
-    Told,
     interface_from,
     program_in,
     program_of,
@@ -43,6 +39,8 @@ from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
+    from tinsmith.compiler.sections import Told
     from tinsmith.runtime.free import FreeProgram
 
 LIMIT_FACTOR = 8
@@ -110,6 +108,8 @@ class Store:
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
+        from tinsmith.codegen.workers import begin
+
         hashing = begin(_sha256, path)
         import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
         from tinsmith.kernels._kernel import KERNELS
@@ -120,10 +120,10 @@ class Store:
             write_note(note, json.dumps([now, digest]))
         return digest
 
-    def key(self, digest: str, name: str, target: Target, *options: Any) -> str:
-        """The key of a model with a digest and a file name, compiled with options for a target."""
+    def key(self, digest: str, name: str, machine: str, *options: Any) -> str:
+        """The key of a model with a digest and a file name, compiled with options for a machine."""
         h = blake2b(digest_size=20)
-        for part in (digest, name, source_fingerprint(), repr(astuple(target)), repr(options)):
+        for part in (digest, name, source_fingerprint(), machine, repr(options)):
             h.update(f"{len(part)}:{part}".encode())
         return h.hexdigest()
 
@@ -160,16 +160,14 @@ class Store:
         """Whether there is a file of a program."""
         return self._file(key, signature).exists()
 
-    def get(
-        self, key: str, signature: Any, target: Target
-    ) -> tuple[Program | FreeProgram, Told] | None:
+    def get(self, key: str, signature: Any) -> tuple[Program | FreeProgram, Told] | None:
         """A stored program, and what is told of it; None where there is none that is whole."""
         file = self._file(key, signature)
         if not file.exists():
             return None
         try:
             found = Container(file)
-            program = program_of(found, target, partial(self._blob, found))
+            program = program_of(found, partial(self._blob, found))
             for name in (*TOLD, *(n for n in NOTES if n in found)):
                 found.array(name, check=True)
             for blob in program_in(program).blobs:

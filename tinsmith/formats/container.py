@@ -133,6 +133,15 @@ class Draft:
         self._temporary.unlink(missing_ok=True)
 
 
+def is_container(path: Path) -> bool:
+    """Whether a file begins as containers do."""
+    try:
+        with open_file(path) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
 class Container:
     """A container file, mapped read-only. Thread-safe; keep it alive while its arrays are used."""
 

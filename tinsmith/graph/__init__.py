@@ -1,7 +1,7 @@
 """The model graph: `Graph`, `Node`, `Value`, `Type`, `Dim`, `Origin`."""
 
-from tinsmith.graph.core import Graph, Node, Value
-from tinsmith.graph.origin import Origin
+from typing import TYPE_CHECKING, Any
+
 from tinsmith.graph.types import (
     Dim,
     Holder,
@@ -18,7 +18,22 @@ from tinsmith.graph.types import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from tinsmith.graph.core import Graph, Node, Value
+    from tinsmith.graph.origin import Origin
+
 __all__ = [
     "Dim", "Graph", "Holder", "MapType", "Node", "OptionalType", "Origin", "SequenceType", "Shape",
     "Type", "Value", "bare", "compatible", "dtype_of", "kind_of", "same_kind", "shown",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import graphs when one is asked for: a stored program runs without."""
+    if name not in ("Graph", "Node", "Origin", "Value"):
+        raise AttributeError(f"module 'tinsmith.graph' has no attribute {name!r}")
+    from tinsmith.graph import core
+
+    for known in ("Graph", "Node", "Origin", "Value"):
+        globals()[known] = getattr(core, known)
+    return globals()[name]

@@ -12,7 +12,6 @@ import numpy as np
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER, Size
 
 Dim = int | str
 """A dimension: a number (or a `Size`, which stands for one), or a symbol ("N") whose size is known
@@ -53,6 +52,13 @@ def name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
+def _dim(dim: Any) -> Any:
+    """A dimension that is a number of another type: a `Size` as it is, others as an int."""
+    from tinsmith.sizes import Size
+
+    return dim if isinstance(dim, Size) else str(dim) if isinstance(dim, str) else int(dim)
+
+
 @dataclass(frozen=True)
 class Type:
     """Element type and shape. `shape` is None if even the rank is unknown.
@@ -69,7 +75,7 @@ class Type:
         if not isinstance(self.dtype, np.dtype):  # pyright: ignore[reportUnnecessaryIsInstance]
             object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
-            dims = tuple(d if isinstance(d, str | Size) else int(d) for d in self.shape)
+            dims = tuple([d if type(d) in (int, str) else _dim(d) for d in self.shape])
             if len(dims) > MOST_DIMS:
                 raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
             if any(type(d) is int and d < 0 for d in dims):
@@ -91,7 +97,7 @@ class Type:
     @cached_property
     def is_free(self) -> bool:
         """Whether a size is known only in the call, by its formula."""
-        return self.shape is not None and any(isinstance(d, Size) for d in self.shape)
+        return self.shape is not None and any(type(d) not in (int, str) for d in self.shape)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -193,7 +199,7 @@ def says_more(stated: Type, known: Type) -> bool:
     if stated.shape is None or known.shape is None or len(stated.shape) != len(known.shape):
         return stated.shape is not None
     pairs = zip(stated.shape, known.shape, strict=True)
-    return any(isinstance(s, NUMBER) and s != k for s, k in pairs)
+    return any(not isinstance(s, str) and s != k for s, k in pairs)
 
 
 def compatible(old: Type, new: Type) -> bool:

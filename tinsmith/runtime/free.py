@@ -22,7 +22,7 @@ from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.program import Frame, Program
+from tinsmith.runtime.program import Frame, Program, fault_text
 from tinsmith.runtime.run_memory import SPARE, RunMemory
 from tinsmith.runtime.session import Native, Session
 from tinsmith.runtime.tables import Asked, Tables
@@ -70,7 +70,7 @@ class FreeProgram:
         asked = Asked(_form)
         self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
         self._dims_at = [asked.all(o.dims) for o in plan.outputs]
-        self._faults_at = [(asked.at(s.fault_at), s) for s in plan.steps if s.fault]
+        self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self.tables = Tables(plan, program.nodes, program.constants, asked)
         self._numbers = computed(list(asked.values), self.names)
         told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
@@ -196,7 +196,7 @@ class FreeProgram:
             numbers[arena],
             numbers[workspace],
             [tuple([numbers[k] for k in at]) for at in self._dims_at],
-            [(numbers[at], step) for at, step in self._faults_at],
+            [(numbers[at], text) for at, text in self._faults_at],
         )
 
     def memory(self) -> RunMemory:
@@ -212,7 +212,6 @@ class FreeProgram:
 class SizedProgram(Program):
     """A program of a free one for sizes that are numbers. The plan is made when it is asked for."""
 
-    plan: Plan
     is_sized = True
 
     def __init__(
@@ -222,17 +221,10 @@ class SizedProgram(Program):
         base = free.program
         self.stored, self.library, self.blobs = base.stored, base.library, base.blobs
         self.nodes, self.team, self.checks = base.nodes, base.team, base.checks
-        self.free, self._symbols, self._nbytes = free, symbols, nbytes
+        self.brief, self.free = base.brief, free
+        self._symbols, self._nbytes = symbols, nbytes
         self.entry, self.frame = free.entry, free.frame(numbers)
         self.sizes, self.made = free.tables.made(numbers)
-
-    def __getattr__(self, name: str) -> Any:
-        made = _LATER.get(name)
-        if made is None:
-            raise AttributeError(name)
-        found = made(self)
-        setattr(self, name, found)
-        return found
 
     @property
     def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -279,7 +271,8 @@ class SizedProgram(Program):
     def _steps(self) -> dict[int, Step]:
         return {id(s): self._step(s) for s in self.free.program.plan.steps}
 
-    def _plan(self) -> Plan:
+    @cached_property
+    def plan(self) -> Plan:
         plan, settled = self.free.program.plan, self._settled
         rows = self.free.rows(self._nbytes)
         return plan._replace(
@@ -289,23 +282,17 @@ class SizedProgram(Program):
             buffers=tuple((b.nbytes, b.start, b.end) for b in rows), free=False,
         )  # fmt: skip
 
-    def _segments(self) -> list[tuple[int, list[Step]] | Step]:
+    @cached_property
+    def segments(self) -> list[tuple[int, list[Step]] | Step]:
         steps = self._steps
         return [
             steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
             for s in self.free.program.segments
         ]
 
-    def _constants(self) -> dict[str, Array]:
+    @cached_property
+    def constants(self) -> dict[str, Array]:
         return {n: _numbers(a, self._settled) for n, a in self.free.program.constants.items()}
-
-
-_LATER: dict[str, Callable[[Any], Any]] = {
-    "plan": SizedProgram._plan,
-    "segments": SizedProgram._segments,
-    "constants": SizedProgram._constants,
-}
-"""What a sized program computes when it is asked for."""
 
 
 class _Numbers(dict[Form, int]):

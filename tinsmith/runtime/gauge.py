@@ -12,10 +12,11 @@ import numpy as np
 
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cores import Rates
+from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.codegen.sync import AWAIT, add_await, team_text
-from tinsmith.codegen.target import Target, usable_cores
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, I64, PTR, U8
 from tinsmith.codegen.workers import Workers, begin
 from tinsmith.kernels.layout import LINE

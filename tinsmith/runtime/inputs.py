@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from tinsmith.errors import (
     suggest,
 )
 from tinsmith.graph import Holder, OptionalType, SequenceType, Type, compatible, dtype_of
-from tinsmith.plan.plan import Plan
 from tinsmith.runtime.outputs import check_names
+
+if TYPE_CHECKING:
+    from tinsmith.plan.plan import Plan
 
 Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...] | None, ...]

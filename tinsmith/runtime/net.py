@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import _local as Local
+from _thread import allocate_lock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 from weakref import WeakValueDictionary
 
@@ -16,19 +18,20 @@ from tinsmith.errors import (
     TinsmithError,
     UnknownName,
 )
-from tinsmith.graph import Graph, Holder, Type, dtype_of
-from tinsmith.plan.plan import Memory
+from tinsmith.graph import Holder, Type, dtype_of
 from tinsmith.runtime.evict import evict
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
-from tinsmith.runtime.often import Often
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
 from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
+    from tinsmith.graph import Graph
+    from tinsmith.plan.plan import Memory
     from tinsmith.runtime.explanation import Explanation
+    from tinsmith.runtime.often import Often
     from tinsmith.runtime.profile import Profile
     from tinsmith.runtime.state_session import StateSession
     from tinsmith.runtime.states import Room, State
@@ -66,7 +69,7 @@ class Net(OfThisProcess):
         source: Callable[[], Graph] | None = None,
         others: Callable[[Sequence[str]], Net] | None = None,
         sized: Callable[[Signature], Program | None] | None = None,
-        often: Often | None = None,
+        often: Callable[[], Often] | None = None,
         ranges: Mapping[str, tuple[int, int]] = {},
         keeping: Callable[[Sequence[State]], Net | None] = lambda _: None,
         sizes: Callable[[Signature], list[Any]] = lambda _: [],
@@ -77,7 +80,7 @@ class Net(OfThisProcess):
         self.notes = notes if isinstance(notes, list) else list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
-        self._source, self._others, self._sized, self._often = source, others, sized, often
+        self._source, self._others, self._sized, self._count_calls = source, others, sized, often
         self.keeping, self.sizes = keeping, sizes
         """For sessions with states; see `Model.keeping` and `Model.sizes`."""
         self.kept: dict[tuple[State, ...], tuple[Net, list[Room]]] = {}
@@ -85,8 +88,8 @@ class Net(OfThisProcess):
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
-        self._lock = threading.Lock()
-        self._local = threading.local()
+        self._lock = allocate_lock()
+        self._local = Local()
         self._takes = Inputs(name, inputs, ranges)
         # Read by every call.
         self._names, self._dtypes = self._takes.names, self._takes.dtypes
@@ -255,7 +258,7 @@ class Net(OfThisProcess):
         program = self._program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.thread_session()
-        if self._often is not None and program.is_sized:
+        if program.is_sized and self._often is not None:
             self._often.begin(session, signature)
         evict(sessions, lambda s: s.program, lambda s: 0 if s.is_shared else s.nbytes)
         return session
@@ -294,6 +297,10 @@ class Net(OfThisProcess):
                 evict(self._programs, lambda p: p, lambda _: 0)
             self._programs.move_to_end(signature)
             return program
+
+    @cached_property
+    def _often(self) -> Often | None:
+        return None if self._count_calls is None else self._count_calls()
 
     def _replace(self, signature: Signature, program: Program) -> None:
         """Another program computes this shape from now on."""

@@ -7,7 +7,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from tinsmith.plan.shared_weights import Blob
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import DATA_AT, OfThisProcess, address_of
 from tinsmith.runtime.session import Native, Session
-from tinsmith.runtime.tables import Asked, Nodes, Tables
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.tables import Nodes
 
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
@@ -35,12 +37,59 @@ class Library(Protocol):
 
 class Frame(NamedTuple):
     """What a session needs to know of the sizes of a program: bytes of arena and workspace, the
-    dims of the outputs, and where in the arena which steps report faults."""
+    dims of the outputs, and where in the arena steps report faults, with the errors' texts."""
 
     arena: int
     workspace: int
     outputs: Sequence[tuple[int, ...]]
-    faults: Sequence[tuple[int, Step]]
+    faults: Sequence[tuple[int, str]]
+
+
+class Brief(NamedTuple):
+    """What runs need to know of a plan: a stored program whose code is one function (`entered`)
+    runs without reading the plan itself.
+
+    outputs    (dims, dtype) of those that are written where callers find them; of others no dtype
+    faults     of steps that may report one: a place in the arena, and the error's text
+    counts     whether it reads numbers of sizes, or what is computed once for them
+    kept       (number of an output, number of the input in whose memory it is)
+    """
+
+    model: str
+    threads: int
+    stamp_words: int
+    counter_words: int
+    ports: int
+    outputs: tuple[tuple[tuple[int, ...], str | None], ...]
+    arena: int
+    workspace: int
+    faults: tuple[tuple[int, str], ...]
+    entered: bool
+    counts: bool
+    kept: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Brief:
+        return cls(
+            plan.model, plan.threads, plan.stamp_words, plan.counter_words,
+            len(plan.inputs) + len(plan.outputs),
+            tuple([
+                (o.dims, o.dtype if o.ref is not None and o.ref.space == "output" else None)
+                for o in plan.outputs
+            ]),
+            plan.memory.peak, plan.memory.workspace,
+            tuple([(s.fault_at, fault_text(s)) for s in plan.steps if s.fault]),
+            plan.entered, bool(plan.sizes) or any(s.kind == "once" for s in plan.steps),
+            tuple([
+                (k, o.ref.index) for k, o in enumerate(plan.outputs)
+                if o.ref is not None and o.ref.space == "input"
+            ]),
+        )  # fmt: skip
+
+
+def fault_text(step: Step) -> str:
+    """The error that a step's fault is."""
+    return f"{step.origin}: {step.fault}"
 
 
 class Entry(NamedTuple):
@@ -62,6 +111,7 @@ class Entry(NamedTuple):
 class Program(OfThisProcess):
     """Plan, code and weights, bound together.
 
+    plan       or a function that reads it; then `brief` tells of it what runs need
     blobs      its own weights, and those of other programs that it shares
     nodes      name of a reference step -> (operator, attributes)
     constants  the arrays that only reference steps read
@@ -81,35 +131,47 @@ class Program(OfThisProcess):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | Callable[[], Plan],
         library: Library | None,
         blobs: Sequence[Blob],
         nodes: Nodes,
         constants: Mapping[str, Array],
         team: Callable[[str], int] | None,
-        stored: bool = False,
+        brief: Brief | None = None,
     ) -> None:
-        self.stored = stored
-        self.plan, self.library, self.blobs = plan, library, list(blobs)
+        self.stored = brief is not None
+        self._read_plan = plan if callable(plan) else lambda: plan
+        self.brief = Brief.of(self.plan) if brief is None else brief
+        self.library, self.blobs = library, list(blobs)
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
         self.checks: dict[str, Callable[[], None]] = {}  # before reference steps of these names
-        self.segments: list[tuple[int, list[Step]] | Step] = []
         self.sizes: Array | None = None
         """The numbers that code reads, if any sizes were free when it was made; `made`: what was
         computed once for these."""
         self.made: Array | None = None
-        if not plan.free:
+        if self.brief.counts and not self.plan.free:
+            from tinsmith.runtime.tables import Asked, Tables
+
             asked = Asked(int)
-            tables = Tables(plan, nodes, constants, asked)
+            tables = Tables(self.plan, nodes, constants, asked)
             self.sizes, self.made = tables.made(list(asked.values))
-        native = 0
-        for kind, steps in plan.segments():
+
+    @cached_property
+    def plan(self) -> Plan:
+        return self._read_plan()
+
+    @cached_property
+    def segments(self) -> list[tuple[int, list[Step]] | Step]:
+        """The addresses of native segments with their steps, and single reference steps."""
+        found: list[tuple[int, list[Step]] | Step] = []
+        for kind, steps in self.plan.segments():
             if kind == "native":
-                assert library is not None
-                self.segments.append((library.address(f"seg{native}"), steps))
-                native += 1
+                assert self.library is not None
+                native = sum(not isinstance(s, Step) for s in found)
+                found.append((self.library.address(f"seg{native}"), steps))
             else:
-                self.segments.append(steps[0])
+                found.append(steps[0])
+        return found
 
     def whole_plan(self) -> Plan:
         """The plan in which all sizes are numbers. In that of a program for free sizes some are
@@ -125,29 +187,25 @@ class Program(OfThisProcess):
 
     @cached_property
     def frame(self) -> Frame:
-        plan = self.plan
-        memory, faults = plan.memory, [(s.fault_at, s) for s in plan.steps if s.fault]
-        return Frame(memory.peak, memory.workspace, [o.dims for o in plan.outputs], faults)
+        brief = self.brief
+        return Frame(brief.arena, brief.workspace, [d for d, _ in brief.outputs], brief.faults)
 
     @cached_property
     def entry(self) -> Entry:
         """What is the same for all sizes."""
-        plan = self.plan
-        enter = None
-        ports = len(plan.inputs) + len(plan.outputs)
-        if DATA_AT and plan.entered and self.library is not None:
+        brief = self.brief
+        enter, ports = None, brief.ports
+        if DATA_AT and brief.entered and self.library is not None:
             made = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.py_object] * ports)
             enter = made(self.library.address(ENTER))
         own, *others = [address_of(b.data) if b.data.size else 0 for b in self.blobs]
         table = [0] * (PORTS + ports) + others
         table[WEIGHTS], table[HEADER] = own, DATA_AT if enter is not None else 0
         return Entry(
-            plan.threads, plan.stamp_words, plan.counter_words, table, enter,
-            [None if o.ref is None or o.ref.space != "output" else dtype_of(o.dtype)
-             for o in plan.outputs],
+            brief.threads, brief.stamp_words, brief.counter_words, table, enter,
+            [None if dtype is None else dtype_of(dtype) for _, dtype in brief.outputs],
             struct.Struct(f"{ports}q").pack_into,
-            [(k, o.ref.index) for k, o in enumerate(plan.outputs)
-             if o.ref is not None and o.ref.space == "input"],
+            list(brief.kept),
         )  # fmt: skip
 
     @cached_property

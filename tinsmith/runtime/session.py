@@ -11,7 +11,6 @@ import numpy as np
 
 from tinsmith.errors import DataError, OutOfMemory, TinsmithError
 from tinsmith.graph import dtype_of, shown
-from tinsmith.graph.evaluate import evaluate
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -29,14 +28,13 @@ from tinsmith.plan.plan import (
 from tinsmith.records import NamedTuple
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
-from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.run_memory import RunMemory
-from tinsmith.runtime.threads import Lease, Team
 
 if TYPE_CHECKING:
     from tinsmith.runtime.program import Program
+    from tinsmith.runtime.threads import Team
 
 Array = np.ndarray[Any, Any]
 
@@ -122,7 +120,7 @@ class Session(OfThisProcess):
         self._arena, self._workspace = self._memory.arena, self._memory.workspace
         self._table[ARENA] = address_of(self._arena)
         self._table[WORKSPACE] = address_of(self._workspace)
-        self._faults = [(self._arena[at : at + 4], s) for at, s in self.program.frame.faults]
+        self._faults = [(self._arena[at : at + 4], text) for at, text in self.program.frame.faults]
 
     @cached_property
     def _calls(self) -> list[Step | Native]:
@@ -189,7 +187,7 @@ class Session(OfThisProcess):
             if isinstance(error, TinsmithError):
                 raise
             raise OutOfMemory(
-                f"{self.program.plan.model} needs more memory than the system gives: {error}"
+                f"{self.program.brief.model} needs more memory than the system gives: {error}"
             ) from error
         finally:
             memory.busy = False
@@ -218,9 +216,9 @@ class Session(OfThisProcess):
             self._enter(self._pointer, *inputs, *outputs)
         else:
             self._through(_Run(inputs, outputs, {}, cycles))
-        for word, step in self._faults:
+        for word, text in self._faults:
             if word.any():
-                raise DataError(f"{step.origin}: {step.fault}")
+                raise DataError(text)
         return outputs
 
     def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
@@ -250,6 +248,8 @@ class Session(OfThisProcess):
                 for call in self._calls:
                     self._one(call, None, run)
             else:
+                from tinsmith.runtime.threads import Lease
+
                 with Lease(threads, address) as team:
                     self._leave(team)
                     self._table[SYNC] = team.address
@@ -290,6 +290,8 @@ class Session(OfThisProcess):
             seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
             for step, spent in zip(steps, seen, strict=True):
                 run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
+            from tinsmith.runtime.later import Cycles
+
             if isinstance(run.cycles, Cycles):
                 run.cycles.counter = self.counter
 
@@ -327,6 +329,9 @@ class Session(OfThisProcess):
         return window(memory, ref.offset, operand)
 
     def _reference(self, step: Step, run: _Run) -> None:
+        from tinsmith.graph.evaluate import evaluate
+        from tinsmith.runtime.later import LaterStep
+
         start = perf_counter_ns()
         op, attrs = self.program.nodes[step.name]
         args = tuple(None if o is None else self._read(o, run) for o in step.reads)

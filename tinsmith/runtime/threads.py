@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen import sync_block as sync
-from tinsmith.codegen.target import usable_cores
+from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.workers import after, begin
 from tinsmith.errors import TargetError
 
