@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import helper
 
 from tests.dependent import INT, F, model_of, node
+from tinsmith.compiler.later import Later
+from tinsmith.errors import TinsmithError
+from tinsmith.runtime.program import Program
 
+Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(7)
 
 
@@ -107,3 +113,25 @@ COUNTED = {
         [("three", 3), ("first", [1]), ("lead2", [0, 1]), ("w", weights(4, 1, 3, 3))],
     ),
 }  # fmt: skip
+
+
+def given(rows: int, seed: int = 0, scale: float = 1.0) -> Array:
+    x = np.random.default_rng([rows, seed]).standard_normal((rows, 8)) * scale
+    return x.astype(np.float32)
+
+
+def parts(program: Program) -> list[Later]:
+    """What computes the parts of a program, and of the programs of these."""
+    own = [op for op, _ in program.nodes.values() if isinstance(op, Later)]
+    return [*own, *(p for one in own for made, _ in one.told for p in parts(made))]
+
+
+def results(
+    net: Any, x: np.ndarray[Any, Any]
+) -> dict[str, np.ndarray[Any, Any]] | type[TinsmithError]:
+    """The outputs by name, or what was raised."""
+    try:
+        found = net(x)
+    except TinsmithError as error:
+        return type(error)
+    return found if isinstance(found, dict) else {net.output_names[0]: found}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.counted import COUNTED
+from tests.counted import COUNTED, given, parts, results
 from tests.dependent import DEPENDENT, INT, F, model_of, node
 from tests.models import agree
-from tinsmith.compiler.later import MOST, Later
+from tinsmith.compiler.later import MOST
 from tinsmith.errors import DataError, TinsmithError
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
@@ -24,26 +24,6 @@ MODELS = COUNTED | {n: m for n, m in DEPENDENT.items() if n not in ("if", "loop"
 ROWS = (6, 3, 8, 1, 2, 40, 7, 0, 90, 70)
 BY_REFERENCE = {"Unique", "Range", "Unsqueeze"}
 """Operators of these models that have no kernel, or for what it takes only in some sizes."""
-
-
-def given(rows: int, seed: int = 0, scale: float = 1.0) -> Array:
-    x = np.random.default_rng([rows, seed]).standard_normal((rows, 8)) * scale
-    return x.astype(np.float32)
-
-
-def results(net: Any, x: Array) -> dict[str, Array] | type[TinsmithError]:
-    """The outputs by name, or what was raised."""
-    try:
-        found = net(x)
-    except TinsmithError as error:
-        return type(error)
-    return found if isinstance(found, dict) else {net.output_names[0]: found}
-
-
-def parts(program: Program) -> list[Later]:
-    """What computes the parts of a program, and of the programs of these."""
-    own = [op for op, _ in program.nodes.values() if isinstance(op, Later)]
-    return [*own, *(p for one in own for made, _ in one.told for p in parts(made))]
 
 
 def slow(program: Program) -> list[tuple[str, str]]:

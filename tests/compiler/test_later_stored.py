@@ -15,10 +15,9 @@ import onnx
 import pytest
 
 import tinsmith as ts
-from tests.counted import COUNTED
+from tests.counted import COUNTED, given, parts
 from tests.dependent import DEPENDENT
 from tests.models import agree
-from tests.test_later import given, parts
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import write_container
 from tinsmith.formats.tin import graph_sections
@@ -34,7 +33,7 @@ SEEN = [(24, 3), (40, 4), (12, 2), (50, 1), (90, 5)]
 OTHERS = [(24, 7), (33, 2), (12, 11), (64, 8)]
 WARM = """
 import sys, numpy as np, tinsmith as ts
-from tests.test_later import given, parts, results
+from tests.counted import given, parts, results
 net = ts.compile({path!r}, shapes={shapes!r}{more})
 for rows, seed in {calls!r}:
     for name, array in results(net, given(rows, seed)).items():

@@ -132,7 +132,7 @@ class FreePrograms:
                     continue
                 except (PlanError, TypeRuleError):
                     # Perhaps typical sizes need more memory than there is, or do not fit others.
-                    if self._too_large or not (self._hints or _is_empty(signature)):
+                    if self._too_large or not (self._hints or _begins_empty(made, signature)):
                         raise
                     self._too_large = True
                     continue
@@ -170,7 +170,7 @@ class FreePrograms:
         """As `leaving_free`: of typical sizes where there are hints or sizes of 0, and no program
         of these."""
         freed = leaving_free(made, signature, self._numbers)
-        if not (self._hints or _is_empty(signature)) or self._too_large:
+        if not (self._hints or _begins_empty(made, signature)) or self._too_large:
             return freed
         wanted = _typical(made, signature, freed.told, self._hints)
         if wanted == signature or self.known(wanted) is not None:
@@ -181,9 +181,10 @@ class FreePrograms:
             return freed
 
 
-def _is_empty(signature: Signature) -> bool:
-    """Whether some input has no elements."""
-    return any(0 in dims for dims in signature if dims)
+def _begins_empty(made: Compilation, signature: Signature) -> bool:
+    """Whether some input of a model has no elements, as a cache has none at first. The inputs of
+    parts are not asked: a 0 there may be a number that the shape tells (`later.told_by`)."""
+    return not made.is_part and any(0 in dims for dims in signature if dims)
 
 
 def _name(symbol: str, number: int) -> str:
