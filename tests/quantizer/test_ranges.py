@@ -34,6 +34,13 @@ def loss(x: Array, ends: tuple[float, float], symmetric: bool = False) -> float:
     return float(np.square(scale.real(scale.quantised(x)) - x).mean())
 
 
+def test_means_are_of_the_channels_that_came_last() -> None:
+    found = Statistics("x", 1)
+    for channels in (4, 3, 3):
+        found.look(np.full((2, channels, 5), channels, np.float32))
+    np.testing.assert_allclose(found.means, [3.0, 3.0, 3.0])
+
+
 @pytest.mark.parametrize("parts", [1, 4, 41])
 def test_statistics_do_not_depend_on_how_data_come(parts: int) -> None:
     one, many = seen(OUTLIER, 1), seen(OUTLIER, parts)

@@ -14,14 +14,14 @@ from tinsmith.graph import Graph
 UNWRITTEN = {
     "Atan2": "ONNX has no such operator",
     **dict.fromkeys(
-        ("GridDetection", "PlaceRoiPool", "PriorDetection", "RegionProposal"),
+        ("BestBoxes", "GridDetection", "PlaceRoiPool", "PriorDetection", "RegionProposal"),
         "ncnn's last layers of detectors, which ONNX has none of",
     ),
     "PairwiseCoupling": "support vector machines come as compositions",
     "TreeEnsemble": "its arrays are no longer the attributes of ai.onnx.ml",
     "Refused": "a node that cannot run",
     **dict.fromkeys(
-        ("Block", "ChannelGather", "Fused", "Part", "RowAttention", "SmallMatMul"),
+        ("Block", "ByteTable", "ChannelGather", "Fused", "Part", "RowAttention", "SmallMatMul"),
         "of placed graphs",
     ),
 }

@@ -45,7 +45,9 @@ class Number(click.FloatRange):
 
 
 class Backends(click.ParamType):
-    """Names of backends, of which none is loaded before it is asked for."""
+    """The value of `--backend`: one name, or several in order of preference, as in `toy,cpu`. The
+    table of backends is loaded when a value or the help needs it. Raises OptionError and
+    UnknownName."""
 
     name = "backend"
 

@@ -72,11 +72,12 @@ def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = ""
 
 
 def split(b: Builder, x: Val, y: Val, parts: int = 2, endless: bool = True) -> list[Val]:
-    """Two vectors of 16 float32 in split precision: `parts` vectors of 32 bfloat16, hi first.
+    """Two vectors of 16 float32 in split precision: `parts` vectors of 32 bfloat16, hi first, with
+    x in lanes 0 to 15 and y in lanes 16 to 31, whose sum is x and y.
 
-    With `endless`, numbers that are infinite, too large or NaN go into the last part alone: they
-    then meet the first part of the other operand once, and never a later one, whose zeros would
-    make NaN of infinities. Without it they give NaN.
+    With `endless`, NaN, infinities and numbers from LARGEST on (whose bfloat16 is infinite) are in
+    the last part alone, and 0 in the others: products multiply the last part by the other operand's
+    first part only, so that no infinity meets a 0 and becomes NaN. Without it they give NaN.
     """
     rest, found = [x, y], []
     for more in range(parts)[::-1]:

@@ -146,7 +146,8 @@ def need_room(dims: Iterable[int], dtype: Any) -> None:
 
 
 def scalar(array: Any) -> Any:
-    """The only element of an array, as a Python number."""
+    """The element of an array that has one, as a Python number, or as the `Size` that it is; of
+    more elements, which the caller must exclude, the first."""
     found = np.asarray(array).reshape(-1)[0]
     return found if isinstance(found, Size) else found.item()
 

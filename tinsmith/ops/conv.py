@@ -73,7 +73,9 @@ def _depthwise(x: Array, w: Array, win: Window, y: Array) -> None:
 
 
 def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool = False) -> None:
-    """Ranks, dtypes and channel counts of a convolution, as far as they are known."""
+    """Raise TypeRuleError unless the shapes of x [N,C,*spatial], w [M,C/group,*kernel] (transposed:
+    [C,M/group,*kernel]) and b [M] fit, as far as they are known. Types of elements are not checked:
+    see `same_dtype`."""
     need(group >= 1, f"group must be at least 1, it is {group}")
     for name, v in (("x", x), ("w", w)):
         need(

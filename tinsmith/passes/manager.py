@@ -257,8 +257,9 @@ def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
-    """Where the rules that a compiled graph goes through may apply in copies of it; `spec` as for
-    `run_passes`."""
+    """For `run_passes(..., matches=)` on copies of a graph with other shapes: the nodes at which
+    the patterns of rules match, of all stages. Patterns see no shapes, and no rule runs. `spec` as
+    there."""
     stages = dict.fromkeys(COURSE)
     passes = [one for stage in stages for _, one in _chosen(stage, device, spec)]
     return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])

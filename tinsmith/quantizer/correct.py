@@ -19,8 +19,10 @@ Array = np.ndarray[Any, Any]
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
-    """The shift of the mean of each channel of a node's results, if its weights are off by
-    `errors`; None for operators that have no channels."""
+    """By how much the mean of each output channel rises if weights are off by `errors` (quantised
+    less exact, in the weights' shape), where `means` are those of the input's channels: the sum
+    over inputs and taps of errors * means. None for operators without weights, and sizes that do
+    not fit."""
     if is_convolution(node):
         group, inputs = node.group, errors.shape[1]
         if means.size != group * inputs:

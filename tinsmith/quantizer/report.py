@@ -172,8 +172,9 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def _classes(y: Any) -> Array | None:
-    """The class with the greatest score of each sample; None where outputs are no scores of
-    classes."""
+    """The index of the greatest element of each sample of y [N,...], all its other axes flattened:
+    its class, where y has scores of classes. None for other types than floats, and ranks below
+    2."""
     y = np.asarray(y)
     if y.ndim < 2 or y.dtype.kind != "f":
         return None

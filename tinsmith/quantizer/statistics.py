@@ -55,8 +55,10 @@ class Statistics:
         axis = self.axis % x.ndim if x.ndim else 0
         others = tuple(i for i in range(x.ndim) if i != axis)
         sums = np.asarray(x.sum(axis=others, dtype=np.float64))
-        self.sums = sums if self.sums is None or self.sums.shape != sums.shape else self.sums + sums
-        self.number += x.size
+        if self.sums is None or self.sums.shape != sums.shape:  # of other channels than before
+            self.sums, self.number = sums, x.size
+        else:
+            self.sums, self.number = self.sums + sums, self.number + x.size
 
     @property
     def largest(self) -> float:

@@ -46,7 +46,7 @@ def scaler(call: Call) -> Result:
 
 @ml("Normalizer")
 def normalizer(call: Call) -> Result:
-    """Rows divided by their largest element, their sum of magnitudes, or their length."""
+    """Rows divided by their largest element, sum of magnitudes, or length; rows of zeros stay."""
     x, norm = _floating(call, call[0]), call.attr("norm", "MAX")
     if norm not in ("MAX", "L1", "L2"):
         raise Unsupported(f"norm is {norm!r}, not MAX, L1 or L2")

@@ -93,7 +93,8 @@ class Shape:
         return (self.depthwise.kernel[1] - 1) * self.depthwise.dilation[1] + 1
 
     def middle(self, rows: int) -> int:
-        """Elements of the result of the depthwise convolution, for `rows` of its rows."""
+        """Elements of workspace for `rows` rows of the depthwise convolution's result, which the
+        projection reads; 0 if there is no projection."""
         return (
             0 if self.project is None else self.blocks * self.width * rows * self.depthwise.out[2]
         )

@@ -110,8 +110,10 @@ class Known:
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Constant weights (k, n) and their zero points, converted to the element type in which the row
-    of the table of products takes them."""
+    """Constant weights w (k, n) of bytes as a row of the table of products takes them, in int64.
+
+    Rows that are centred: elements w - zero; zeros and columns are 0. Others, with s = -128 for
+    uint8, 0 for int8: elements w + s, zeros zero + s, columns the sums over k of w - zero."""
     n = w.shape[1]
     zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
     wide, zeros = w.astype(np.int64), zeros.astype(np.int64)

@@ -138,7 +138,9 @@ def packing(layer: Layer, columns: Columns) -> Phase:
 def _pack_block(
     em: Emit, layer: Layer, columns: Columns, d: Position, block: Position, units: int
 ) -> None:
-    """Pack one block, of which `units` units are not padding."""
+    """Emit, for weights that the run computes, what `packed` does when a model is compiled, for one
+    block of V units of direction d: its part of w (in panels of `columns`), bias, r, rb and
+    peepholes. Its first `units` units are real, the others 0."""
     sizes = floats(layer, columns)
     w, bias, r, rb, *peepholes = (p + d * n for p, n in zip(em.packed, sizes, strict=True))
     _pack_matrices(em, layer, columns, (d, block, units), w, r)

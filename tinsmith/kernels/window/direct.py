@@ -89,7 +89,8 @@ def phases(
 
 
 def rows_of(geo: Geometry) -> tuple[int, int]:
-    """Rows of a plane of outputs, and their length: a pointwise convolution's image is one row."""
+    """How many rows of outputs are cut into tiles together, and their length: (height, width) of
+    each depth; of a pointwise convolution (1, depth * height * width)."""
     return (1, prod(geo.out)) if geo.is_pointwise else geo.out[1:]
 
 

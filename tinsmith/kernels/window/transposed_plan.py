@@ -356,7 +356,9 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
 
 
 def _elements(kind: Kind, rows: int, across: int) -> int:
-    """How many elements of one input channel a tile reads for one panel; `across` is its width."""
+    """How many elements of one input channel a tile of `rows` by `across` places reads for one
+    panel: of each line of the input (z, y) that some offset reaches, `across` and the distance of
+    the offsets in x."""
     lines: dict[tuple[int, int], list[int]] = {}
     for (z, y, x), _ in kind.steps:
         for r in range(rows):
