@@ -30,7 +30,7 @@ from tinsmith.errors import (
     ModelFileError,
     TinsmithError,
 )
-from tinsmith.graph import Type
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import KERNELS, Tier, kernel
 from tinsmith.ops import OPS
 from tinsmith.passes.choice import PASSES
@@ -107,6 +107,18 @@ def test_a_kernel_that_is_wrong_in_its_place_only(wrong_kernels):
     found = ts.verify(ts.load(chain()), X, kernels={"MatMul": "matmul_misplaced"}, cache=False)
     assert found.culprit.kind == "plan" and "second" in found.culprit.origin
     assert "right alone" in str(found)
+
+
+def test_a_node_that_makes_more_of_rounding():
+    graph = Graph("waves")
+    x = graph.input("x", Type("float32", (64, 512)))
+    weights = (RANDOM.standard_normal((512, 64)) * 1e6).astype(np.float32)
+    product = OPS["MatMul"](x, graph.const(weights, "w"), name="product")
+    graph.outputs = [product, OPS["Sin"](product, name="wave")]
+    data = {"x": RANDOM.standard_normal((64, 512)).astype(np.float32)}
+    found = ts.verify(graph, data, tolerance=1e-5, cache=False)
+    assert found.culprit.kind == "inputs" and found.culprit.name == "wave", str(found)
+    assert "makes a small difference large" in str(found)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import Size, typical
 
-PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"
+PASS, KERNEL, PLAN, MODEL, INPUTS = "pass", "kernel", "plan", "model", "inputs"
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Culprit:
     kind   "pass": a pass changed what the graph computes; `name` is the pass
            "kernel": the node is wrong for itself, on exactly these inputs
            "plan": the node is right alone, and wrong in its place in the program
+           "inputs": the node is right for what it reads, which is rounded otherwise than in the
+           reference, within the tolerance: the node makes more of that, as e^x of large x does
            "model": importer or reference, as the other engine tells
     replay is the .tin file of the node alone, with its inputs in an .npz beside it, to be run with
     the command line's `options`; `note` says why there is none, where it was asked for.
@@ -87,6 +89,8 @@ class Culprit:
             KERNEL: f"{self.name}: the kernel {self.kernel} of {self.op} is wrong",
             PLAN: f"{self.name}: {self.op} with {self.kernel} is right alone, but wrong in its "
             "place: a layout, or memory that is shared",
+            INPUTS: f"{self.name}: {self.op} with {self.kernel} is right for what it reads, which "
+            "is rounded otherwise than in the reference: the node makes a small difference large",
             MODEL: f"{self.name}: {self.op} is computed otherwise here, in numpy too",
         }[self.kind]
 
@@ -173,6 +177,8 @@ class Bisection:
             found = compare(v.name, a, values[v.name], self.tolerance)
             if not found.ok:
                 kind, difference = KERNEL, found
+        if kind == PLAN and self._makes_more(placed, node, alone, values):
+            kind = INPUTS
         replay = note = ""
         if save is not None:
             try:
@@ -272,12 +278,28 @@ class Bisection:
 
     def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
         """How a node's outputs differ when the graph ends there; None where they agree."""
-        cut = placed.clone()
-        names = [v.name for v in node.outputs]
-        cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in set(names)]
-        cut.sweep()
-        got, _ = self._run(cut, self.inputs, node)
+        cut, got = self._ending(placed, node, {v.name for v in node.outputs})
         return self._difference(cut, got, values)
+
+    def _ending(self, placed: Graph, node: Node, names: set[str]) -> tuple[Graph, list[Array]]:
+        """A graph whose outputs are these values, and what generated code computes for them."""
+        cut = placed.clone()
+        cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in names]
+        cut.sweep()
+        return cut, self._run(cut, self.inputs, node)[0]
+
+    def _makes_more(
+        self, placed: Graph, node: Node, alone: Graph, values: Mapping[str, Array]
+    ) -> bool:
+        """Whether a node's reference, of what generated code gives the node to read, differs from
+        the wanted values as the node does."""
+        read = {v.name for v in alone.inputs}
+        cut, got = self._ending(placed, node, read | {v.name for v in node.outputs})
+        seen = dict(values) | {v.name: a for v, a in zip(cut.outputs, got, strict=True)}
+        own = run_graph(self._numbered(alone), [seen[v.name] for v in alone.inputs])
+        made = {v.name: a for v, a in zip(alone.outputs, own, strict=True)}
+        agrees = self._difference(alone, [seen[name] for name in made], made) is None
+        return agrees and self._difference(alone, own, values) is not None
 
     def _run(
         self, graph: Graph, inputs: list[Array], node: Node
