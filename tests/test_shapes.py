@@ -16,7 +16,7 @@ from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.cut import cut
 from tinsmith.compiler.options import Options
 from tinsmith.errors import TinsmithError, TypeRuleError
-from tinsmith.graph.copy import Copier
+from tinsmith.graph.copy import Copier, shaped_types
 from tinsmith.graph.verify import verify
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.equivalence import Answers
@@ -63,7 +63,7 @@ def test_rules_are_tried_wherever_they_may_apply(compilations, name, shape):
     """Passes over a copy that look only where a pattern matches do what passes over all do."""
     made = compilations[name]
     signature = signature_of(name, shape)
-    everywhere = made.canonical.clone(made.types(signature))
+    everywhere = made.canonical.clone(shaped_types(made.canonical, signature))
     for stage in ("portable", "machine"):
         run_passes(everywhere, stage, "cpu")
     placed = made.place(signature)
@@ -128,7 +128,7 @@ def test_shape_arithmetic_is_gone_before_any_shape_is_known():
 def test_types_of_a_copy_are_those_that_its_nodes_infer(compilations):
     for name, shape in CASES:
         made = compilations[name]
-        copy = Copier(made.canonical).copy(made.types(signature_of(name, shape)))
+        copy = Copier(made.canonical).copy(shaped_types(made.canonical, signature_of(name, shape)))
         verify(copy)
         for n in copy.nodes:
             for v, type in zip(n.outputs, n.op.infer(n.inputs, n.attrs), strict=True):
@@ -169,7 +169,7 @@ def test_a_shape_that_does_not_fit_is_still_refused():
 def test_models_that_depend_on_data_are_placed_alike(name):
     made = compilation(DEPENDENT[name])
     for n in (1, 4):
-        everywhere = made.canonical.clone(made.types(((n, 8),)))
+        everywhere = made.canonical.clone(shaped_types(made.canonical, ((n, 8),)))
         run_passes(everywhere, "portable", "cpu")
         cut(everywhere)
         run_passes(everywhere, "machine", "cpu")

@@ -27,6 +27,7 @@ ALONE, PART = 2000, 500
 LEAST_AGREED, LEAST_REFUSED, MOST_ELIDED = 0.4, 0.1, 0.01  # of the models of a part
 
 NEVER_FED = {
+    "BestBoxes": "passes make it, of ncnn's last layers of detectors",
     "Block": "passes make it, of nodes that have been imported",
     "Fused": "passes make it, of nodes that have been imported",
     "Part": "splits between backends make it, of nodes that have been imported",
