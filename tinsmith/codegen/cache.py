@@ -17,6 +17,7 @@ import os
 import stat
 import sys
 import time
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from tinsmith.budget import number
@@ -246,19 +247,21 @@ def compiler_version() -> str:
     llvmlite is not imported: its version is read from its file, and its library told by size and
     date.
     """
-    from importlib.util import find_spec
+    spec = PathFinder.find_spec("llvmlite")
+    if spec is None:  # perhaps others find it; importlib.util takes a millisecond to import
+        from importlib.util import find_spec
 
-    spec = find_spec("llvmlite")
+        spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
         return f"{__version__}|"
     home = Path(spec.origin).parent
     parts = [__version__]
     with contextlib.suppress(OSError):
         parts.append(blake2b((home / "_version.py").read_bytes(), digest_size=8).hexdigest())
-    for library in sorted((home / "binding").glob("*llvmlite.*")):
-        with contextlib.suppress(OSError):
-            info = library.stat()
-            parts.append(f"{library.name}:{info.st_size}:{info.st_mtime_ns}")
+    with contextlib.suppress(OSError):
+        for name in sorted(n for n in os.listdir(home / "binding") if "llvmlite." in n):
+            info = os.stat(home / "binding" / name)
+            parts.append(f"{name}:{info.st_size}:{info.st_mtime_ns}")
     return "|".join(parts)
 
 
