@@ -19,7 +19,7 @@ import numpy as np
 
 from tinsmith.compiler.free import Found, FreePrograms
 from tinsmith.compiler.keeping import Keeper
-from tinsmith.compiler.sections import Told, laters_of, noted
+from tinsmith.compiler.sections import Told, laters_of, note, noted
 from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleError
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph, Node
@@ -54,7 +54,7 @@ class Parts:
 
     def tell(self, told: Told) -> None:
         """Note what is told of a program, once for all."""
-        self.notes += [line for line in noted(told) if line not in self.notes]
+        note(self.notes, noted(told))
 
 
 class Later(LaterStep):

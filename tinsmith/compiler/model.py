@@ -19,7 +19,7 @@ from tinsmith.compiler.collector import still
 from tinsmith.compiler.keeping import Keeper
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options, machine_of
-from tinsmith.compiler.sections import Interface, laters_of, noted
+from tinsmith.compiler.sections import Interface, laters_of, note, noted
 from tinsmith.compiler.source import Source
 from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.formats.container import is_container
@@ -289,7 +289,7 @@ class Model:
             return found
         program, told = found
         self._told[program] = told
-        self._note(told)
+        note(self.notes, noted(told))
         return program
 
     @still
@@ -331,7 +331,7 @@ class Model:
         if found is None and policy == "both" and not self._tune:
             found = self._free.program(signature)
         if found is not None:
-            self._note(found[1])
+            note(self.notes, noted(found[1]))
         return found
 
     def _own(self, signature: Signature) -> tuple[Program, Told] | None:
@@ -370,15 +370,11 @@ class Model:
         if policy == "both" and not self._built:
             return None
         made = self._keeper.free(free, self.compilation, signature, self._shared_weights)
-        self.notes += [note for note in free.notes if note not in self.notes]
+        note(self.notes, free.notes)
         if made is None:
             return None
-        self._note(made[1])
+        note(self.notes, noted(made[1]))
         return free.known(signature) or self._leaving_free(signature)
-
-    def _note(self, told: Told) -> None:
-        """Note what is told of a program, once for all shapes."""
-        self.notes += [line for line in noted(told) if line not in self.notes]
 
     def _new(self, signature: Signature) -> tuple[Program, Told]:
         found = self._leaving_free(signature)
@@ -387,7 +383,7 @@ class Model:
         begun = perf_counter()
         made = self._keeper.fixed(self.compilation, signature, self._shared_weights, self._tune)
         self._takeover.price = perf_counter() - begun
-        self._note(made[1])
+        note(self.notes, noted(made[1]))
         return made
 
     @still

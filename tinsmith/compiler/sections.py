@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -40,6 +40,11 @@ Told = Callable[[str], str]
 def noted(told: Told) -> list[str]:
     """The lines that a net notes of a program."""
     return [line for name in NOTES for line in told(name).splitlines()]
+
+
+def note(notes: list[str], lines: Iterable[str]) -> None:
+    """Add lines to the notes of a net, each of them once."""
+    notes += [line for line in lines if line not in notes]
 
 
 Ref = tuple[str, str]
