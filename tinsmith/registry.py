@@ -16,12 +16,15 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A table from names to rows that loads the modules of a package on its first look-up.
+    """A table from names to rows, such as operators or kernels. The modules of `package` register
+    the rows; they are imported at the first look-up. A name that is registered twice is an error.
 
-    Registering while the table loads is what its modules do; a name registered twice is an
-    error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table
-    has loaded; loading takes a lock. `command` is what prints the table; a table that is not `deep`
-    leaves modules in folders of its folder to those.
+    kind     what a row is called in errors
+    command  the command line that prints the table, which errors suggest
+    deep     whether modules in folders of the package are imported too, not only those beside it
+
+    `Registry.tables` lists all tables that have a package. Look-ups are thread-safe; the first one
+    takes a lock.
     """
 
     tables: ClassVar[list[Registry[Any]]] = []

@@ -104,9 +104,11 @@ def _free(number: int) -> Place:
 
 
 def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
-    """`target`: None for this machine; `fixed` tells fixed inputs, and how the model is read. None
-    where nothing can be kept: there is no cache or no such file, or another package has registered
-    operators, passes, kernels or importers, whose meaning is no part of a key."""
+    """What the store has, and takes, of a model file compiled with these options. `target` None is
+    this machine; `fixed` is a text that tells fixed inputs and how the file is read.
+
+    None where nothing can be kept: there is no cache or no such file, or another package has
+    registered operators, passes, kernels or importers, of which a key says nothing."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()

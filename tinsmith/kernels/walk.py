@@ -193,8 +193,9 @@ class Walk:
 def walk_of(
     em: Emit, first: int, last: int, others: Sequence[View] = (), dims: Sequence[int] = ()
 ) -> Walk:
-    """The walk over dimensions first .. last - 1 of output 0, through that, the extras and other
-    views of as many dimensions. `dims`: the extents, where these are not the output's."""
+    """A walk over dimensions `first` to `last` - 1 of output 0. Each place of the walk is one in
+    every extra, in output 0 and in the `others`, in this order: views with as many dimensions as
+    the output. `dims`: the extents of all dimensions, if not those of the output."""
     views = (*em.extras, em.outs[0], *others)
     dims = (dims or em.site.out.dims)[first:last]
     return Walk(dims, [v.spec.strides[first:last] for v in views], first)

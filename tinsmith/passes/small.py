@@ -173,9 +173,10 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
-    """The weights of a recurrent layer as they are stored, and what one of each output counts; None
-    where they are not small, or where they are few and need not be small: `rounded` products need
-    it."""
+    """For a value that makes float32 weights (D, outputs, inputs) of a recurrent layer out of
+    stored numbers of 8 or 16 bits: these numbers, and the scale (D, outputs) of each output. None
+    for other values. Fewer elements than LARGE_LAYER are left alone, unless the layer multiplies
+    `rounded` data, whose products take no other weights."""
     node = v.producer
     if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None

@@ -154,10 +154,11 @@ class Session(OfThisProcess):
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
         Returns new output arrays, in memory that nothing else refers to.
 
-        With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
-        (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
-        gets memory of its own. Raises InputNameError for a wrong number of arrays or a mapping,
-        InputTypeError and InputShapeError for other arrays, OutOfMemory if memory cannot be had.
+        `cycles` is a dict to which the run adds what each step took, by `id(step)`: the cycles of a
+        native step, minus the nanoseconds of a reference step. A run that begins during another (in
+        a signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
+        number of arrays or a mapping, InputTypeError and InputShapeError for other arrays,
+        OutOfMemory if memory cannot be had.
         """
         check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)

@@ -133,8 +133,9 @@ class RowOperands:
         return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
     def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
-        """What is done to the scores of query number `row` + `i` before their softmax, in order:
-        the cap, the biases and masks of its item (`slabs`), the operator's window."""
+        """What is done, in this order, to the scores of one query before their softmax: the soft
+        cap, each bias and mask, the window of keys. The query is number `row` + `i` of its item;
+        `slabs` are the biases and masks of that item (`slabs_of`)."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):
