@@ -15,6 +15,7 @@ from tests.machines import machine_with
 from tinsmith.codegen import matrix
 from tinsmith.codegen import target as target_module
 from tinsmith.codegen.builder import Module
+from tinsmith.codegen.products import MATRICES
 from tinsmith.codegen.products import PRODUCTS as TABLE
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.codegen.types import BF16, F32, PTR
@@ -22,8 +23,9 @@ from tinsmith.errors import TargetError
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.amx import conv as conv_module
 from tinsmith.kernels.amx import matmul as matmul_module
-from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product, pack
+from tinsmith.kernels.amx.pack_right import pack
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis, best_plan, cost
+from tinsmith.kernels.float_products import can_be_split, float_product
 from tinsmith.kernels.trace import make_site
 
 needs = pytest.mark.skipif(not can_run(), reason="no vectors here")
@@ -198,7 +200,7 @@ def test_rows_of_the_table_of_products(name, monkeypatch):
     row = replace(TABLE["split"], name=name, terms=terms, error=0.0, rate=9.0)
     monkeypatch.setitem(TABLE, name, row)
     node = one_node("MatMul", PRODUCTS["deep"], {}, (1,))
-    assert matrix_product(site_of(node, level("amx"), "strict")) is row
+    assert float_product(site_of(node, level("amx"), "strict"), MATRICES) is row
     known = {"target": "amx", "rtol": error, "precision": "strict"}
     check("MatMul", PRODUCTS["deep"], kernel="matmul_amx", consts=(1,), **known)
     arrays, attrs = SHAPES["dilation and stride"]

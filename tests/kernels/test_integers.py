@@ -11,11 +11,13 @@ import pytest
 
 import tinsmith as ts
 from tests.kernels.harness import check, level_param, levels
+from tests.kernels.window_cases import machine_code
 from tinsmith import ops
 from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level
 from tinsmith.graph import Graph, Type
+from tinsmith.kernels.layout import block_of
 from tinsmith.ops.interpret import run_graph
 
 RNG = np.random.default_rng(17)
@@ -191,7 +193,7 @@ def exact(acc, a, c):
     return found
 
 
-INTEGERS = [name for name, row in PRODUCTS.items() if row.lane.kind == "i32"]
+INTEGERS = [name for name, row in PRODUCTS.items() if row.lane.kind == "i32" and row.is_whole]
 
 
 @pytest.mark.parametrize("isa", [level_param(isa) for isa in ISAS])
@@ -224,25 +226,13 @@ def test_machines_have_their_instructions(op, isa, instruction):
 
 def assembled(op, target):
     """(lanes of whole vectors, assembly) of the phase that multiplies."""
-    from tests.kernels.harness import one_node, site_of
-    from tinsmith.codegen.jit import assembly
-    from tinsmith.kernels._kernel import KERNELS
-    from tinsmith.kernels.build import build_phase
-    from tinsmith.kernels.layout import block_of, spec_of
-
     arrays = [ends("uint8", 40, 64), ends("int8", 64, 96)]
     if op == "ConvInteger":
         arrays = [ends("uint8", 1, 64, 14, 14), ends("int8", 64, 64, 3, 3)]
-    site = site_of(one_node(op, arrays, {}, consts=[1]), target)
-    choice = KERNELS[{"M": "matmul_integer", "C": "conv_integer"}[op[0]]].offer(site)[0]
-    reads = [None if layout is None else spec_of(v.dtype, v.dims, layout)
-             for v, layout in zip(site.operands, choice.reads, strict=True)]  # fmt: skip
-    writes = [spec_of(site.out.dtype, site.out.dims, choice.writes[0])]
-    dtypes = [p.make().dtype for p in choice.packed]
-    code = build_phase(site, choice, len(choice.phases) - 1, reads, writes, dtypes)
-    yield block_of(target), assembly(code.text, target)
+    yield block_of(target), machine_code(op, arrays, {}, KERNEL[op], target, phase=-1)
 
 
+KERNEL = {"MatMulInteger": "matmul_integer", "ConvInteger": "conv_integer"}
 STACK = re.compile(r".*%[xyz]mm.*\(%r[sb]p.*")
 FEW = [isa for isa in ISAS if level(isa).registers == 16 or level(isa).has_byte_products]
 
@@ -258,8 +248,8 @@ def test_no_sums_lie_on_the_stack(op, isa):
 def test_the_fastest_row_that_a_machine_has_is_taken():
     names = {isa: product_of(level(isa), "uint8", "int8").name for isa in ISAS}
     assert names == {"scalar": "pmaddwd", "sse2": "pmaddwd", "avx2": "pmaddwd", "avx512": "pmaddwd",
-                     "avxvnni": "vpdpbusd", "avx512vnni": "vpdpbusd", "amx": "vpdpbusd",
-                     "neon": "pairs"}  # fmt: skip
+                     "avxvnni": "vpdpbusd", "avx512vnni": "vpdpbusd", "avx512bf16": "vpdpbusd",
+                     "amx": "vpdpbusd", "neon": "pairs"}  # fmt: skip
     assert all(product_of(level(isa), "float32", "float32") is products.FLOAT32 for isa in ISAS)
 
 
@@ -277,7 +267,6 @@ def test_lanes_are_groups_in_the_order_of_k():
 
 # ---- threads
 
-KERNEL = {"MatMulInteger": "matmul_integer", "ConvInteger": "conv_integer"}
 TOGETHER = [
     ("MatMulInteger", (67, 1031), (1031, 259), {}),
     ("MatMulInteger", (1, 4099), (4099, 515), {}),

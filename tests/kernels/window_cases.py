@@ -77,10 +77,13 @@ def machine_code(
     kernel: str,
     target: str | Target,
     epilogue: Sequence[tuple] = (),
+    *,
+    phase: int = 0,
+    precision: str = "default",
 ) -> str:
-    """The assembly of a kernel's first phase."""
+    """The assembly of a phase of a kernel."""
     machine = level(target) if isinstance(target, str) else target
-    site = site_of(one_node(op, arrays, attrs, (1, 2), epilogue), machine)
+    site = site_of(one_node(op, arrays, attrs, (1, 2), epilogue), machine, precision)
     choice = KERNELS[kernel].offer(site)[0]
     reads = [
         None if v is None or layout is None else spec_of(v.dtype, v.dims, layout)
@@ -91,7 +94,8 @@ def machine_code(
         for v, layout in zip(site.outputs, choice.writes, strict=True)
     ]
     packed = [p.make().dtype for p in choice.packed]
-    return assembly(build_phase(site, choice, 0, reads, writes, packed).text, site.target)
+    number = range(len(choice.phases))[phase]
+    return assembly(build_phase(site, choice, number, reads, writes, packed).text, site.target)
 
 
 _STACK = re.compile(r"\s(v?mov\w*ps)\s+%[xyz]mm\d+, -?\d*\(%rsp")

@@ -182,16 +182,16 @@ BUILD_OPTIONS = (
     ),
     click.option(
         "--target",
-        metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|amx|neon]",
+        metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon]",
         help="Generate for these instructions rather than for all that this machine has.",
     ),
     click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
     click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),
     click.option(
         "--precision",
-        metavar="[default|strict]",
+        metavar="[default|strict|bfloat16]",
         help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
-        " large Winograd tiles.",
+        " large Winograd tiles. 'bfloat16' rounds what is multiplied, where that is faster.",
     ),
     click.option(
         "--weights",

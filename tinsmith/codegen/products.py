@@ -45,7 +45,8 @@ VECTORS, MATRICES = "vectors", "matrix registers"
 BITS = 32  # of a lane
 MANY = 32  # registers
 I8, U8, I16 = Ty("i8"), Ty("u8"), Ty("i16")
-_NUMPY = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "f32": np.float32}
+_NUMPY = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "bf16": np.uint16, "f32": np.float32}
+"""Of packed elements; those of bfloat16 are their bits."""
 _WHOLE = ("i8", "u8", "i16", "u16", "i32")
 
 
@@ -89,6 +90,11 @@ class Product:
     def centred(self) -> bool:
         """Whether zero points are taken off bytes when these are packed."""
         return self.left.bits > 8
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether sums are whole numbers, and exact."""
+        return self.sums.kind != "f32"
 
     def depth(self, k: int) -> int:
         """How many lanes k elements take, the last perhaps in part."""
@@ -164,6 +170,32 @@ def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
     )
 
 
+def spelled_halves(acc: Val, x: Val, w: Val) -> Val:
+    """Two products of bfloat16 one after the other, on any machine: what vdpbf16ps gives, but for
+    numbers below 1.2e-38, which are 0 there."""
+    lanes = acc.ty.lanes
+    pairs = [(v.bitcast(I32.x(lanes)) << BITS // 2, v.bitcast(I32.x(lanes))) for v in (x, w)]
+    low, high = zip(*pairs, strict=True)
+    for a, b in (high, low):
+        a, b = ((v & -(1 << BITS // 2)).bitcast(F32.x(lanes)) for v in (a, b))
+        acc = a.fma(b, acc)
+    return acc.fenced()
+
+
+VDPBF16PS = {lanes: f"llvm.x86.avx512bf16.dpbf16ps.{BITS * lanes}" for lanes in (4, 8, 16)}
+"""The odd elements' product is added first, then the even ones' (Intel Architecture Instruction Set
+Extensions Programming Reference, chapter 5)."""
+
+
+def multiply_halves(acc: Val, x: Val, w: Val) -> Val:
+    lanes = acc.ty.lanes
+    native = f"<{2 * lanes} x bfloat>"
+    both = [acc.b.emit(acc.ty, f"bitcast {v.ty.llvm} {v.ref} to {native}") for v in (x, w)]
+    kinds = f"{acc.ty.llvm}, {native}, {native}"
+    shown = ", ".join([f"{acc.ty.llvm} {acc.ref}", *(f"{native} {v.ref}" for v in both)])
+    return acc.b.intrinsic(VDPBF16PS[lanes], acc.ty, text=shown, params=kinds)
+
+
 # ---- the table
 
 
@@ -172,6 +204,7 @@ def multiply_adds(ty: Ty) -> Product:
     return Product(ty.kind, frozenset(), ty, ty, ty, ty, fused)
 
 
+_FLOATS = frozenset({("float32", "float32")})
 _BYTES = frozenset((a, b) for a in ("int8", "uint8") for b in ("int8", "uint8"))
 _SHORTS = frozenset((a, "int16") for a in ("int8", "uint8"))
 _pairs = partial(Product, takes=_BYTES | _SHORTS, left=I16, right=I16, lane=I32, sums=I32)
@@ -179,35 +212,38 @@ _pairs = partial(Product, takes=_BYTES | _SHORTS, left=I16, right=I16, lane=I32,
 PRODUCTS: dict[str, Product] = {
     row.name: row
     for row in (
-        Product("float32", frozenset({("float32", "float32")}), F32, F32, F32, F32, fused),
+        Product("float32", _FLOATS, F32, F32, F32, F32, fused),
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
                 needs=lambda target: target.has_byte_products),
-        Product("split", frozenset({("float32", "float32")}), BF16, BF16, F32, F32, matrix.multiply,
-                rate=8 / 3, needs=lambda target: target.has_matrices, unit=MATRICES,
+        Product("vdpbf16ps", _FLOATS, BF16, BF16, I32, F32, multiply_halves, rate=2.0,
+                needs=lambda target: target.has_half_products, error=2.0**-8),
+        Product("split", _FLOATS, BF16, BF16, F32, F32, matrix.multiply, rate=8 / 3,
+                needs=lambda target: target.has_matrices, unit=MATRICES,
                 terms=((0, 1), (0, 0), (1, 0)), error=2.0**-15),
+        Product("bfloat16", _FLOATS, BF16, BF16, F32, F32, matrix.multiply, rate=8.0,
+                needs=lambda target: target.has_matrices, unit=MATRICES, error=2.0**-8),
     )
 }  # fmt: skip
 """By name. Rates are measured on Zen 4 by `python -m benchmarks.peak --products`; that of vpdpbusd
 is what Zen 4 and Intel's processors are documented to do. That of split: 64 issue slots (half a
 cycle each) for every product of registers, which take 35 to 45 where a core has its matrix unit to
 itself, and two to three times as long where another thread of the core is busy; in between lies
-what is right more often than not."""
+what is right more often than not. bfloat16 has one of its three products. That of vdpbf16ps is what
+Zen 4 is documented to do; Intel's processors begin half as many of them as of multiply-adds."""
 
 FLOAT32 = PRODUCTS["float32"]
 
 
-def product_of(
-    target: Target, left: str, right: str, unit: str = VECTORS, error: float = 0.0
-) -> Product:
-    """The fastest row of a machine's unit for operands of these element types, by their names in
-    numpy, whose products are no less exact than `error`."""
-    fitting = [p for p in PRODUCTS.values() if p.unit == unit and p.error <= error]
-    rows = [p for p in fitting if (left, right) in p.takes and p.needs(target)]
+def product_of(target: Target, left: str, right: str) -> Product:
+    """The fastest row of vectors, of those that are exact, for operands of these element types, by
+    their names in numpy."""
+    exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
+    rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
-        raise CodegenError(f"{target.isa} has no products of {left} and {right} in {unit}")
+        raise CodegenError(f"{target.isa} has no exact products of {left} and {right} in vectors")
     return max(rows, key=lambda p: p.rate)
 
 

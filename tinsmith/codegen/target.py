@@ -35,6 +35,7 @@ class Isa(NamedTuple):
     vectors: str = ""  # the set whose vector instructions it has, if that is another one
     matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
     byte_products: bool = False  # vpdpbusd: four products of bytes are added to each lane
+    half_products: bool = False  # vdpbf16ps: two products of bfloat16 are added to each lane
     core: str = "Skylake"  # the row of `cores` that a processor without one of its own gets
 
 
@@ -55,9 +56,13 @@ ISAS = {
             core="Zen 4"),
         Isa("avx512vnni", "x86_64", "x86-64-v4", "+avx512vnni", 16, 32, True, True,
             AVX512 | {"avx512_vnni"}, vectors="avx512", byte_products=True, core="Zen 4"),
+        Isa("avx512bf16", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16", 16, 32, True, True,
+            AVX512 | {"avx512_vnni", "avx512_bf16"}, vectors="avx512", byte_products=True,
+            half_products=True, core="Zen 4"),
         Isa("amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16", 16, 32,
             True, True, AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"},
-            vectors="avx512", matrices=True, byte_products=True, core="Sapphire Rapids"),
+            vectors="avx512", matrices=True, byte_products=True, half_products=True,
+            core="Sapphire Rapids"),
         Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset(), core="Arm"),
     )
 }  # fmt: skip
@@ -78,6 +83,7 @@ class Target:
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
     has_byte_products: bool
+    has_half_products: bool
     has_matrices: bool
     # The rates below choose kernels. They come from the table of `cores`.
     peak: float  # fp32 flop/s of one core
@@ -234,7 +240,12 @@ def host() -> Target:
     fitting = [isa for isa in ISAS.values() if not _obstacle(isa)]
     if not fitting:
         raise TargetError(f"no instruction set is known for machines of type {arch()!r}")
-    return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices, isa.byte_products)))
+    return _make(max(fitting, key=_width))
+
+
+def _width(isa: Isa) -> tuple[int, bool, bool, bool]:
+    """By which instruction sets are compared: that of a machine is the greatest that it has."""
+    return isa.lanes, isa.matrices, isa.half_products, isa.byte_products
 
 
 def _make(isa: Isa) -> Target:
@@ -244,7 +255,8 @@ def _make(isa: Isa) -> Target:
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
         has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
-        has_byte_products=isa.byte_products, has_matrices=isa.matrices,
+        has_byte_products=isa.byte_products, has_half_products=isa.half_products,
+        has_matrices=isa.matrices,
         **rates_of(core, isa.core, isa.lanes, isa.fma)._asdict(),
     )  # fmt: skip
     if not native:

@@ -221,8 +221,13 @@ class Compilation:
         return Made(compiled.program, lambda name: texts.get(name, ""))
 
     def _idle(self, placed: Graph) -> str:
-        """What is said of kernels and backends that were asked for in vain."""
+        """What is said of kernels, backends and a precision that were asked for in vain."""
         said = []
+        if self.options.precision == "bfloat16" and not self.target.has_half_products:
+            said.append(
+                f"precision: 'bfloat16' had no effect: {self.target.isa} has no products of it, and"
+                " computes in float32"
+            )
         if names := ", ".join(map(repr, idle(self.overrides, placed))):
             said.append(
                 f"kernels: {names} had no effect: other nodes compute this now, after all passes;"

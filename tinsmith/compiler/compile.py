@@ -103,12 +103,13 @@ def compile(
     backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
                registered; or several, "toy,cpu" or ("toy", "cpu"): each node goes to the first that
                takes it
-    target     "host", or an instruction set this machine has: "amx", "avx512vnni", "avx512",
-               "avxvnni", "avx2", "sse2", "scalar"
+    target     "host", or an instruction set this machine has: "amx", "avx512bf16",
+               "avx512vnni", "avx512", "avxvnni", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
-               what rounds less)
+               what rounds less), or "bfloat16" (products of operands that are rounded to bfloat16,
+               with sums in float32, where the machine has instructions for them: docs/numerics.md)
     weights    "float32", "float16", "bfloat16", "int8", "int4": how large weights are kept, also
                in memory where products read them; "int4/32": a scale for each 32
                (docs/quantize.md)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tinsmith.compiler.hints import Hints
     from tinsmith.graph import Graph
 
-PRECISIONS = ("default", "strict")
+PRECISIONS = ("default", "strict", "bfloat16")
 MEMORY = ("default", "small")
 SHAPES = ("both", "fixed", "free")
 P = ParamSpec("P")

@@ -81,7 +81,7 @@ def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
     run over multiples of `depth` weights."""
     if not site.target.has_fma:
         raise Skip(f"{site.target.isa} unpacks words as slowly as memory gives whole weights")
-    if site.precision != "default":
+    if site.is_strict:
         raise Skip(f"{site.precision} precision asks for the weights themselves")
     if depth % TOGETHER:
         raise Skip(f"{depth} rows are not a multiple of {TOGETHER}")

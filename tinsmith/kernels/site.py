@@ -15,6 +15,10 @@ from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
+PRODUCT_ERROR = {"exact": 0.0, "strict": 2.0**-22, "default": 2.0**-15, "bfloat16": 2.0**-8}
+"""How far from exact a product may be, relative to it, at each precision, beyond the rounding of
+sums."""
+
 
 class Skip(Exception):
     """Raised by a kernel that looked at a site and declines it; the message says why."""
@@ -50,6 +54,11 @@ class Site:
     @property
     def out(self) -> Value:
         return self.outputs[0]
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether algorithms that round much more than the plain sum does are forbidden."""
+        return PRODUCT_ERROR[self.precision] < PRODUCT_ERROR["default"]
 
     @property
     def is_free(self) -> bool:

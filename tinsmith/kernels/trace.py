@@ -363,7 +363,7 @@ def make_site(node: Node, target: Target, precision: str = "default") -> Site:
     anchor, inputs, extras, epilogue = trace_region(node)
     if anchor is not None and inputs and is_whole(inputs[0]):
         precision = "exact"
-    elif anchor is not None and anchor.attrs.get("precise") and precision == "default":
+    elif anchor is not None and anchor.attrs.get("precise") and precision != "exact":
         precision = "strict"
     return Site(
         node=node, anchor=anchor, inputs=inputs, extras=extras, outputs=node.outputs,

@@ -16,7 +16,7 @@ class PlanOptions:
     """How a graph is planned for a target.
 
     threads         that compute
-    precision       "default" or "strict", as in `compile`
+    precision       "default", "strict" or "bfloat16", as in `compile`
     overrides       kernels of operators and nodes, as `parse_overrides` gives them
     preferences     kernels that were measured to be fastest, by the signatures of sites
     small           whether kernels are left out whose packed weights outgrow the model's

@@ -9,12 +9,14 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import SIDE
+from tinsmith.codegen.products import MATRICES
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.pack_left import Source
-from tinsmith.kernels.amx.pack_right import matrix_product, packed_weights
+from tinsmith.kernels.amx.pack_right import packed_weights
 from tinsmith.kernels.amx.phases import Results, Work
 from tinsmith.kernels.amx.tiling import POSITION, AmxPlan, Axis, best_plan
+from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.window.direct import lies_flat
 from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
@@ -24,14 +26,14 @@ from tinsmith.kernels.window.weights import padded_bias
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def conv_amx(site: Site) -> Choice:
-    """Convolution in split precision (bfloat16 hi and lo) on matrix registers."""
+    """Convolution of bfloat16, in split precision or not, on matrix registers."""
     conv = dense_site(site)
     geo = conv.geo
     if geo.rank == 3:
         raise Skip("there are 3 spatial axes")
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
-    row = matrix_product(site, conv.weights)
+    row = float_product(site, MATRICES, conv.weights)
     outputs = -(-geo.out_channels // SIDE)
     draft = AmxPlan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo), row=row)
     plan, seconds = best_plan(site.target, draft, geo.traffic(), site.threads)

@@ -6,20 +6,22 @@ from functools import partial
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import SIDE
+from tinsmith.codegen.products import MATRICES
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.pack_left import Source
-from tinsmith.kernels.amx.pack_right import matrix_product, packed_weights
+from tinsmith.kernels.amx.pack_right import packed_weights
 from tinsmith.kernels.amx.phases import Results, Work
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis, best_plan
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
+from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.walk import shifted, walk_of
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def matmul_amx(site: Site) -> Choice:
-    """Product with a constant right operand in split precision on matrix registers."""
+    """Product of bfloat16 by a constant, in split precision or not, on matrix registers."""
     w = right_matrix(site)
-    row = matrix_product(site, w)
+    row = float_product(site, MATRICES, w)
     k, n = w.shape
     m = flat_rows(site, n)
     if m <= FEW_ROWS:

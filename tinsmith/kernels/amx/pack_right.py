@@ -17,12 +17,12 @@ import numpy as np
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
-from tinsmith.codegen.products import MATRICES, Product, product_of
+from tinsmith.codegen.products import Product
 from tinsmith.codegen.types import BF16, F32, U8
-from tinsmith.errors import CodegenError
-from tinsmith.kernels._kernel import Packed, Site, Skip
+from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.amx.pack_left import each_block, load_pair
 from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
+from tinsmith.kernels.float_products import can_be_split
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position, run
 
@@ -30,27 +30,7 @@ Array = np.ndarray[Any, Any]
 Rows = Callable[[Position], Ptr]
 """Where a row begins."""
 
-LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, overflows
-ERROR = {"default": 2.0**-15, "strict": 2.0**-22}
-"""Of a product, relative to it: what a precision allows, beyond the rounding of sums."""
 INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
-
-
-def matrix_product(site: Site, w: Array | None = None) -> Product:
-    """The row of the table for float32, and constant weights, on matrix registers. Skip where none
-    is exact enough, or weights cannot be split."""
-    if w is not None and not can_be_split(w):
-        raise Skip(f"some weights are not below {LARGEST}")
-    try:
-        error = ERROR.get(site.precision, 0.0)
-        return product_of(site.target, "float32", "float32", MATRICES, error)
-    except CodegenError:
-        raise Skip(f"precision is {site.precision}: products are right to 2^-15 only") from None
-
-
-def can_be_split(w: Array) -> bool:
-    """Whether no weight is infinite, or so large that parts of it or sums of weights overflow."""
-    return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
 # ---- constant weights

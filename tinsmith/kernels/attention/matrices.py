@@ -13,18 +13,20 @@ from contextlib import AbstractContextManager, contextmanager
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION, DEPTH, SIDE
+from tinsmith.codegen.products import MATRICES
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import BF16, F32, U8
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx import tiling
 from tinsmith.kernels.amx.pack_left import pack_row, put
-from tinsmith.kernels.amx.pack_right import matrix_product, pack_columns_of, pack_rows_of
+from tinsmith.kernels.amx.pack_right import pack_columns_of, pack_rows_of
 from tinsmith.kernels.amx.sums import Operands, sums
 from tinsmith.kernels.amx.tiling import POSITION, REGISTER, RESULTS, AmxPlan, Axis
 from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
 from tinsmith.kernels.attention.operands import extents_of, operands_of
 from tinsmith.kernels.attention.softmax import Put
 from tinsmith.kernels.attention.tables import Start
+from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
@@ -115,8 +117,8 @@ def _tiles(
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def attention_amx(site: Site) -> Choice:
-    """Scores and results in split precision on matrix registers."""
-    row = matrix_product(site)
+    """Scores and results of bfloat16, in split precision or not, on matrix registers."""
+    row = float_product(site, MATRICES)
     of, target = extents_of(site), site.target
     if min(of.width, of.value_width) < SIDE:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")

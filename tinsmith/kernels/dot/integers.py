@@ -1,4 +1,5 @@
-"""Matrix products of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
+"""Matrix products of packed elements: the dense skeleton over rows of `codegen/products.py`. Those
+of bytes are exact in int32; `dot/bfloat16.py` has those of float32 as bfloat16.
 
 Who computes a panel of rows packs it first, as elements of the product, into memory of its own:
 that takes a hundredth of the time, and what it reads then lies in the first cache. Panels of B are
@@ -48,8 +49,8 @@ SUMMED = 4  # lanes that sums of rows are computed in, all alike
 
 @dataclass(frozen=True)
 class Plan:
-    """How one product of bytes, A @ B, is computed, and where its packed operands lie. A thread's
-    workspace holds the rows of A of one tile, `stride` lanes apart, then what `finish_tile` needs.
+    """How one product A @ B is computed, and where its packed operands lie. A thread's workspace
+    holds the rows of A of one tile, `stride` lanes apart, then what `finish_tile` needs.
     The scratch memory holds the panels of B, then for each matrix B a table of its zero points and
     of the sums of its columns."""
 
@@ -99,11 +100,18 @@ class Plan:
 @kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")
 def matmul_integer(site: Site) -> Choice:
     """Register-tiled products of bytes, exact in int32, with zero points of rows and columns."""
+    a, b = site.input(0), site.input(1)
+    row = product_of(site.target, a.dtype.name, b.dtype.name)
+    each = a.dims[-2] if len(a.dims) > 1 else 1
+    left, right = side_of(site, 0, row, each), side_of(site, 1, row, problem(site).n)
+    return packed_product(site, row, left, right)
+
+
+def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
+    """A product whose operands are packed for a row of the table of products."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
-    row = product_of(target, a.dtype.name, b.dtype.name)
     each = a.dims[-2] if len(a.dims) > 1 else 1
-    left, right = side_of(site, 0, row, each), side_of(site, 1, row, p.n)
     w = _constant(site)
     zero = site.input(3).const if site.has(3) else None
     tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
@@ -286,7 +294,7 @@ def _row_panel(
     row: Position, height: int,
 ) -> None:  # fmt: skip
     b, p, columns = em.b, plan.problem, plan.tiling.columns
-    buffer = em.workspace.cast(I32) + plan.buffer_at
+    buffer = em.workspace.cast(plan.row.sums) + plan.buffer_at
     a = _pack_rows(em, plan, rows, row, height)
     base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
     totals = lefts = None

@@ -1,4 +1,4 @@
-"""Zero points of products of bytes: where they are, and what is done about them.
+"""The operands of products whose elements are packed: their types, and zero points of bytes.
 
 Sums are wanted of (a - a_zero) (b - b_zero). A product of wide elements takes zero points off while
 operands are packed. Another packs bytes a' = a + shift, b' = b + shift of its own signedness, and
@@ -6,7 +6,8 @@ operands are packed. Another packs bytes a' = a + shift, b' = b + shift of its o
     sum (a - a_zero)(b - b_zero) = sum a' b' - b_zero' rows - a_zero' columns
 
 where `rows` are the sums of a', `columns` those of b' - b_zero', and zero points are shifted as
-their operands. Everything is modulo 2^32.
+their operands. Everything is modulo 2^32. Operands of float32, packed as bfloat16, have no zero
+points.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.matrix import split_array
 from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
 from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import Emit, Site, Skip
@@ -31,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One operand of a product of bytes.
+    """One operand of a product of bytes, or of float32 as bfloat16.
 
     operand, zero   their numbers among the inputs; `zero` is None where there is no zero point
     count   zero points: 1, or one for each row or column
@@ -72,7 +74,11 @@ class Side:
         return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
 
     def element(self, x: Val, zero: Val | None) -> Val:
-        """Elements as they are packed, as int32; `zero` as `zeros` gives it."""
+        """Elements as they are packed, as int32 (of floats their bits); `zero` as `zeros` gives
+        it."""
+        if x.ty.is_float:
+            x = x.to(self.packed.kind)
+            return x.bitcast(x.ty.of("u16")).to("i32")
         wide = x.to("i32")
         if not self.centred:
             return wide + self.shift
@@ -102,7 +108,8 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
 
 @dataclass(frozen=True)
 class Known:
-    """Constant weights (k, n) less their zero points, or shifted, with their zero points."""
+    """Constant weights (k, n) less their zero points, or shifted, with their zero points; of floats
+    the bits."""
 
     elements: Array
     zeros: Array  # (n,), shifted
@@ -110,11 +117,14 @@ class Known:
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Constant weights w (k, n) of bytes as a row of the table of products takes them, in int64.
+    """Constant weights w (k, n) as a row of the table of products takes them, in int64.
 
     Rows that are centred: elements w - zero; zeros and columns are 0. Others, with s = -128 for
     uint8, 0 for int8: elements w + s, zeros zero + s, columns the sums over k of w - zero."""
     n = w.shape[1]
+    if not row.is_whole:
+        (bits,), nothing = split_array(w, 1), np.zeros(n, np.int64)
+        return Known(bits.astype(np.int64), nothing, nothing)
     zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
     wide, zeros = w.astype(np.int64), zeros.astype(np.int64)
     if row.centred:

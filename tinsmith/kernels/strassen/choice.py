@@ -26,7 +26,7 @@ LEAST_POWER = -126  # the least power of two that scales a column: the least nor
 def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
     """The ways in which `m` rows times a constant `w` may be cut, one for each possible level;
     parts of K are multiples of `unit`. Raises Skip if there is none."""
-    if site.precision != "default":
+    if site.is_strict:
         raise Skip(f"{site.precision} precision asks for the products themselves")
     (k, n), target = columns_of(w).shape, site.target
     if m < LEAST_ROWS or k < LEAST_DEPTH:

@@ -1,4 +1,5 @@
-"""Convolutions of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
+"""Convolutions of packed elements: the dense skeleton over rows of `codegen/products.py`. Those of
+bytes are exact in int32; `window/bfloat16.py` has those of float32 as bfloat16.
 
 Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are
 taken where zero points of weights need them, weights are packed where they are computed, and tiles
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import product_of
+from tinsmith.codegen.products import Product, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
@@ -49,11 +50,18 @@ SUMMED = 4  # lanes that sums of windows are computed in, all alike
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer(site: Site) -> Choice:
     """Direct convolution of bytes, exact in int32, with zero points of outputs."""
-    geo, target = conv_geometry(site), site.target
-    x, w = site.input(0), site.input(1)
-    row, block = product_of(target, x.dtype.name, w.dtype.name), block_of(target)
-    plan = _plan(site, geo, row, block)
-    cut, layout = plan.cut, Layout(block)
+    geo = conv_geometry(site)
+    row = product_of(site.target, *(site.input(i).dtype.name for i in range(2)))
+    left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
+    return packed_conv(site, plan_of(site, geo, row, left, right))
+
+
+def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
+    """A convolution whose operands are packed for a row of the table of products. `start`: for each
+    group what the sums of its columns begin with, where that is not what the plan's zero point asks
+    for."""
+    geo, row, cut, target = plan.geo, plan.row, plan.cut, site.target
+    x, w, layout = site.input(0), site.input(1), Layout(plan.block)
     work = 2.0 * plan.images * plan.runs * plan.pixels * plan.panels * row.group
     moved = x.type.nbytes + site.out.type.nbytes
     if not plan.direct:
@@ -65,9 +73,11 @@ def conv_integer(site: Site) -> Choice:
         packed.append(Packed("weights", pack_weights, (*args, plan.tiling, plan.pixel)))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
-        if plan.zero:
+        if start is not None:
+            packed.append(start)
+        elif plan.zero:
             packed.append(Packed("start", pack_start, (*args, plan.zero)))
-    first = Layout(block, geo.halo) if plan.direct else layout
+    first = Layout(plan.block, geo.halo) if plan.direct else layout
     read: list[Layout | None] = [first, *(PLAIN if site.has(i) else None for i in (1, 2, 3))]
     if plan.constant:
         read[1] = read[3] = None
@@ -86,9 +96,10 @@ def conv_integer(site: Site) -> Choice:
     )
 
 
-def _plan(site: Site, geo: Any, row: Any, block: int) -> Plan:
+def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) -> Plan:
+    """How a convolution is computed whose operands are packed for a row of the table."""
+    block = block_of(site.target)
     cut = cut_groups(geo, site.attr("group"), row, block)
-    left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
     w, zero = site.input(1).const, None
     constant = w is not None
     if site.has(3):
@@ -289,8 +300,10 @@ class _Panel:
         self.em, self.plan, self.image, self.widths = em, plan, image, widths
         self.weights, self.table, self.left = weights, table, left
         first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
-        start = em.packed[-1].cast(I32) + group * plan.cut.columns + column if plan.zero else None
-        self.start = start if start is None else start.fixed()
+        self.start = None
+        if plan.starts:
+            first_sum = group * plan.cut.columns + column
+            self.start = (em.packed[-1].cast(plan.row.sums) + first_sum).fixed()
         self.place = image // plan.cut.groups, first + column // plan.block
 
     def tile(self, run: Position, pixel: Position, height: int) -> None:
@@ -319,7 +332,7 @@ class _Panel:
             for i, line in enumerate(sums):
                 self._row(line, run, pixel + i)
             return
-        buffer = em.workspace.cast(I32)
+        buffer = em.workspace.cast(self.plan.row.sums)
         for i, line in enumerate(sums):
             for j, v in enumerate(line):
                 (buffer + (i * n + j) * width).store(v)

@@ -54,8 +54,8 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int) -> Cut:
 
 @dataclass(frozen=True)
 class Plan:
-    """A convolution of bytes, and where things lie in scratch: the packed input, then sums of
-    windows, then weights and their tables where these are computed."""
+    """A convolution of packed elements, and where things lie in scratch: the packed input, then
+    sums of windows, then weights and their tables where these are computed."""
 
     geo: Geometry
     cut: Cut
@@ -75,6 +75,12 @@ class Plan:
     def flat(self) -> bool:
         """Whether all pixels of an image are one run."""
         return not self.direct and self.geo.is_pointwise and not any(self.geo.after)
+
+    @property
+    def starts(self) -> bool:
+        """Whether sums begin with packed numbers: with what the input's zero point takes off, or,
+        of floats, with the bias."""
+        return bool(self.zero) or not self.row.is_whole
 
     @property
     def size(self) -> Triple:

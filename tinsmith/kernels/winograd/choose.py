@@ -37,7 +37,8 @@ from tinsmith.kernels.winograd.tiling import Partition, WinogradPlan
 from tinsmith.kernels.winograd.weights import packed_bytes
 from tinsmith.sizes import Size, typical
 
-GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "split": 25.0}
+GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "bfloat16": 1000.0,
+          "split": 25.0}  # fmt: skip
 """The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each
 precision. F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. "split" is split precision
 (bfloat16 hi and lo parts), in which F(2x4,3x3) is about as exact as F(6x6,3x3) is in float32

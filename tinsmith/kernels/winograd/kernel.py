@@ -14,9 +14,10 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import CONFIGURATION
+from tinsmith.codegen.products import MATRICES
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product
+from tinsmith.kernels.float_products import can_be_split, float_product
 from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.overflow import are_moderate
 from tinsmith.kernels.stages import Stage, stage
@@ -88,7 +89,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
         raise Skip(why_not(geo, precision))
     need_normal(w)
     if precision == "split":
-        matrix_product(site, w)
+        float_product(site, MATRICES, w)
     if words:
         if site.target.registers < LEAST_REGISTERS:
             raise Skip(f"parts of weights do not fit in {site.target.registers} registers")

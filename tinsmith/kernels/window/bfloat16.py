@@ -1,0 +1,34 @@
+"""Convolutions of float32 as bfloat16, in vectors, where `precision="bfloat16"` allows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.products import VECTORS
+from tinsmith.kernels._kernel import Choice, Packed, Site, Tier, kernel
+from tinsmith.kernels.dot.bfloat16 import sides
+from tinsmith.kernels.float_products import float_product
+from tinsmith.kernels.window.integers import packed_conv, plan_of
+from tinsmith.kernels.window.integers_plan import Cut
+from tinsmith.kernels.window.site import conv_site
+
+Array = np.ndarray[Any, Any]
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def conv_bfloat16(site: Site) -> Choice:
+    """Direct convolution of input and weights that are rounded to bfloat16; sums are float32."""
+    conv = conv_site(site)
+    row = float_product(site, VECTORS, conv.weights)
+    plan = plan_of(site, conv.geo, row, *sides(row))
+    return packed_conv(site, plan, Packed("start", _pack_start, (conv.bias, plan.cut)))
+
+
+def _pack_start(bias: Array | None, cut: Cut) -> Array:
+    """What the sums of the columns of each group begin with: the bias, or 0."""
+    start = np.zeros((cut.groups, cut.columns), np.float32)
+    if bias is not None:
+        start[:, : cut.outputs] = bias.reshape(cut.groups, cut.outputs)
+    return start
