@@ -69,7 +69,7 @@ def compare(
         shapes = tuple(given[n].shape for n in net.inputs)
         steps = net.program(shapes).plan.steps
         found.reference += [s.op for s in steps if s.kind == "reference"]
-    programs = net._build.__self__._free  # type: ignore[attr-defined]
+    programs = net._model._free  # type: ignore[attr-defined]
     if programs is not None:
         found.programs = len(programs.found)
         found.held = [

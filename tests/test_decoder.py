@@ -24,7 +24,7 @@ RANDOM = np.random.default_rng(7)
 
 def free_of(net):
     """The free programs of a net."""
-    return [free for free, _ in net._build.__self__._free.found]
+    return [free for free, _ in net._model._free.found]
 
 
 def kernels(net):

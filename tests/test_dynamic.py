@@ -19,7 +19,7 @@ from tinsmith.cli._facts import facts_of
 from tinsmith.codegen import cache as code_cache
 from tinsmith.errors import InputNameError, InputShapeError, TypeRuleError
 from tinsmith.plan.shared_weights import OPEN
-from tinsmith.runtime.evict import PLANS
+from tinsmith.runtime.programs import PLANS
 
 RANDOM = np.random.default_rng(5)
 
@@ -154,7 +154,7 @@ def test_a_transformer_of_fifty_shapes_in_a_row():
     assert now[0] - maps < 40, (maps, now)  # each program's code takes about five
     assert now[1] - resident < 48, (resident, now)
     assert now[2] <= workers + 1  # the first large program starts the second thread
-    assert len({id(b) for p in net._programs.values() for b in p.blobs}) <= PLANS + OPEN
+    assert len({id(b) for p in net._programs.kept().values() for b in p.blobs}) <= PLANS + OPEN
 
 
 def test_programs_of_all_shapes_share_their_weights():
@@ -164,14 +164,14 @@ def test_programs_of_all_shapes_share_their_weights():
     # Of equal rows, so that the same tiles are best, whatever the machine.
     given = {shape: feeds(*shape) for shape in [(2, 20), (4, 10), (1, 40), (2, 20)]}
     expected = {shape: net(**f) for shape, f in given.items()}
-    own = [p.blobs[0].data.size for p in net._programs.values()]
+    own = [p.blobs[0].data.size for p in net._programs.kept().values()]
     assert own[0] > 4 * 12 * d * d * 2
     table = 512 * d * 4  # of positions: a program for all sizes looks them up
     assert sum(own[1:]) < own[0] // 4 + table, own
-    whole = {p.plan.memory.weights for p in net._programs.values()}
+    whole = {p.plan.memory.weights for p in net._programs.kept().values()}
     assert min(whole) > own[0] // 2
-    first = weakref.ref(next(iter(net._programs.values())).blobs[0])
-    del net._programs[next(iter(net._programs))]
+    first = weakref.ref(next(iter(net._programs.kept().values())).blobs[0])
+    net._programs._recent.popitem(last=False)
     gc.collect()
     assert first() is not None  # the others read it
     agree(net(**given[1, 40]), expected[1, 40])
@@ -191,7 +191,7 @@ def test_stored_programs_share_their_weights(tmp_path, monkeypatch):
     again = ts.compile(path)
     for f, want in zip(given, expected, strict=True):
         agree(again(**f), want, 0)
-    programs = list(again._programs.values())
+    programs = list(again._programs.kept().values())
     assert all(p.stored for p in programs)
     assert programs[0].blobs[0] in programs[1].blobs
     # What the second reads of the first is gone: it counts as absent, and is made anew.

@@ -32,7 +32,7 @@ def layers() -> Graph:
 
 def held(net: Any) -> int:
     """The bytes that the calling thread's sessions of all programs for free sizes have."""
-    found = net._build.__self__._free.found
+    found = net._model._free.found
     memories = {id(m): m for m in (free.memory() for free, _ in found)}.values()
     return sum(
         len(m.arena)

@@ -110,24 +110,24 @@ def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.Monke
     for t in range(1, 21):
         given = feeds(graph, N=1, T=t)
         net(**given)
-    assert len(net._programs) == len(net._local.sessions) == 16
-    monkeypatch.setattr("tinsmith.runtime.evict.PLAN_BYTES", 1)
+    assert len(net._programs.kept()) == len(net._local.sessions) == 16
+    monkeypatch.setattr("tinsmith.runtime.programs.PLAN_BYTES", 1)
     given = feeds(graph, N=2, T=2)
     for got, want in zip(net(**given).values(), run_graph(graph, given), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert len(net._programs) == len(net._local.sessions) == 1
+    assert len(net._programs.kept()) == len(net._local.sessions) == 1
 
 
 def counted(graph: Graph) -> tuple[ts.Net, Counter]:
     """A net, and how often it has built a program for each signature."""
     net, built = ts.compile(graph, cache=False, shapes="fixed"), Counter()
-    build = net._build
+    build = net._model.build
 
     def count(signature):
         built[signature] += 1
         return build(signature)
 
-    net._build = count
+    net._model.build = count
     return net, built
 
 

@@ -358,7 +358,7 @@ def test_numbers_that_an_input_cannot_hold() -> None:
 
 def test_shapes_change_in_sixteen_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """More shapes than programs are kept: they are built, shared, and dropped while others run."""
-    monkeypatch.setattr("tinsmith.runtime.evict.PLANS", 3)
+    monkeypatch.setattr("tinsmith.runtime.programs.PLANS", 3)
     graph = ts.load(digits())
     net = ts.compile(graph, threads=2)
     inputs = {n: array(n, 1, 8, 8) for n in range(1, 7)}

@@ -21,6 +21,7 @@ from tinsmith.compiler.options import (
     refuse_others,
     whole_threads,
 )
+from tinsmith.compiler.source import Request
 from tinsmith.errors import (
     FileNameError,
     ModelFileError,
@@ -31,11 +32,8 @@ from tinsmith.runtime.forks import working
 from tinsmith.runtime.net import Net
 
 if TYPE_CHECKING:
-    from tinsmith.backends import Backend
     from tinsmith.codegen.target import Target
     from tinsmith.graph import Graph
-    from tinsmith.runtime.inputs import Signature
-    from tinsmith.runtime.program import Program
 
     class Proto(Protocol):
         """An `onnx.ModelProto`."""
@@ -158,7 +156,8 @@ def compile(
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     values, hints = _values(fixed), _hints(sizes)
-    reading = {"random_weights": random_weights, "batch": batch}
+    asked = {"random_weights": random_weights, "batch": batch}
+    reading = {name: value for name, value in asked.items() if value is not None}
     if not isinstance(model, str | os.PathLike):
         model, reading = load(model, **reading), {}
     with working(), budget.told("compiling this model"):
@@ -169,6 +168,7 @@ def compile(
         if is_whole(backends):
             from tinsmith.compiler.fixed import with_fixed
             from tinsmith.compiler.hints import check_names, ranges_of
+            from tinsmith.compiler.whole import Whole
 
             [(name, whole)] = backends.items()
             graph, _ = with_fixed(_graph(model, reading), values)
@@ -178,7 +178,7 @@ def compile(
                 from tinsmith.passes.weights import shrunk
 
                 graph = shrunk(graph, *kept)
-            return _whole(graph, name, whole, Job(threads or 1), ranges_of(hints))
+            return Whole(graph, name, whole, Job(threads or 1), ranges_of(hints)).net()
         if small:
             passes = f"{passes},{small}" if passes else small
         asked = {
@@ -187,7 +187,8 @@ def compile(
             "sizes": hints,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return Model(model, target, given, tune, cache, trust, progress, values, reading).net()
+        request = Request(model, target, given, tune, cache, trust, progress, values, reading)
+        return Model(request).net()
 
 
 def _values(fixed: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -258,38 +259,3 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{str(path)!r} cannot be written: {why}") from error
-
-
-def _whole(
-    graph: Graph, name: str, backend: Backend, job: Job, ranges: Mapping[str, tuple[int, int]]
-) -> Net:
-    """A net of a backend that computes the model as it is."""
-    from tinsmith.formats.mapped import check_unchanged
-    from tinsmith.graph.copy import with_outputs
-    from tinsmith.graph.text import graph_weights
-    from tinsmith.runtime.explanation import Explanation
-
-    constants = list(graph_weights(graph, max_inline=0).values())
-    runner = backend.compile(graph, job)
-
-    def run(arrays: Sequence[Any]) -> list[Any]:
-        check_unchanged(constants)
-        return runner.run(arrays)
-
-    def none(_: Signature) -> Program:
-        raise AssertionError(f"the backend {name!r} builds no program")
-
-    def others(names: Sequence[str]) -> Net:
-        copy = with_outputs(graph, names)
-        copy.sweep()
-        return _whole(copy, name, backend, job, ranges)
-
-    def explain(_: Program | None) -> list[Explanation]:
-        return [Explanation(n.name, n.op.name, "reference", f"backend {name}") for n in graph]
-
-    inputs = {v.name: v.type for v in graph.inputs}
-    names = [v.name for v in graph.outputs]
-    return Net(
-        graph.name, inputs, names, none, lambda *_: str(graph), explain, run,
-        source=lambda: graph, others=others, ranges=ranges,
-    )  # fmt: skip

@@ -1,27 +1,35 @@
-"""What the store has of one model, compiled with some options for a machine."""
+"""Programs of a model that need not be made: those that the store has, and those that its file
+carries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import astuple
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from tinsmith.backends import DEFAULT
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.host import identity
-from tinsmith.compiler.options import machine_of
+from tinsmith.compiler.keeping import Keeper
+from tinsmith.compiler.options import Options, machine_of
+from tinsmith.compiler.sections import Interface
 from tinsmith.compiler.store import Store
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import ModelFileError, OptionError
+from tinsmith.formats.container import is_container
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.registry import Registry
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.codegen.target import Target
-    from tinsmith.compiler.options import Options
-    from tinsmith.compiler.sections import Interface, Told
-    from tinsmith.compiler.source import Source
+    from tinsmith.compiler.carried import Carried
+    from tinsmith.compiler.free import Found
+    from tinsmith.compiler.sections import Told
+    from tinsmith.compiler.source import Request, Source
     from tinsmith.formats.container import Draft
+    from tinsmith.graph import Graph
     from tinsmith.runtime.free import FreeProgram
     from tinsmith.runtime.inputs import Signature
 
@@ -115,3 +123,134 @@ def kept_of(source: Source, target: Target | None, options: Options, fixed: str)
     if code_cache is None or not source.is_file():  # loading it says so
         return None
     return Kept(Store(code_cache), source, target, options, fixed)
+
+
+class Stored:
+    """The programs of a model that are carried by its file, where these are trusted, or kept by
+    the store; and the options and the machine that they, and all others, are made for.
+
+    notes    gets lines of text that a net shows
+    carried  what the file carries, if it is used
+    keeper   keeps what is compiled
+    weights  packed weights of kept programs, which those that are made share
+    """
+
+    def __init__(self, request: Request, notes: list[str]) -> None:
+        self._request, self.notes = request, notes
+        self._target = None if request.target in ("host", "native") else request.target
+        self.carried = self._trusted()
+        # No kernels rather than None, which would ask the environment again.
+        self.options = Options(**{"kernels": "", **request.given})
+        if self.carried is not None:
+            self.options = self.carried.options
+        elif self._target is not None or self.options.backend != DEFAULT:
+            _ = self.machine  # what cannot be had is told now
+        # What trusted code does without: the key of the file.
+        self.keeper = Keeper(notes.append, None if self.carried else self._kept())
+        self.weights = SharedWeights()
+
+    @cached_property
+    def machine(self) -> Target:
+        if self.carried is not None:
+            return self.carried.machine
+        return machine_of(self._target, self.options.backend)
+
+    def _trusted(self) -> Carried | None:
+        """The programs that the file carries, if they are trusted."""
+        request, source = self._request, self._request.source
+        if not request.is_file or not is_container(source.path):
+            return None
+        from tinsmith.compiler.carried import carried, carrier
+
+        wanted = {**request.given, **({"tune": True} if request.tune else {})}
+        machine = machine_of(self._target, wanted.get("backend", DEFAULT))
+        found = carrier(source.path)
+        if found is None:
+            return None
+        if not request.trust:
+            self.notes.append(
+                f"{request.model} carries machine code, which was not used: "
+                "compile(..., trust=True), or --trust, runs it"
+            )
+            return None
+        if request.fixed:
+            raise OptionError(
+                f"fixed: the machine code that {request.model} carries takes all inputs; compile "
+                "it without trust"
+            )
+        programs = carried(found, None if self._target is None else machine, wanted)
+        source.seen()
+        return programs
+
+    def _kept(self) -> Kept | None:
+        request = self._request
+        if not request.cache or not request.is_file:
+            return None
+        target = self.machine if self._target is not None or self.carried else None
+        return kept_of(request.source, target, self.options, request.known)
+
+    def interface(self, imported: Callable[[], Graph]) -> Interface:
+        """The model as callers see it; `imported` gives the graph, where that is not stored."""
+        if self.carried is not None:
+            return self.carried.interface
+        kept = self.keeper.kept
+        found = kept.interface() if kept is not None else None
+        if found is None:
+            graph = imported()
+            inputs = {v.name: v.type for v in graph.inputs}
+            files = self._request.source.names_of(graph.files)
+            found = Interface(graph.name, inputs, [v.name for v in graph.outputs], files)
+            if kept is not None:
+                kept.put_interface(found)
+        return found
+
+    def carries(self, signature: Signature) -> bool:
+        """Whether the file has a program for exactly these shapes."""
+        return self.carried is not None and signature in self.carried.signatures
+
+    def keeps(self, signature: Signature) -> bool:
+        """Whether the store has one."""
+        kept = self.keeper.kept
+        return kept is not None and kept.has(signature)
+
+    def program(self, signature: Signature) -> tuple[Program, Told] | None:
+        """The program for these shapes alone, and what is told of it."""
+        if self.carried is not None and signature in self.carried.signatures:
+            return self.carried.program(signature)
+        kept = self.keeper.kept
+        found = kept.get(signature) if kept is not None else None
+        if found is None or (self._request.tune and not found[1]("tuned")):
+            return None
+        self.weights.add(found[0].blobs[0])
+        return found
+
+    def free(self, most: int) -> Iterator[Callable[[], Found | None]]:
+        """What reads the programs for free sizes, those of the file first. `most`: how many a
+        model has at most."""
+        if (made := self.carried) is not None:
+            yield from (partial(made.free_program, k) for k in range(made.free))
+        yield from self.kept_free(most)
+
+    def kept_free(self, most: int) -> Iterator[Callable[[], Found | None]]:
+        if (kept := self.keeper.kept) is not None:
+            yield from (partial(kept.free, k) for k in range(most))
+
+    def beyond(self, signature: Signature) -> bool:
+        """Note that the file carries no code for these shapes. True where the store is asked from
+        now on, which may have it."""
+        if self.carried is None:
+            return False
+        shapes = "; ".join([*map(_text, self.carried.signatures), *self.carried.takes])
+        self.notes.append(
+            f"{self._request.source.given} carries code for inputs of shape {shapes}; "
+            f"for {_text(signature)} it was compiled anew"
+        )
+        if self.keeper.kept is not None:
+            return False
+        self._request.source.check()
+        self.keeper.kept = self._kept()
+        return True
+
+
+def _text(signature: Signature) -> str:
+    return ", ".join("-" if dims is None else str(list(dims)) for dims in signature)

@@ -1,15 +1,29 @@
-"""The files that a model is compiled from: programs are kept under the key of their contents, so
-what is read of them later must be that, wherever the process has gone and whatever lies there."""
+"""What a model is compiled from: what `compile` was asked for, and the files that the model is in.
+
+Programs are kept under the key of these files' contents, so what is read of them later must be
+that, wherever the process has gone and whatever lies there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tinsmith.compiler.store import Store
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.mapped import State, state_of
+from tinsmith.formats.mapped import State as FileState
+from tinsmith.formats.mapped import state_of
+from tinsmith.progress import reported, tell
+from tinsmith.records import dataclass
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.target import Target
+    from tinsmith.graph import Graph
+    from tinsmith.progress import Listener
+    from tinsmith.runtime.states import State
 
 
 class Source:
@@ -23,7 +37,7 @@ class Source:
         except OSError:  # the working directory is gone
             self.path = Path(given)
         self._store: Store | None = None
-        self._states: dict[Path, State] = {}
+        self._states: dict[Path, FileState] = {}
         self._digests: dict[Path, str] = {}
 
     def is_file(self) -> bool:
@@ -46,7 +60,7 @@ class Source:
         `check` wants these contents, too. Raises ModelFileError."""
         return {name: self._hashed(self.path.parent / name) for name in names}
 
-    def names_of(self, files: Mapping[Path, State]) -> tuple[str, ...]:
+    def names_of(self, files: Mapping[Path, FileState]) -> tuple[str, ...]:
         """The further files among those that the model was read from, relative to its folder where
         they lie there. In the states in which they were read they are what `check` wants."""
         home = self.path.parent
@@ -96,3 +110,67 @@ class Source:
         if self._store is None or file not in self._digests:
             return False
         return self._store.digest(file) == self._digests[file]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A model, a graph or the path of a file, and how it is to be compiled.
+
+    target   the machine; None for this one
+    given    the fields of `Options` that the caller gave
+    fixed    values of inputs, which become constants
+    reading  arguments of `load`
+    states   outputs that are inputs of the next run, and are kept in place
+
+    The others are as in `compile`.
+    """
+
+    model: Graph | str | os.PathLike[str]
+    target: str | Target | None
+    given: Mapping[str, Any]
+    tune: bool
+    cache: bool
+    trust: bool
+    progress: Listener | bool | None
+    fixed: Mapping[str, Any]
+    reading: Mapping[str, Any]
+    states: Sequence[State] = ()
+
+    @property
+    def is_file(self) -> bool:
+        return isinstance(self.model, str | os.PathLike)
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.model if self.is_file else "")  # type: ignore[arg-type]
+
+    @property
+    def known(self) -> str:
+        """What of the request, besides options, programs depend on, as text."""
+        known = repr(self.states) if self.states else ""
+        if self.fixed or self.reading:
+            from tinsmith.compiler.fixed import given_key
+
+            known = given_key(self.fixed, self.reading) + known
+        return known
+
+    def graph(self) -> Graph:
+        """The model as a graph, read from its file, with the inputs that are fixed as constants."""
+        from tinsmith.compiler.fixed import with_fixed
+
+        return with_fixed(self._loaded(), self.fixed)[0]
+
+    def _loaded(self) -> Graph:
+        if not self.is_file:
+            return self.model  # type: ignore[return-value]
+        from tinsmith.frontends import load
+
+        tell(0, 1, "reading")
+        graph = load(self.source.path, **self.reading)
+        self.source.check()
+        return graph
+
+    def telling(self) -> AbstractContextManager[None]:
+        """Within this, the caller's `progress` is told how far the compilation is."""
+        given = self.source.given if self.is_file else self.model.name  # type: ignore[union-attr]
+        return reported(self.progress, f"compiling {given}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -70,6 +71,10 @@ class Type:
 
     dtype: np.dtype[Any]
     shape: Shape | None
+
+    if TYPE_CHECKING:  # the type that fields have is narrower than what they are made from
+
+        def __init__(self, dtype: Any, shape: Sequence[Dim] | None) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.dtype, np.dtype):  # pyright: ignore[reportUnnecessaryIsInstance]

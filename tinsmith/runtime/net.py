@@ -5,10 +5,9 @@ from __future__ import annotations
 from _thread import _local as Local
 from _thread import allocate_lock
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -19,12 +18,12 @@ from tinsmith.errors import (
     UnknownName,
 )
 from tinsmith.graph import Holder, Type, dtype_of
-from tinsmith.runtime.evict import evict
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
 from tinsmith.runtime.program import Program
+from tinsmith.runtime.programs import Programs, evict
 from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from tinsmith.runtime.explanation import Explanation
     from tinsmith.runtime.often import Often
     from tinsmith.runtime.profile import Profile
+    from tinsmith.runtime.programs import Provider
     from tinsmith.runtime.state_session import StateSession
     from tinsmith.runtime.states import Room, State
 
@@ -59,39 +59,23 @@ class Net(OfThisProcess):
         name: str,
         inputs: Mapping[str, Type],
         outputs: Sequence[str],
-        build: Callable[[Signature], Program],
-        stages: Callable[[str, Program | None], str],
-        explain: Callable[[Program | None], Sequence[Explanation]],
-        runner: Callable[[Sequence[Array]], list[Array]] | None = None,
-        notes: Sequence[str] = (),
-        report: Callable[[], Any] = list,
-        sections: Callable[[Mapping[Signature, Program]], dict[str, Any] | None] | None = None,
-        source: Callable[[], Graph] | None = None,
-        others: Callable[[Sequence[str]], Net] | None = None,
-        sized: Callable[[Signature], Program | None] | None = None,
-        often: Callable[[], Often] | None = None,
+        model: Provider,
         ranges: Mapping[str, tuple[int, int]] = {},
-        keeping: Callable[[Sequence[State]], Net | None] = lambda _: None,
-        sizes: Callable[[Signature], list[Any]] = lambda _: [],
     ) -> None:
+        """A net of `model`, whose free dimensions are within `ranges`."""
         self.name = name
         self.inputs = dict(inputs)
         self.input_names, self.output_names = list(inputs), list(outputs)
-        self.notes = notes if isinstance(notes, list) else list(notes)
-        self._build, self._stages, self._explain = build, stages, explain
-        self._runner, self._report, self._sections = runner, report, sections
-        self._source, self._others, self._sized, self._count_calls = source, others, sized, often
-        self.keeping, self.sizes = keeping, sizes
-        """For sessions with states; see `Model.keeping` and `Model.sizes`."""
+        self._model, self.notes = model, model.notes
         self.kept: dict[tuple[State, ...], tuple[Net, list[Room]]] = {}
-        """Nets that `keeping` has made, and where the states lie; see `Runner`."""
-        self._programs: OrderedDict[Signature, Program] = OrderedDict()
-        self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
+        """Nets that `Provider.keeping` has made, and where the states lie; see `Runner`."""
+        self._takes = Inputs(name, inputs, ranges)
+        self._programs = Programs(model, self._takes)
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
         self._lock = allocate_lock()
         self._local = Local()
-        self._takes = Inputs(name, inputs, ranges)
         # Read by every call.
+        self._runner = model.runner
         self._names, self._dtypes = self._takes.names, self._takes.dtypes
         self._count, self._free = len(self._names), self._takes.fixed is None
 
@@ -200,7 +184,8 @@ class Net(OfThisProcess):
                 return session.run_checked(arrays, into=into)
             results, own = self._often.run(session, signature, arrays, into)
             if own is not None:
-                self._replace(signature, own)
+                self._programs.put(signature, own)
+                self._local.sessions.pop(signature, None)
             return results
         results = self._runner(arrays)
         if into is None:
@@ -214,15 +199,11 @@ class Net(OfThisProcess):
         """The net that computes these values: this one, if they are its outputs."""
         if all(n in self.output_names for n in names):
             return self
-        if self._others is None:
-            raise UnknownName(
-                "output", next(n for n in names if n not in self.output_names), self.output_names
-            )
         key = tuple(names)
         with working(), self._lock:
             net = self._nets.get(key)
             if net is None:
-                net = self._nets[key] = self._others(key)
+                net = self._nets[key] = self._model.others(key)
                 while len(self._nets) > OTHERS:
                     self._nets.popitem(last=False)
             self._nets.move_to_end(key)
@@ -255,7 +236,7 @@ class Net(OfThisProcess):
             return session
         except (AttributeError, KeyError, TypeError):  # lists have no hash
             signature = self._takes.as_signature(signature)
-        program = self._program(signature)
+        program = self._programs.get(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.thread_session()
         if program.is_sized and self._often is not None:
@@ -272,42 +253,11 @@ class Net(OfThisProcess):
                 " `backend`"
             )
         signature = self._own_shapes() if signature is None else self._takes.as_signature(signature)
-        return self._program(signature)
-
-    def known(self, signature: Signature) -> Program | None:
-        """A program for these shapes that is there already."""
-        with self._lock:
-            found = self._alive.get(signature)
-            return self._sized(signature) if found is None and self._sized is not None else found
-
-    def _program(self, signature: Signature) -> Program:
-        with working(), self._lock:
-            program = self._programs.get(signature)
-            if program is None:
-                program = self._alive.get(signature)
-            if program is None and self._takes.ranges:
-                self._takes.check_signature(signature)
-            if program is None and self._sized is not None:
-                program = self._sized(signature)
-            if program is None:
-                self._takes.check_signature(signature)
-                program = self._build(signature)
-            if signature not in self._programs:
-                self._alive[signature] = self._programs[signature] = program
-                evict(self._programs, lambda p: p, lambda _: 0)
-            self._programs.move_to_end(signature)
-            return program
+        return self._programs.get(signature)
 
     @cached_property
     def _often(self) -> Often | None:
-        return None if self._count_calls is None else self._count_calls()
-
-    def _replace(self, signature: Signature, program: Program) -> None:
-        """Another program computes this shape from now on."""
-        with self._lock:
-            self._alive[signature] = self._programs[signature] = program
-            evict(self._programs, lambda p: p, lambda _: 0)
-        self._local.sessions.pop(signature, None)
+        return self._model.often()
 
     def settle(self) -> None:
         """Wait until no programs are being made in the background; those that were made take over
@@ -323,8 +273,8 @@ class Net(OfThisProcess):
         """The model's own input shapes; if they are free, those it was last compiled for."""
         if self._takes.fixed is not None:
             return self._takes.fixed
-        if self._programs:
-            return next(reversed(self._programs))
+        if (last := self._programs.last) is not None:
+            return last
         raise InputShapeError(
             f"{self.name} has inputs of free shape ({self._takes}), and nothing is compiled for it "
             "before its first call: call it once, or net.program(((2, 3), ...)) with a shape for "
@@ -348,8 +298,8 @@ class Net(OfThisProcess):
             n: Type(dtype_of(o.dtype), o.dims if o.ref is not None else None)
             for n, o in zip(self.output_names, plan.outputs, strict=True)
         }
-        if self._source is not None and any(t.dtype == object for t in found.values()):
-            own = {v.name: v.type for v in self._source().outputs}  # text, or what holds tensors
+        if any(t.dtype == object for t in found.values()):
+            own = {v.name: v.type for v in self.source().outputs}  # text, or what holds tensors
             found = {n: own[n] if isinstance(own[n], Holder) else t for n, t in found.items()}
         return found
 
@@ -361,22 +311,19 @@ class Net(OfThisProcess):
     @property
     def report(self) -> Any:
         """What each stage of passes changed: a list of reports (made again after a warm start)."""
-        return self._report()
+        return self._model.report()
 
     def source(self) -> Graph:
         """The graph as it was imported. Do not edit it."""
-        assert self._source is not None
-        return self._source()
+        return self._model.source()
 
     def sections(self) -> dict[str, Any] | None:
         """The programs that are kept, the last used last, as sections of a .tin file; None if they
         cannot be written. Raises InputShapeError if there are none yet."""
-        if self._sections is None:
+        if self._runner is not None:
             return None
         self.program()
-        with self._lock:
-            programs = dict(self._programs)
-        return self._sections(programs)
+        return self._model.sections(self._programs.kept())
 
     def graph(self, stage: str = "imported") -> str:
         """The model's text at a stage: imported, canonical, placed or plan. The last two are for
@@ -386,7 +333,7 @@ class Net(OfThisProcess):
         if stage == "plan":
             return str(self.program().plan)
         shaped = stage == "placed" and self._runner is None
-        return self._stages(stage, self.program() if shaped else None)
+        return self._model.stage(stage, self.program() if shaped else None)
 
     def explain(self, node: str | None = None) -> str:
         """What was fused and why not, which kernels were candidates, which won; for one node (by
@@ -402,7 +349,7 @@ class Net(OfThisProcess):
 
     def explanations(self, node: str | None = None) -> list[Explanation]:
         """The explanations that `explain` prints, as data."""
-        found = self._explain(None if self._runner is not None else self.program())
+        found = self._model.explain(None if self._runner is not None else self.program())
         if node is None:
             return sorted(found, key=lambda one: one.kernel != "reference")
         from tinsmith.runtime.explanation import by_name
@@ -425,7 +372,7 @@ class Net(OfThisProcess):
         from tinsmith.html import table
 
         rows = [("input", name, type_) for name, type_ in self.inputs.items()]
-        known = self.outputs if self._programs else {}
+        known = self.outputs if self._programs.last is not None else {}
         rows += [("output", name, known.get(name, "")) for name in self.output_names]
         return table(f"Net {self.name}", ["", "name", "type"], rows, left=["name", "type"])
 

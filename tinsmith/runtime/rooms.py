@@ -67,13 +67,13 @@ class Runner:
         net = self._own
         shapes = net._takes.signature(arrays)
         net._takes.check_signature(shapes)
-        inputs, outputs = dict(zip(net.input_names, shapes, strict=True)), net.sizes(shapes)
+        inputs, outputs = dict(zip(net.input_names, shapes, strict=True)), net._model.sizes(shapes)
         grown: list[State] = []
         for at, state in self._from:
             pairs = enumerate(zip(inputs[state.input] or (), outputs[at] or (), strict=False))
             axes = tuple(axis for axis, (old, new) in pairs if old != new)
             grown.append(state._replace(grows=axes))
-        made = net.keeping(grown)
+        made = net._model.keeping(grown)
         if made is None:
             return None
         return made, [r for r in rooms_of(net.inputs, grown) if r.length in made.inputs]
@@ -126,7 +126,7 @@ class Runner:
         if last is not None and last.program.is_sized:
             found = self._resized(last, shapes)
         if found is None:
-            program = self.net.known(shapes)
+            program = self.net._programs.known(shapes)
             if program is None and build:
                 program = self.net.program(shapes)
             if program is None:
@@ -215,7 +215,7 @@ class Runner:
         own, arrays = self._own, {**given, **{n: held.view for n, held in states.items()}}
         shapes = _shapes([arrays[name] for name in own.input_names])
         own._takes.check_signature(shapes)
-        outputs, needed = own.sizes(shapes), dict[str, int]()
+        outputs, needed = own._model.sizes(shapes), dict[str, int]()
         for at, state in self._from:
             room = self.rooms.get(state.input)
             if room is not None:

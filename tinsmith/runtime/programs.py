@@ -1,0 +1,154 @@
+"""The programs of a net: which of them it keeps, and the model that it has them from."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
+
+from tinsmith.runtime.forks import working
+from tinsmith.runtime.inputs import Inputs, Signature
+from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.graph import Graph
+    from tinsmith.runtime.explanation import Explanation
+    from tinsmith.runtime.net import Net
+    from tinsmith.runtime.often import Often
+    from tinsmith.runtime.states import State
+
+PLANS, PLAN_BYTES = 16, 1 << 30
+"""How many programs for different input shapes a Net keeps, and how many bytes of them.
+Estimated."""
+
+
+class Provider(Protocol):
+    """A model that a `Net` runs. Its methods may be called from several threads. A class that
+    derives from this one has what is defined here: a model that builds each program when its
+    shapes come, and tells nothing.
+
+    notes   lines of text that `Net.explain` prints first; they may become more
+    runner  computes the outputs of a model that has no programs, from checked inputs
+    """
+
+    notes: list[str]
+    runner: Callable[[Sequence[Any]], list[Any]] | None = None
+
+    def build(self, signature: Signature) -> Program:
+        """The program for a signature, made where it is not stored."""
+        ...
+
+    def known(self, signature: Signature) -> Program | None:
+        """The program for a signature, if one for free sizes that is there admits it."""
+        return None
+
+    def often(self) -> Often | None:
+        """What counts the calls of shapes; None where none gets another program than its first."""
+        return None
+
+    def source(self) -> Graph:
+        """The graph as it was imported."""
+        ...
+
+    def others(self, names: Sequence[str]) -> Net:
+        """A net of the same model with other outputs. Raises UnknownName."""
+        ...
+
+    def keeping(self, states: Sequence[State]) -> Net | None:
+        """A net of the same model with states that are kept in place; None where none can be."""
+        return None
+
+    def sizes(self, signature: Signature) -> list[Any]:
+        """The shapes of the outputs for a signature, as far as types tell."""
+        return []
+
+    def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
+        """Programs as sections of a .tin file; None where one cannot be written."""
+        return None
+
+    def stage(self, name: str, program: Program | None) -> str:
+        """The graph as text at a stage: "imported", "canonical", or "placed", of a program."""
+        ...
+
+    def explain(self, program: Program | None) -> Sequence[Explanation]:
+        """Why each node of a program, or of a model without programs, is computed as it is."""
+        ...
+
+    def report(self) -> Any:
+        """What each stage of passes changed."""
+        return []
+
+
+class Programs:
+    """The programs of a net that were last asked for or called, and those that sessions still
+    use. Thread-safe."""
+
+    def __init__(self, model: Provider, takes: Inputs) -> None:
+        self._model, self._takes = model, takes
+        self._recent: OrderedDict[Signature, Program] = OrderedDict()
+        self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
+        self._lock = allocate_lock()
+
+    @property
+    def last(self) -> Signature | None:
+        """The signature that was last asked for."""
+        return next(reversed(self._recent), None)
+
+    def kept(self) -> dict[Signature, Program]:
+        """The programs that are kept, the last used last."""
+        with self._lock:
+            return dict(self._recent)
+
+    def known(self, signature: Signature) -> Program | None:
+        """The program for a signature, if that takes no compilation."""
+        with self._lock:
+            return self._alive.get(signature) or self._model.known(signature)
+
+    def get(self, signature: Signature) -> Program:
+        """The program for a signature, built where there is none. Raises InputShapeError, and what
+        compiling raises."""
+        with working(), self._lock:
+            program = self._recent.get(signature) or self._alive.get(signature)
+            if program is None:
+                if self._takes.ranges:
+                    self._takes.check_signature(signature)
+                program = self._model.known(signature)
+            if program is None:
+                self._takes.check_signature(signature)
+                program = self._model.build(signature)
+            if signature not in self._recent:
+                self._put(signature, program)
+            self._recent.move_to_end(signature)
+            return program
+
+    def put(self, signature: Signature, program: Program) -> None:
+        """Let a program compute a signature from now on."""
+        with self._lock:
+            self._put(signature, program)
+
+    def _put(self, signature: Signature, program: Program) -> None:
+        self._alive[signature] = self._recent[signature] = program
+        evict(self._recent, lambda p: p, lambda _: 0)
+
+
+def evict(
+    kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
+) -> None:
+    """Drop the oldest things until the bounds hold, and those of sized programs first, which are
+    made again by arithmetic, and share their memory; the last one always stays. What counts are the
+    bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
+    last = next(reversed(kept))
+    if program(kept[last]).is_sized:  # it has nothing of its own
+        if len(kept) > PLANS:
+            cheap = next(k for k in kept if program(kept[k]).is_sized)
+            del kept[cheap if cheap != last else next(iter(kept))]
+        return
+
+    def nbytes() -> int:
+        blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
+        return sum(blobs.values()) + sum(map(own, kept.values()))
+
+    while len(kept) > 1 and (len(kept) > PLANS or nbytes() > PLAN_BYTES):
+        kept.popitem(last=False)
