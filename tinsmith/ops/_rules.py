@@ -14,7 +14,7 @@ from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
 from tinsmith.graph.types import name_of
-from tinsmith.ops._op import Op, broadcast, fresh, need
+from tinsmith.ops._op import Op, broadcast, fresh, need, op
 from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +89,20 @@ def pointwise(
 def give_rule(rule: Callable[..., Any], *operators: Op) -> None:
     for operator in operators:
         operator.type(rule)
+
+
+def elementwise(
+    *traits: str,
+    rule: Callable[..., Type],
+    wide: bool = False,
+    **rows: tuple[Callable[..., Any], str],
+) -> None:
+    """Register elementwise operators with one type rule: by name, a reference and its formula.
+    With `wide`, references compute float16 and bfloat16 in float32."""
+    for name, (reference, formula) in rows.items():
+        reference.__name__, reference.__doc__ = name, formula
+        made = op("elementwise", *traits)(in_float32(reference) if wide else reference)
+        made.type(rule)
 
 
 def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:

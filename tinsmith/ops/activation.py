@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._op import OPS, broadcast, need, op
 from tinsmith.ops._rules import (
     FLOATS,
     NUMBERS,
+    elementwise,
     give_rule,
     in_float32,
     need_dtype,
@@ -19,56 +20,68 @@ from tinsmith.ops._special import gelu, one_plus_exp_of_minus
 from tinsmith.ops.gradient import times_rest
 from tinsmith.sizes import NUMBER
 
+elementwise(
+    "activation",
+    "homogeneous",
+    rule=pointwise(NUMBERS),
+    wide=True,
+    Relu=(lambda x: np.maximum(x, 0), "y = max(x, 0)"),
+)
+elementwise(
+    "activation",
+    "homogeneous",
+    rule=pointwise(FLOATS),
+    wide=True,
+    LeakyRelu=(
+        lambda x, *, alpha=0.01: np.where(x < 0, alpha * x, x),
+        "y = x where x >= 0, else alpha * x",
+    ),
+)
+elementwise(
+    "activation",
+    rule=pointwise(FLOATS),
+    wide=True,
+    Tanh=(lambda x: np.tanh(x), "y = (e^x - e^-x) / (e^x + e^-x)"),
+    Sigmoid=(lambda x: 1 / one_plus_exp_of_minus(x), "y = 1 / (1 + e^-x)"),
+    Elu=(
+        lambda x, *, alpha=1.0: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x),
+        "y = x where x >= 0, else alpha * (e^x - 1)",
+    ),
+    ThresholdedRelu=(
+        lambda x, *, alpha=1.0: np.where(x > alpha, x, 0.0),
+        "y = x where x > alpha, else 0",
+    ),
+    HardSigmoid=(
+        lambda x, *, alpha=0.2, beta=0.5: np.clip(alpha * x + beta, 0, 1),
+        "y = clip(alpha * x + beta, 0, 1)",
+    ),
+    HardSwish=(
+        lambda x, *, alpha=1 / 6, beta=0.5: x * np.clip(alpha * x + beta, 0, 1),
+        "y = x * clip(alpha * x + beta, 0, 1)",
+    ),
+    Swish=(
+        lambda x, *, alpha=1.0: x / one_plus_exp_of_minus(alpha * x),
+        "y = x / (1 + e^(-alpha * x))",
+    ),
+    Softplus=(lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), "y = ln(1 + e^x)"),
+    Softsign=(lambda x: x / (1 + np.abs(x)), "y = x / (1 + |x|)"),
+)
 
-@op("elementwise", "activation")
-@in_float32
-def Tanh(x):
-    """y = (e^x - e^-x) / (e^x + e^-x)"""
-    return np.tanh(x)
 
-
-@Tanh.gradient
+@OPS["Tanh"].gradient
 def _(emit, node, g):
     return (times_rest(emit, g, emit("Mul", node.output, node.output)),)
 
 
-@op("elementwise", "activation")
-@in_float32
-def Sigmoid(x):
-    """y = 1 / (1 + e^-x)"""
-    return 1 / one_plus_exp_of_minus(x)
-
-
-@Sigmoid.gradient
+@OPS["Sigmoid"].gradient
 def _(emit, node, g):
     return (times_rest(emit, emit("Mul", g, node.output), node.output),)
 
 
-@op("elementwise", "activation", "homogeneous")
-@in_float32
-def Relu(x):
-    """y = max(x, 0)"""
-    return np.maximum(x, 0)
-
-
-@Relu.gradient
+@OPS["Relu"].gradient
 def _(emit, node, g):
     zero = np.zeros((), g.dtype)
     return (emit("Where", emit("Greater", node.inputs[0], zero), g, zero),)
-
-
-@op("elementwise", "activation", "homogeneous")
-@in_float32
-def LeakyRelu(x, *, alpha=0.01):
-    """y = x where x >= 0, else alpha * x"""
-    return np.where(x < 0, alpha * x, x)
-
-
-@op("elementwise", "activation")
-@in_float32
-def Elu(x, *, alpha=1.0):
-    """y = x where x >= 0, else alpha * (e^x - 1)"""
-    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
 @op("elementwise", "activation")
@@ -83,34 +96,6 @@ def Selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875)
 def Celu(x, *, alpha=1.0):
     """y = max(x, 0) + min(alpha * (e^(x / alpha) - 1), 0)"""
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(np.minimum(x / alpha, 0)), 0)
-
-
-@op("elementwise", "activation")
-@in_float32
-def ThresholdedRelu(x, *, alpha=1.0):
-    """y = x where x > alpha, else 0"""
-    return np.where(x > alpha, x, 0.0)
-
-
-@op("elementwise", "activation")
-@in_float32
-def HardSigmoid(x, *, alpha=0.2, beta=0.5):
-    """y = clip(alpha * x + beta, 0, 1)"""
-    return np.clip(alpha * x + beta, 0, 1)
-
-
-@op("elementwise", "activation")
-@in_float32
-def HardSwish(x, *, alpha=1 / 6, beta=0.5):
-    """y = x * clip(alpha * x + beta, 0, 1)"""
-    return x * np.clip(alpha * x + beta, 0, 1)
-
-
-@op("elementwise", "activation")
-@in_float32
-def Swish(x, *, alpha=1.0):
-    """y = x / (1 + e^(-alpha * x))"""
-    return x / one_plus_exp_of_minus(alpha * x)
 
 
 @op("elementwise", "activation")
@@ -137,20 +122,6 @@ def Mish(x):
 
 @op("elementwise", "activation")
 @in_float32
-def Softplus(x):
-    """y = ln(1 + e^x)"""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-@op("elementwise", "activation")
-@in_float32
-def Softsign(x):
-    """y = x / (1 + |x|)"""
-    return x / (1 + np.abs(x))
-
-
-@op("elementwise", "activation")
-@in_float32
 def Shrink(x, *, bias=0.0, lambd=0.5):
     """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
     low = (x + bias).astype(x.dtype)
@@ -165,9 +136,8 @@ def PRelu(x, slope):
     return np.where(x < 0, slope * x, x)
 
 
-give_rule(pointwise(NUMBERS), Relu, Shrink)
-give_rule(pointwise(FLOATS), Tanh, Sigmoid, LeakyRelu, Elu, Celu, Selu, ThresholdedRelu, Mish)
-give_rule(pointwise(FLOATS), HardSigmoid, HardSwish, Swish, Softplus, Softsign)
+give_rule(pointwise(NUMBERS), Shrink)
+give_rule(pointwise(FLOATS), Celu, Selu, Mish)
 
 
 @Gelu.type

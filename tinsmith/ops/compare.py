@@ -12,7 +12,7 @@ from tinsmith.ops._rules import (
     INTS,
     NUMBERS,
     UNSIGNED,
-    give_rule,
+    elementwise,
     need_data,
     need_dtype,
     need_same,
@@ -37,40 +37,20 @@ def _(x: Value, *, least: int, most: int, what: str) -> Type:
     return x.type
 
 
-@op("elementwise", "commutative")
-def Equal(x, y):
-    """z = x == y; NaN equals nothing"""
-    return np.equal(x, y)
-
-
-@op("elementwise")
-def Less(x, y):
-    """z = x < y"""
-    return np.less(x, y)
-
-
-@op("elementwise")
-def LessOrEqual(x, y):
-    """z = x <= y"""
-    return np.less_equal(x, y)
-
-
-@op("elementwise")
-def Greater(x, y):
-    """z = x > y"""
-    return np.greater(x, y)
-
-
-@op("elementwise")
-def GreaterOrEqual(x, y):
-    """z = x >= y"""
-    return np.greater_equal(x, y)
-
-
-@op("elementwise")
-def IsNaN(x):
-    """y = x != x"""
-    return np.not_equal(x, x)
+elementwise(
+    "commutative",
+    rule=pointwise(result="bool"),
+    Equal=(lambda x, y: np.equal(x, y), "z = x == y; NaN equals nothing"),
+)
+elementwise(
+    rule=pointwise(NUMBERS, "bool"),
+    Less=(lambda x, y: np.less(x, y), "z = x < y"),
+    LessOrEqual=(lambda x, y: np.less_equal(x, y), "z = x <= y"),
+    Greater=(lambda x, y: np.greater(x, y), "z = x > y"),
+    GreaterOrEqual=(lambda x, y: np.greater_equal(x, y), "z = x >= y"),
+)
+_of_floats = pointwise(FLOATS | FLOAT8, "bool")
+elementwise(rule=_of_floats, IsNaN=(lambda x: np.not_equal(x, x), "y = x != x"))
 
 
 @op("elementwise")
@@ -87,58 +67,28 @@ def IsInf(x, *, detect_negative=True, detect_positive=True):
     return np.logical_and(np.equal(x, np.inf), np.less(x, 0))
 
 
-# ---- logic
+IsInf.type(_of_floats)
 
+# ---- logic and bits
 
-@op("elementwise", "commutative", "associative")
-def And(x, y):
-    """z = x and y"""
-    return np.logical_and(x, y)
-
-
-@op("elementwise", "commutative", "associative")
-def Or(x, y):
-    """z = x or y"""
-    return np.logical_or(x, y)
-
-
-@op("elementwise", "commutative", "associative")
-def Xor(x, y):
-    """z = x != y"""
-    return np.logical_xor(x, y)
-
-
-@op("elementwise")
-def Not(x):
-    """y = not x"""
-    return np.logical_not(x)
-
-
-# ---- bits
-
-
-@op("elementwise", "commutative", "associative")
-def BitwiseAnd(x, y):
-    """z = x & y"""
-    return np.bitwise_and(x, y)
-
-
-@op("elementwise", "commutative", "associative")
-def BitwiseOr(x, y):
-    """z = x | y"""
-    return np.bitwise_or(x, y)
-
-
-@op("elementwise", "commutative", "associative")
-def BitwiseXor(x, y):
-    """z = x ^ y"""
-    return np.bitwise_xor(x, y)
-
-
-@op("elementwise")
-def BitwiseNot(x):
-    """y = ~x"""
-    return np.invert(x)
+elementwise(
+    "commutative",
+    "associative",
+    rule=pointwise(BOOL),
+    And=(lambda x, y: np.logical_and(x, y), "z = x and y"),
+    Or=(lambda x, y: np.logical_or(x, y), "z = x or y"),
+    Xor=(lambda x, y: np.logical_xor(x, y), "z = x != y"),
+)
+elementwise(rule=pointwise(BOOL), Not=(lambda x: np.logical_not(x), "y = not x"))
+elementwise(
+    "commutative",
+    "associative",
+    rule=pointwise(INTS),
+    BitwiseAnd=(lambda x, y: np.bitwise_and(x, y), "z = x & y"),
+    BitwiseOr=(lambda x, y: np.bitwise_or(x, y), "z = x | y"),
+    BitwiseXor=(lambda x, y: np.bitwise_xor(x, y), "z = x ^ y"),
+)
+elementwise(rule=pointwise(INTS), BitwiseNot=(lambda x: np.invert(x), "y = ~x"))
 
 
 @op("elementwise")
@@ -164,13 +114,6 @@ def BitShift(x, y, *, direction):
 def Where(condition, x, y):
     """z = x where condition, else y"""
     return np.where(condition, x, y)
-
-
-give_rule(pointwise(result="bool"), Equal)
-give_rule(pointwise(NUMBERS, "bool"), Less, LessOrEqual, Greater, GreaterOrEqual)
-give_rule(pointwise(FLOATS | FLOAT8, "bool"), IsNaN, IsInf)
-give_rule(pointwise(BOOL), And, Or, Xor, Not)
-give_rule(pointwise(INTS), BitwiseAnd, BitwiseOr, BitwiseXor, BitwiseNot)
 
 
 @BitShift.type

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._op import OPS, broadcast, need, op
 from tinsmith.ops._rules import (
     FLOATS,
     INTS,
     NUMBERS,
     UNSIGNED,
+    elementwise,
     give_rule,
-    in_float32,
     need_dtype,
     pointwise,
 )
@@ -39,228 +39,90 @@ def _(emit, node, g):
     return (g,)
 
 
-@op("elementwise")
-def Neg(x):
-    """y = -x"""
-    return np.negative(x)
+elementwise(
+    rule=pointwise(NUMBERS),
+    Neg=(lambda x: np.negative(x), "y = -x"),
+    Abs=(lambda x: np.abs(x), "y = |x|"),
+    Sign=(lambda x: np.sign(x), "y = -1 where x < 0, 0 where x = 0, 1 where x > 0"),
+)
+elementwise(
+    rule=pointwise(FLOATS),
+    wide=True,
+    Sqrt=(lambda x: np.sqrt(x), "y = sqrt(x)"),
+    Rsqrt=(lambda x: 1 / np.sqrt(x), "y = 1 / sqrt(x)"),
+    Reciprocal=(lambda x: 1 / x, "y = 1 / x"),
+    Exp=(lambda x: np.exp(x), "y = e^x"),
+    Log=(lambda x: np.log(x), "y = ln(x)"),
+    Sin=(lambda x: np.sin(x), "y = sin(x), x in radians"),
+    Cos=(lambda x: np.cos(x), "y = cos(x), x in radians"),
+    Tan=(lambda x: np.tan(x), "y = tan(x), x in radians"),
+    Asin=(lambda x: np.arcsin(x), "y = arcsin(x), in radians"),
+    Acos=(lambda x: np.arccos(x), "y = arccos(x), in radians"),
+    Atan=(lambda x: np.arctan(x), "y = arctan(x), in radians"),
+    Atan2=(lambda y, x: np.arctan2(y, x), "z = the angle of the point (x, y) in (-pi, pi]"),
+    Sinh=(lambda x: np.sinh(x), "y = (e^x - e^-x) / 2"),
+    Cosh=(lambda x: np.cosh(x), "y = (e^x + e^-x) / 2"),
+    Asinh=(lambda x: np.arcsinh(x), "y = ln(x + sqrt(x^2 + 1))"),
+    Acosh=(lambda x: np.arccosh(x), "y = ln(x + sqrt(x^2 - 1))"),
+    Atanh=(lambda x: np.arctanh(x), "y = ln((1 + x) / (1 - x)) / 2"),
+    Erf=(lambda x: erf(x), "y = 2 / sqrt(pi) * integral of exp(-t^2) for t from 0 to x"),
+    Floor=(lambda x: np.floor(x), "y = the largest whole number <= x"),
+    Ceil=(lambda x: np.ceil(x), "y = the smallest whole number >= x"),
+    Round=(lambda x: np.rint(x), "y = the nearest whole number; halves go to the even one"),
+)
+
+OPS["Neg"].signs = (-1,)
 
 
-Neg.signs = (-1,)
-
-
-@Neg.gradient
+@OPS["Neg"].gradient
 def _(emit, node, g):
     return (emit("Neg", g),)
 
 
-@op("elementwise")
-def Abs(x):
-    """y = |x|"""
-    return np.abs(x)
-
-
-@op("elementwise")
-def Sign(x):
-    """y = -1 where x < 0, 0 where x = 0, 1 where x > 0"""
-    return np.sign(x)
-
-
-@op("elementwise")
-@in_float32
-def Sqrt(x):
-    """y = sqrt(x)"""
-    return np.sqrt(x)
-
-
-@Sqrt.gradient
+@OPS["Sqrt"].gradient
 def _(emit, node, g):
     return (emit("Div", emit("Mul", g, np.asarray(0.5, g.dtype)), node.output),)
 
 
-@op("elementwise")
-@in_float32
-def Rsqrt(x):
-    """y = 1 / sqrt(x)"""
-    return 1 / np.sqrt(x)
-
-
-@op("elementwise")
-@in_float32
-def Reciprocal(x):
-    """y = 1 / x"""
-    return 1 / x
-
-
-@op("elementwise")
-@in_float32
-def Exp(x):
-    """y = e^x"""
-    return np.exp(x)
-
-
-@Exp.gradient
+@OPS["Exp"].gradient
 def _(emit, node, g):
     return (emit("Mul", g, node.output),)
 
 
-@op("elementwise")
-@in_float32
-def Log(x):
-    """y = ln(x)"""
-    return np.log(x)
-
-
-@Log.gradient
+@OPS["Log"].gradient
 def _(emit, node, g):
     return (emit("Div", g, node.inputs[0]),)
 
 
-@op("elementwise")
-@in_float32
-def Sin(x):
-    """y = sin(x), x in radians"""
-    return np.sin(x)
-
-
-@op("elementwise")
-@in_float32
-def Cos(x):
-    """y = cos(x), x in radians"""
-    return np.cos(x)
-
-
-@op("elementwise")
-@in_float32
-def Tan(x):
-    """y = tan(x), x in radians"""
-    return np.tan(x)
-
-
-@op("elementwise")
-@in_float32
-def Asin(x):
-    """y = arcsin(x), in radians"""
-    return np.arcsin(x)
-
-
-@op("elementwise")
-@in_float32
-def Acos(x):
-    """y = arccos(x), in radians"""
-    return np.arccos(x)
-
-
-@op("elementwise")
-@in_float32
-def Atan(x):
-    """y = arctan(x), in radians"""
-    return np.arctan(x)
-
-
-@op("elementwise")
-@in_float32
-def Sinh(x):
-    """y = (e^x - e^-x) / 2"""
-    return np.sinh(x)
-
-
-@op("elementwise")
-@in_float32
-def Cosh(x):
-    """y = (e^x + e^-x) / 2"""
-    return np.cosh(x)
-
-
-@op("elementwise")
-@in_float32
-def Asinh(x):
-    """y = ln(x + sqrt(x^2 + 1))"""
-    return np.arcsinh(x)
-
-
-@op("elementwise")
-@in_float32
-def Acosh(x):
-    """y = ln(x + sqrt(x^2 - 1))"""
-    return np.arccosh(x)
-
-
-@op("elementwise")
-@in_float32
-def Atanh(x):
-    """y = ln((1 + x) / (1 - x)) / 2"""
-    return np.arctanh(x)
-
-
-@op("elementwise")
-@in_float32
-def Erf(x):
-    """y = 2 / sqrt(pi) * integral of exp(-t^2) for t from 0 to x"""
-    return erf(x)
-
-
-@op("elementwise")
-@in_float32
-def Floor(x):
-    """y = the largest whole number <= x"""
-    return np.floor(x)
-
-
-@op("elementwise")
-@in_float32
-def Ceil(x):
-    """y = the smallest whole number >= x"""
-    return np.ceil(x)
-
-
-@op("elementwise")
-@in_float32
-def Round(x):
-    """y = the nearest whole number; halves go to the even one"""
-    return np.rint(x)
-
-
 # ---- two inputs
 
+elementwise(
+    "commutative",
+    "associative",
+    rule=pointwise(NUMBERS),
+    Add=(lambda x, y: x + y, "z = x + y; integers wrap around"),
+    Mul=(lambda x, y: x * y, "z = x * y; integers wrap around"),
+    Min=(lambda x, y: np.minimum(x, y), "z = the smaller of x and y; NaN where either is NaN"),
+    Max=(lambda x, y: np.maximum(x, y), "z = the larger of x and y; NaN where either is NaN"),
+)
+elementwise(rule=pointwise(NUMBERS), Sub=(lambda x, y: x - y, "z = x - y; integers wrap around"))
 
-@op("elementwise", "commutative", "associative")
-def Add(x, y):
-    """z = x + y; integers wrap around"""
-    return x + y
+OPS["Add"].signs = (1, 1)
+OPS["Sub"].signs = (1, -1)
+OPS["Mul"].powers = (1, 1)
 
 
-Add.signs = (1, 1)
-
-
-@Add.gradient
+@OPS["Add"].gradient
 def _(emit, node, g):
     return g, g
 
 
-@op("elementwise")
-def Sub(x, y):
-    """z = x - y; integers wrap around"""
-    return x - y
-
-
-Sub.signs = (1, -1)
-
-
-@Sub.gradient
+@OPS["Sub"].gradient
 def _(emit, node, g):
     return g, emit("Neg", g)
 
 
-@op("elementwise", "commutative", "associative")
-def Mul(x, y):
-    """z = x * y; integers wrap around"""
-    return x * y
-
-
-Mul.powers = (1, 1)
-
-
-@Mul.gradient
+@OPS["Mul"].gradient
 def _(emit, node, g):
     x, y = node.inputs
     return emit("Mul", g, y), emit("Mul", g, x)
@@ -333,25 +195,6 @@ def Mod(x, y, *, fmod=False):
     return (np.fmod(a, b) if fmod else np.remainder(a, b)).astype(x.dtype)
 
 
-@op("elementwise", "commutative", "associative")
-def Min(x, y):
-    """z = the smaller of x and y; NaN where either is NaN"""
-    return np.minimum(x, y)
-
-
-@op("elementwise", "commutative", "associative")
-def Max(x, y):
-    """z = the larger of x and y; NaN where either is NaN"""
-    return np.maximum(x, y)
-
-
-@op("elementwise")
-@in_float32
-def Atan2(y, x):
-    """z = the angle of the point (x, y) in (-pi, pi]"""
-    return np.arctan2(y, x)
-
-
 @op("elementwise")
 def Clip(x, *, min=None, max=None):
     """y = min(max(x, lower), upper); upper wins where lower > upper; NaN stays NaN
@@ -365,9 +208,7 @@ def Clip(x, *, min=None, max=None):
     return low if max is None else np.minimum(low, max)
 
 
-give_rule(pointwise(NUMBERS), Neg, Abs, Sign, Add, Sub, Mul, Div, Mod, Min, Max)
-give_rule(pointwise(FLOATS), Sqrt, Rsqrt, Reciprocal, Exp, Log, Sin, Cos, Tan, Asin, Acos, Atan)
-give_rule(pointwise(FLOATS), Sinh, Cosh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Round, Atan2)
+give_rule(pointwise(NUMBERS), Div, Mod)
 
 
 @Pow.type
