@@ -79,10 +79,15 @@ class Writing:
 
     def written(self) -> dict[str, int]:
         """The files that are there now, and their bytes."""
-        path = Path(self.out)
-        stem = path.name.removesuffix(".bin").removesuffix(".param")
-        files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
-        return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
+        return files_of(self.out)
+
+
+def files_of(model: str) -> dict[str, int]:
+    """The files of a model that are there, that of its weights included, and their bytes."""
+    path = Path(model)
+    stem = path.name.removesuffix(".bin").removesuffix(".param")
+    files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
+    return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
 
 
 def differences(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from tinsmith.cli import _show
+from tinsmith.cli._files import files_of
 from tinsmith.cli._model import MODEL, Number
 from tinsmith.cli._picture import SCALES, SUFFIXES, Picture
 from tinsmith.graph import Graph
+
+if TYPE_CHECKING:
+    from tinsmith.quantizer.report import Quantized
 
 
 @click.command(short_help="Quantise a model: 8-bit integers, chosen by data.")
@@ -20,9 +24,13 @@ from tinsmith.graph import Graph
 @click.argument("out", type=click.Path(dir_okay=False))
 @click.option(
     "--data",
-    required=True,
     type=click.Path(exists=True),
     help="What calibrates: an .npz of arrays by input name, or a folder of .npy, .npz or pictures.",
+)
+@click.option(
+    "--table",
+    type=click.Path(exists=True, dir_okay=False),
+    help="ncnn's calibration table, in the place of data: its layers compute in bytes as in ncnn.",
 )
 @click.option(
     "--method", default="minmax", show_default=True, help="How ranges are chosen; see below."
@@ -47,15 +55,20 @@ from tinsmith.graph import Graph
 @click.option("--scale", type=click.Choice(SCALES), default="unit", help="What pixels become.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, help="That calibrate.")
 @_show.json_option
+@click.pass_context
 def command(
-    model: str, out: str, data: str, per_tensor: bool, scale: str, json_: bool, **options: Any
-) -> None:
+    context: click.Context, model: str, out: str, data: str | None, table: str | None,
+    json_: bool, **options: Any,
+) -> None:  # fmt: skip
     """Quantise MODEL by data, and write it to OUT: .onnx, .tin, or another format that can say it.
 
     Operators with weights compute with 8-bit whole numbers; --data tells which ranges the values
     between them have. The report says for each layer how many decibels its signal is above its
     noise, and how long it takes. Weights alone get fewer bits without data, by
     `tinsmith convert MODEL OUT --weights int8`, or int4.
+
+    An OUT of ncnn (.param) computes as ncnn does in bytes; OUT.table has the scales alone, as
+    ncnn's tool ncnn2table writes them. --table reads such a file in the place of data.
 
     \b
     Methods: minmax, average, percentile, kl (ncnn's), tensorrt, aciq, mse, entropy.
@@ -64,25 +77,68 @@ def command(
       tinsmith quantize model.onnx small.onnx --data calibration.npz
       tinsmith quantize model.onnx small.tin --data pictures/ --scale imagenet --max-drop 0.5
       tinsmith quantize model.onnx small.onnx --data calibration.npz --weight-bits 4
+      tinsmith quantize model.param model.table --data pictures/ --method kl
+      tinsmith quantize model.param small.param --table model.table
     """
     import tinsmith as ts
     from tinsmith.writers.registry import writer_of
 
-    writer_of(Path(out))
-    graph = ts.load(model)
+    form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
+    if (data is None) == (table is None):
+        raise click.UsageError("Give --data, or --table: one of the two.")
     with _show.working(f"quantising {model}"):
-        found = ts.quantize(
-            graph,
-            _pictures(graph, Path(data), scale) or data,
-            per_channel=not per_tensor,
-            **options,
-        )
-        found.write(out)
-    sizes = [Path(p).stat().st_size for p in (model, out)]
+        if table is not None:
+            found = _by_table(context, model, out, table)
+        else:
+            assert data is not None
+            found = _by_data(ts.load(model), data, form, _is_table(out), options)
+            found.write(out)
+    before, after = (sum(files_of(p).values()) for p in (model, out))
     if json_:
-        return _show.as_json({"model": model, "written": out, "bytes": sizes[1], **found.to_json()})
-    click.echo(str(found))
-    return click.echo(f"{out}: {_show.size(sizes[1])}, {sizes[1] / sizes[0]:.2f} of {model}")
+        told = {} if found is None else found.to_json()
+        return _show.as_json({"model": model, "written": out, "bytes": after, **told})
+    if found is not None:
+        click.echo(str(found))
+    for name, nbytes in files_of(out).items():
+        click.echo(f"{name}: {_show.size(nbytes)}")
+    if not _is_table(out):
+        click.echo(f"{after / before:.2f} of {model}")
+    return None
+
+
+def _is_table(out: str) -> bool:
+    return Path(out).suffix == ".table"
+
+
+def _by_data(
+    graph: Graph, data: str, form: str, unchanged: bool, options: dict[str, Any]
+) -> Quantized:
+    """A model quantised by data; `unchanged`: with the weights that it has."""
+    import tinsmith as ts
+
+    per_channel, scale = not options.pop("per_tensor"), options.pop("scale")
+    if unchanged:
+        options["equalise"] = False
+    samples = _pictures(graph, Path(data), scale) or data
+    return ts.quantize(graph, samples, per_channel=per_channel, form=form, **options)
+
+
+def _by_table(context: click.Context, model: str, out: str, table: str) -> None:
+    """Write a model quantised by a table, of which nothing is measured."""
+    import tinsmith as ts
+    from tinsmith.quantizer.table import apply_table
+
+    given = [
+        p.opts[0]
+        for p in context.command.params
+        if p.name not in ("model", "out", "table", "json_") and p.name is not None
+        and context.get_parameter_source(p.name) is click.core.ParameterSource.COMMANDLINE
+    ]  # fmt: skip
+    if given:
+        raise click.UsageError(f"A table says all there is to say: leave {', '.join(given)} out.")
+    if _is_table(out):
+        raise click.UsageError("A table is no data that another could be made from.")
+    ts.write(apply_table(ts.load(model), Path(table).read_text(encoding="utf-8"), table), out)
 
 
 def _pictures(graph: Graph, folder: Path, scale: str) -> list[Any]:

@@ -7,7 +7,7 @@ several nodes read is quantised once, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._weights import Weights, is_matrix_product, weights_of
@@ -47,12 +47,13 @@ def is_product(node: Node) -> bool:
     )
 
 
-def targets(graph: Graph, keep: Collection[str], products: bool) -> list[Node]:
-    """The nodes that are to compute with whole numbers, in order."""
+def targets(
+    graph: Graph, keep: Collection[str], takes: Callable[[Node], bool], products: bool
+) -> list[Node]:
+    """The nodes that are to compute with whole numbers, in order: those with weights that a form
+    takes, and perhaps products of two computed matrices."""
     return [
-        n
-        for n in graph.nodes
-        if n.name not in keep and (weighted(n) is not None or (products and is_product(n)))
+        n for n in graph.nodes if n.name not in keep and (takes(n) or (products and is_product(n)))
     ]
 
 

@@ -19,7 +19,7 @@ from tinsmith.quantizer.calibrate import Values, batch_for, observe
 from tinsmith.quantizer.correct import add_bias, shift_of
 from tinsmith.quantizer.data import Samples
 from tinsmith.quantizer.equalise import equalise
-from tinsmith.quantizer.insert import insert
+from tinsmith.quantizer.forms import FORMS, Form, by_title
 from tinsmith.quantizer.ranges import METHODS
 from tinsmith.quantizer.report import Judgement, Layer, Quantized, judge, layers_of, timed
 from tinsmith.quantizer.rounding import Correlations, compensated, nearest, takes
@@ -34,7 +34,8 @@ def quantize(
     model: ModelLike, data: Any, *, method: str = "minmax", per_channel: bool = True,
     symmetric: bool = False, weight_bits: int = 8, activation_bits: int = 8, equalise: bool = True,
     correct: bool = True, rounding: str | None = None, products: bool = False,
-    keep: Collection[str] = (), labels: Any = None, max_drop: float | None = None, threads: int = 1,
+    keep: Collection[str] = (), labels: Any = None, max_drop: float | None = None,
+    form: str = "qdq", threads: int = 1,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Quantized:  # fmt: skip
     """Quantise a float model: its operators with weights compute with whole numbers of 8 bits.
@@ -56,6 +57,9 @@ def quantize(
     labels     the right class of each sample, for `max_drop`; else an array "labels" of the data
     max_drop   points of accuracy that may be lost at most: the operators that lose most stay in
                float32 until that holds. Without labels: samples for which another class is greatest
+    form       of the quantised graph: "qdq" (pairs of QuantizeLinear and DequantizeLinear), or
+               "ncnn": Convolution, ConvolutionDepthWise and InnerProduct as ncnn computes them in
+               bytes, symmetric, with 6 bits for weights 3x3 of stride 1, as ncnn's tool has them
     progress   as for `compile`
 
     The result has the quantised graph, which `compile` and `write` take, and a report.
@@ -66,7 +70,7 @@ def quantize(
     settings = settings_of(
         method=method, per_channel=per_channel, symmetric=symmetric, weight_bits=weight_bits,
         activation_bits=activation_bits, equalise=equalise, correct=correct, rounding=rounding,
-        products=products, keep=tuple(keep), max_drop=max_drop, threads=threads,
+        products=products, keep=tuple(keep), max_drop=max_drop, form=form, threads=threads,
     )  # fmt: skip
     check_progress(progress)
     graph = load(model)
@@ -86,10 +90,10 @@ class _Quantising:
     """One model while it is quantised: the float graph, what was measured, and copies of it."""
 
     def __init__(self, graph: Graph, data: Any, labels: Any, settings: Settings) -> None:
-        self.settings = settings
+        self.settings, self.form = settings, FORMS[settings.form]
         self.exact = canonical_of(graph)
         self.equalised = equalise(self.exact) if settings.equalise else 0
-        self.nodes = places.targets(self.exact, settings.keep, settings.products)
+        self.nodes = self._targets(self.exact, settings.keep)
         if not self.nodes:
             raise QuantizeError(
                 f"{graph.name or 'the model'} has nothing to quantise: no convolution and no "
@@ -97,7 +101,7 @@ class _Quantising:
                 + " but those to keep"
                 * bool(settings.keep)
             )
-        self.values = places.quantised_values(self.exact, self.nodes)
+        self.values = self.form.values(self.exact, self.nodes)
         wanted = [v.name for v in self.values]
         wanted += [v.name for n in self.nodes for v in places.data_of(n)]
         self.samples = Samples(self.exact, data, batch_for(self.exact, wanted))
@@ -106,6 +110,9 @@ class _Quantising:
         self.scales: dict[str, Scale] = {}
         self.weights: dict[tuple[str, int], tuple[Array, Scale]] = {}
         self.shifts: dict[str, Array] = {}
+
+    def _targets(self, graph: Graph, keep: Collection[str]) -> list[Node]:
+        return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
@@ -121,7 +128,8 @@ class _Quantising:
         self._choose(stats)
         self._round(stats)
         keep = set(self.settings.keep)
-        layers = layers_of(self.exact, self.build(keep), self.samples, self.settings.threads)
+        pairs = self.build(keep, FORMS["qdq"])
+        layers = layers_of(self.exact, pairs, self.samples, self.settings.threads)
         float_ = self._outputs(self.exact)
         trial = self._tried(float_, keep)
         kept: list[str] = []
@@ -131,7 +139,18 @@ class _Quantising:
         return Quantized(
             trial.graph, self.settings, timed(layers, float_, trial.values, self.samples, kept),
             trial.judgement, tuple(kept), self.equalised, tuple(self.notes), self.exact,
+            self._scales(keep | set(kept)),
         )  # fmt: skip
+
+    def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
+        """Of each quantised operator with one array of weights: its scales, its data's scales."""
+        found = {}
+        for title, node in by_title(self.nodes).items():
+            data = [self.scales.get(self.form.root(v).name) for v in places.data_of(node)]
+            own = [scale for (name, _), (_, scale) in self.weights.items() if name == node.name]
+            if node.name not in keep and len(own) == len(data) == 1 and data[0] is not None:
+                found[title] = own[0], data[0]
+        return found
 
     # ---- measuring
 
@@ -174,7 +193,7 @@ class _Quantising:
     ) -> None:
         v, kind = node.inputs[place], places.weighted(node)
         assert v is not None and v.const is not None and kind is not None
-        w, bits = v.const, self.settings.weight_bits
+        w, bits = v.const, min(self.settings.weight_bits, self.form.bits(node))
         if not np.isfinite(w).all():
             raise QuantizeError(f"the weights {v.name!r} of {node.name!r} are not finite")
         axis = places.axis_of(node, kind) if self.settings.per_channel else None
@@ -199,28 +218,32 @@ class _Quantising:
         for arrays in values.over(self.samples, "correlations", self.samples.number):
             for name, one in found.items():
                 v = sources[name]
-                scale = self.scales.get(places.root_of(v).name)
+                scale = self.scales.get(self.form.root(v).name)
                 x = arrays[v.name]
                 one.add(x if scale is None else scale.real(scale.quantised(x)))
         return found
 
     # ---- graphs
 
-    def build(self, keep: Collection[str]) -> Graph:
-        """A quantised copy of the float graph, without the nodes to keep."""
-        graph = self.exact.clone()
+    def build(self, keep: Collection[str], written: Form | None = None) -> Graph:
+        """A quantised copy of the float graph, without the nodes to keep; `written` in another form
+        than that which was asked for."""
+        graph, form = self.exact.clone(), self.form
         nodes = [
             n
-            for n in places.targets(graph, keep, self.settings.products)
-            if all(places.root_of(v).name in self.scales for v in places.data_of(n))
+            for n in self._targets(graph, keep)
+            if all(form.root(v).name in self.scales for v in places.data_of(n))
         ]
-        values = places.quantised_values(graph, nodes)
+        values = form.values(graph, nodes)
         scales = {v: self.scales[r.name] for v, r in values.items() if r.name in self.scales}
         for node in nodes:
             if node.name in self.shifts:
                 add_bias(graph, node, self.shifts[node.name])
-        insert(graph, nodes, scales, lambda node, place: self.weights[node.name, place])
+        (written or form).insert(graph, nodes, scales, self._weights_of)
         return graph
+
+    def _weights_of(self, node: Node, place: int) -> tuple[Array, Scale]:
+        return self.weights[node.name, place]
 
     # ---- mixed precision
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ import numpy as np
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.loss import Noise, operators_alone, with_alone
 from tinsmith.compiler.write import write
-from tinsmith.errors import TinsmithError
+from tinsmith.errors import OptionError, TinsmithError
 from tinsmith.graph import Graph
 from tinsmith.progress import tell
 from tinsmith.quantizer.calibrate import Values
 from tinsmith.quantizer.data import Samples
+from tinsmith.quantizer.forms import table_of
+from tinsmith.quantizer.scales import Scale
 from tinsmith.quantizer.settings import Settings
 from tinsmith.records import dataclass
 
@@ -76,10 +79,26 @@ class Quantized:
     equalised: int
     notes: tuple[str, ...]
     exact: Graph
+    scales: Mapping[str, tuple[Scale, Scale]]
+    """Of each operator with one array of weights: the scales of these and of its data."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says; see `write`."""
-        write(self.graph, path)
+        """Write the model in the format that the path's ending says, see `write`; as `.table` the
+        scales alone."""
+        if Path(path).suffix == ".table":
+            Path(path).write_text(self.table(), encoding="utf-8")
+        else:
+            write(self.graph, path)
+
+    def table(self) -> str:
+        """The scales as a calibration table of ncnn. They are those of the model as it was given:
+        raises OptionError unless it was quantised with form="ncnn" and equalise=False."""
+        if self.settings.form != "ncnn" or self.settings.equalise:
+            raise OptionError(
+                "a calibration table has the scales of ncnn's layers with the weights that they"
+                " have: quantise with form='ncnn' and equalise=False"
+            )
+        return table_of(self.scales)
 
     @property
     def low(self) -> tuple[Layer, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from tinsmith.compiler.options import check_flags, check_name, whole_threads
 from tinsmith.errors import OptionError, QuantizeError
+from tinsmith.quantizer.forms import FORMS
 from tinsmith.quantizer.ranges import METHODS
 from tinsmith.records import dataclass
 
@@ -33,6 +35,7 @@ class Settings:
     products: bool = False
     keep: tuple[str, ...] = ()
     max_drop: float | None = None
+    form: str = "qdq"
     threads: int = 1
 
     @property
@@ -53,6 +56,14 @@ def settings_of(**given: Any) -> Settings:
         per_channel=found.per_channel, symmetric=found.symmetric, equalise=found.equalise,
         correct=found.correct, products=found.products,
     )  # fmt: skip
+    check_name("form", found.form, FORMS)
+    if FORMS[found.form].symmetric:
+        found = replace(found, symmetric=True)
+        if found.products or found.weight_bits != 8:
+            raise OptionError(
+                f"the form {found.form!r} has no products of computed matrices, and 8 bits for"
+                " weights: leave `products` and `weight_bits` out"
+            )
     check_bits("weights", found.weight_bits, WEIGHT_BITS)
     check_bits("activations", found.activation_bits, ACTIVATION_BITS)
     whole_threads(found.threads)

@@ -21,13 +21,15 @@ class Writer:
     """One format: `write(graph, path)` writes the files of a graph, each whole or not at all, and
     leaves the graph as it is. Raises NotWritable before anything is written, OSError. `halves` is
     the same with weights as float16, if the format has a way of its own to keep them so; one that
-    is `small` says in a graph that weights of any type are dequantised when they are read."""
+    is `small` says in a graph that weights of any type are dequantised when they are read. `form`
+    is that in which quantised graphs can be written (`quantizer/forms.py`)."""
 
     title: str
     suffixes: tuple[str, ...]
     write: Callable[[Graph, Path], None]
     halves: Callable[[Graph, Path], None] | None = None
     small: bool = False
+    form: str = "qdq"
 
 
 WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsmith.writers")

@@ -18,4 +18,6 @@ def _write_halves(graph: Graph, path: Path) -> None:
     write(graph, path, halves=True, binary=path.name.endswith(".bin"))
 
 
-WRITERS.register("ncnn", Writer("ncnn", (".param", ".param.bin"), _write, _write_halves))
+WRITERS.register(
+    "ncnn", Writer("ncnn", (".param", ".param.bin"), _write, _write_halves, form="ncnn")
+)

@@ -1,0 +1,184 @@
+"""The forms in which a quantised graph says what it computes: pairs of QuantizeLinear and
+DequantizeLinear, or sums of bytes as ncnn's layers have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops._weights import is_convolution, is_matrix_product
+from tinsmith.quantizer import places
+from tinsmith.quantizer.insert import Rounded, insert
+from tinsmith.quantizer.scales import Array, Scale
+from tinsmith.records import dataclass
+
+Values = dict[Value, Value]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a graph is quantised.
+
+    takes   whether a node with constant weights can compute with whole numbers
+    root    the value whose range a value has
+    values  of a graph and its nodes to quantise: the values that are quantised, each with its root
+    insert  edits a graph, as `insert.insert`
+    bits    of the weights of a node, where the settings ask for 8
+    """
+
+    name: str
+    takes: Callable[[Node], bool]
+    root: Callable[[Value], Value]
+    values: Callable[[Graph, Collection[Node]], Values]
+    insert: Callable[[Graph, list[Node], Mapping[Value, Scale], Rounded], None]
+    bits: Callable[[Node], int] = lambda node: 8
+    symmetric: bool = False
+    """Whether activations have no zero points."""
+
+
+# ---- ncnn's layers
+
+
+def _is_layer(node: Node) -> bool:
+    """Whether ncnn computes a node in bytes: Convolution, ConvolutionDepthWise with a channel in
+    each group, InnerProduct."""
+    found = places.weighted(node)
+    if found is None or not (is_convolution(node) or is_matrix_product(node)):
+        return False
+    w, x = node.inputs[found.inputs[0]], node.inputs[found.data[0]]
+    assert w is not None and w.const is not None and x is not None
+    if is_matrix_product(node):
+        return found.data == (0,) and w.const.ndim == 2 and x.rank in (2, 3)
+    group = node.attrs["group"]
+    return w.const.ndim == 4 and group in (1, w.const.shape[0])
+
+
+def _bits(node: Node) -> int:
+    """6 where ncnn may compute by Winograd's F(4x4,3x3) in int16, whose sums larger weights would
+    overflow (the rule of its tool ncnn2table)."""
+    if not is_convolution(node):
+        return 8
+    steps = {*(node.attrs["stride"] or (1,)), *(node.attrs["dilation"] or (1,))}
+    one = steps | {node.attrs["group"]} == {1}
+    w = node.inputs[1]
+    assert w is not None
+    return 6 if one and w.dims[2:] == (3, 3) else 8
+
+
+def _inputs(graph: Graph, nodes: Collection[Node]) -> Values:
+    return {v: v for node in nodes for v in places.data_of(node)}
+
+
+def insert_layers(
+    graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
+) -> None:
+    """Put sums of bytes in the place of nodes, in place. Nodes whose data have no scale stay. Data
+    are rounded to bytes once for all readers; sums get a factor and a bias for each output."""
+    bytes_of: Values = {}
+    names: list[tuple[Node, str]] = []
+    for node in nodes:
+        (x,) = places.data_of(node)
+        if x not in scales:
+            continue
+        at = _Adding(graph, node)
+        q, scale = rounded(node, 1)
+        bottom = multiplier(scales[x])
+        if x not in bytes_of:
+            bytes_of[x] = at.bytes(x, bottom)
+        whole = at.product(bytes_of[x], graph.const(q, f"{node.name}_weight"))
+        factor = np.float32(1) / (bottom * multiplier(scale))
+        outputs = q.shape[-1] if is_matrix_product(node) else q.shape[0]
+        y = at("Mul", at("Cast", whole, to="float32"), at.outputs(np.full(outputs, factor)))
+        found = places.weighted(node)
+        if found is not None and found.bias is not None and len(node.inputs) > found.bias:
+            bias = node.inputs[found.bias]
+            assert bias is not None and bias.const is not None
+            y = at("Add", y, at.outputs(bias.const))
+        graph.replace(node.output, y)
+        assert whole.producer is not None
+        names.append((whole.producer, node.name))
+    graph.sweep()
+    for made, name in names:
+        made.name = name
+    graph.take_names()
+
+
+WEIGHTS = "_param_0"
+"""What follows a layer's name in the line of a calibration table that has the scales of its
+weights."""
+
+
+def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
+    """The calibration table (`table.py`) of layers: for each name the scales of its weights and of
+    its data."""
+
+    def line(name: str, scale: Scale) -> str:
+        return " ".join([name, *(f"{v:.9g}" for v in multiplier(scale).reshape(-1).tolist())])
+
+    lines = [line(name + WEIGHTS, weights) for name, (weights, _) in scales.items()]
+    lines += [line(name, data) for name, (_, data) in scales.items()]
+    return "\n".join([*lines, ""])
+
+
+def by_title(nodes: Collection[Node]) -> dict[str, Node]:
+    """Nodes by the names of the layers that are written of them: what their file calls them."""
+    found: dict[str, Node] = {}
+    for node in nodes:
+        told = node.origin.name
+        found[told if told and told not in found else node.name] = node
+    return found
+
+
+def multiplier(scale: Scale) -> Array:
+    """What ncnn calls a scale: numbers times it are whole."""
+    return (1 / scale.scale.astype(np.float64)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Adding:
+    """Adds nodes in the place of one."""
+
+    graph: Graph
+    node: Node
+
+    def __call__(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        origin = self.node.origin
+        return self.graph.add(OPS[op], *inputs, before=self.node, origin=origin, **attrs).output
+
+    def bytes(self, x: Value, scale: Array) -> Value:
+        """x times a scale as int8: whole numbers from -127 to 127, halves away from zero."""
+        by = self("Mul", x, self.graph.const(scale, f"{x.name}_scale"))
+        half = self.graph.const(np.float32(0.5), "half")
+        near = self("Floor", self("Add", self("Abs", by), half))
+        whole = self("Clip", self("Mul", self("Sign", by), near), min=-127.0, max=127.0)
+        made = self("Cast", whole, to="int8")
+        made.name = self.graph.unique(f"{x.name}_int8")
+        return made
+
+    def product(self, x: Value, w: Value) -> Value:
+        """The sums of products of bytes."""
+        if is_matrix_product(self.node):
+            return self("MatMulInteger", x, w)
+        return self("ConvInteger", x, w, **self.node.attrs)
+
+    def outputs(self, numbers: Array) -> Value:
+        """A number for each output as a constant that broadcasts."""
+        dims = (-1,) if is_matrix_product(self.node) else (-1, 1, 1)
+        return self.graph.const(
+            numbers.astype(np.float32).reshape(dims), f"{self.node.name}_factor"
+        )
+
+
+FORMS = {
+    form.name: form
+    for form in (
+        Form("qdq", lambda node: places.weighted(node) is not None, places.root_of,
+             places.quantised_values, insert),
+        Form("ncnn", _is_layer, lambda v: v, _inputs, insert_layers, _bits, symmetric=True),
+    )
+}  # fmt: skip
+"""By the name that `quantize` takes."""
