@@ -37,6 +37,15 @@ def _clamp32(value: float) -> float:
     return float("inf") if value > 0 else float("-inf")
 
 
+def _instruction(name: str) -> Callable[[Any, Any], Val]:
+    """The method of `Val` that emits one instruction of two operands."""
+    return lambda self, other: self._binary(name, other)
+
+
+def _comparison(how: str) -> Callable[[Any, Any], Val]:
+    return lambda self, other: self.compare(how, other)
+
+
 class Val:
     """An SSA value. Operators emit instructions; plain numbers as operands are broadcast."""
 
@@ -112,17 +121,7 @@ class Val:
             return 0
         return self._binary("urem", other)
 
-    def __and__(self, other: Any) -> Val:
-        return self._binary("and", other)
-
-    def __or__(self, other: Any) -> Val:
-        return self._binary("or", other)
-
-    def __xor__(self, other: Any) -> Val:
-        return self._binary("xor", other)
-
-    def __lshift__(self, other: Any) -> Val:
-        return self._binary("shl", other)
+    __and__, __or__, __xor__, __lshift__ = map(_instruction, ("and", "or", "xor", "shl"))
 
     def __rshift__(self, other: Any) -> Val:
         return self._binary("ashr" if self.ty.is_signed else "lshr", other)
@@ -144,23 +143,8 @@ class Val:
             op = "icmp " + ("s" if self.ty.is_signed else "u") + how
         return self.b.emit(self.ty.of("i1"), f"{op} {self.ty.llvm} {self.ref}, {rhs.ref}")
 
-    def __lt__(self, other: Any) -> Val:
-        return self.compare("lt", other)
-
-    def __le__(self, other: Any) -> Val:
-        return self.compare("le", other)
-
-    def __gt__(self, other: Any) -> Val:
-        return self.compare("gt", other)
-
-    def __ge__(self, other: Any) -> Val:
-        return self.compare("ge", other)
-
-    def eq(self, other: Any) -> Val:
-        return self.compare("eq", other)
-
-    def ne(self, other: Any) -> Val:
-        return self.compare("ne", other)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("lt", "le", "gt", "ge"))
+    eq, ne = _comparison("eq"), _comparison("ne")
 
     def is_nan(self) -> Val:
         return self.unordered(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,10 +69,6 @@ def _add(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
     return y if _is(x, zero) else None
 
 
-def _subtract(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return args[0] if _is(args[1], 0.0) else None
-
-
 def _multiply(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
     if dtype.kind == "b":
         return None
@@ -128,15 +125,7 @@ def _chain(make: Maker, x: Expr, exponent: int, dtype: np.dtype[Any]) -> Expr:
     return result
 
 
-def _maximum(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return _bound(make, args, -math.inf, dtype)
-
-
-def _minimum(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return _bound(make, args, math.inf, dtype)
-
-
-def _bound(make: Maker, args: Args, neutral: float, dtype: np.dtype[Any]) -> Expr | None:
+def _bound(make: Maker, args: Args, dtype: np.dtype[Any], neutral: float) -> Expr | None:
     for x, c in (args, args[::-1]):
         if _is(c, neutral) or x is c:
             return x
@@ -171,21 +160,17 @@ def _negative(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
     return x.args[0] if x.name == "negative" else None
 
 
-def _positive(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return args[0]
-
-
 _RULES = {
     "add": _add,
-    "subtract": _subtract,
+    "subtract": lambda make, args, dtype: args[0] if _is(args[1], 0.0) else None,
     "multiply": _multiply,
     "divide": _divide,
     "power": _power,
-    "maximum": _maximum,
-    "minimum": _minimum,
+    "maximum": partial(_bound, neutral=-math.inf),
+    "minimum": partial(_bound, neutral=math.inf),
     "less": _less,
     "logical_or": _logical_or,
     "where": _where,
     "negative": _negative,
-    "positive": _positive,
+    "positive": lambda make, args, dtype: args[0],
 }

@@ -18,7 +18,9 @@ from tinsmith.sizes import typical
 
 narrow = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")
 register("machine")(narrow)
-rules = RuleSet("lower-fourier", "Fourier transforms become products with constant tables.")
+rules = RuleSet(
+    "lower-fourier", "Fourier transforms become products with constant tables.", tolerance=1e-5
+)
 register("machine")(rules)
 
 LANES = 16
@@ -211,7 +213,7 @@ def part_of_dft(
     return reshaped(y, y.dims[:-1])
 
 
-@rules.rule(_dft, tolerance=1e-5, x=(2, 12, 3, 2), length=np.array(10), axis=np.array(1))
+@rules.rule(_dft, x=(2, 12, 3, 2), length=np.array(10), axis=np.array(1))
 def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
     """dft(x) -> x @ table."""
     return _lowered(x, length, axis, dft, (0, 1))
@@ -219,7 +221,6 @@ def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
 
 @rules.rule(
     p.STFT("x", const("step"), opt("window"), opt(const("length"))).named("stft"),
-    tolerance=1e-5,
     x=(2, 19, 1),
     step=np.array(4),
     window=(8,),

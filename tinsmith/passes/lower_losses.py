@@ -10,7 +10,9 @@ from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
-rules = RuleSet("lower-losses", "Losses of classification become log-softmax, gathers and sums.")
+rules = RuleSet(
+    "lower-losses", "Losses of classification become log-softmax, gathers and sums.", tolerance=1e-5
+)
 register("machine")(rules)
 
 CLASSES = np.array([1], np.int64)
@@ -19,7 +21,6 @@ CLASSES = np.array([1], np.int64)
 
 @rules.rule(
     p.NegativeLogLikelihoodLoss("x", "target", opt("weight")).named("loss"),
-    tolerance=1e-5,
     x=(2, 3, 4),
     target=np.array([[0, 2, 1, 1], [2, 2, 0, 1]]),
     weight=(3,),
@@ -36,7 +37,6 @@ def likelihood_loss(x: Value, target: Value, weight: Value | None, loss: Node) -
 
 @rules.rule(
     p.SoftmaxCrossEntropyLoss("x", "labels", opt("weight")).named("loss"),
-    tolerance=1e-5,
     x=(2, 3, 4),
     labels=np.array([[0, 2, 1, 1], [2, 2, 0, 1]]),
     weight=(3,),

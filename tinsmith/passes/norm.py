@@ -22,14 +22,18 @@ from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import NUMBER
 
-rules = RuleSet("recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.")
+rules = RuleSet(
+    "recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.", tolerance=2e-5
+)
 register("portable")(rules)
 fold = RuleSet(
-    "fold-into-norm", "Factors and terms after a norm become its scale and shift.", halves=False
+    "fold-into-norm",
+    "Factors and terms after a norm become its scale and shift.",
+    halves=False,
+    tolerance=2e-5,
 )
 register("portable")(fold)
 
-LOOSE = 2e-5  # the tolerance of rules that change the order of sums, in their generated tests
 X = (2, 3, 4, 6)
 
 
@@ -53,7 +57,6 @@ _variance = _mean(_square(_centred), "spread")
 
 @rules.rule(
     _over_root(_centred, p.Add(_variance, const("eps"))),
-    tolerance=LOOSE,
     x=X,
     eps=np.float32(1e-3),
     mean={"#1": np.array([-1])},
@@ -74,7 +77,6 @@ def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
 
 @rules.rule(
     p.Mul(_over_root("x", p.Add(_mean(_square("x"), "mean"), const("eps"))), const("scale")),
-    tolerance=LOOSE,
     x=X,
     eps=np.float32(1e-3),
     scale=(6,),
@@ -96,7 +98,6 @@ def rms_norm(x: Value, mean: Node, eps: Array, scale: Array) -> Value:
         ),
         ...,
     ).named("y"),
-    tolerance=LOOSE,
     x=(2, 4, 3, 5),
     split={"#1": np.array([2, 2, -1])},
     scale=(2,),
@@ -122,7 +123,7 @@ def group_norm(x: Value, split: Node, norm: Node, y: Node, scale: Array, shift: 
 # ---- scale and shift
 
 
-@fold.rule(p.Mul(p.LayerNorm("x").named("norm"), const("k")), tolerance=LOOSE, x=X, k=(6,))
+@fold.rule(p.Mul(p.LayerNorm("x").named("norm"), const("k")), x=X, k=(6,))
 def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
     """layer_norm(x) * k -> layer_norm(x, k)."""
     shape = shape_of(x)
@@ -132,7 +133,6 @@ def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
 
 @fold.rule(
     p.Add(p.LayerNorm("x", opt("s"), opt(const("b"))).named("norm"), const("t")),
-    tolerance=LOOSE,
     x=X,
     s=(6,),
     b=(6,),
@@ -160,7 +160,7 @@ BATCH: dict[str, Any] = {
 CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 
-@fold.rule(p.Mul(_channel_norm, const("k")), tolerance=LOOSE, **CHANNELS, k=(4, 1, 1))
+@fold.rule(p.Mul(_channel_norm, const("k")), **CHANNELS, k=(4, 1, 1))
 def scale_channel_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Array) -> Value:
     """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel."""
     factor = per_channel(k, shape_of(root.output), 1)
@@ -168,7 +168,7 @@ def scale_channel_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Ar
     return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
 
 
-@fold.rule(p.Add(_channel_norm, const("t")), tolerance=LOOSE, **CHANNELS, t=(4, 1, 1))
+@fold.rule(p.Add(_channel_norm, const("t")), **CHANNELS, t=(4, 1, 1))
 def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
     """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel."""
     return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
@@ -178,7 +178,6 @@ def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
     p.BatchNorm(_batch_norm, const("scale2"), const("shift2"), const("mean2"), const("var2")).named(
         "outer"
     ),
-    tolerance=LOOSE,
     **BATCH,
     **{f"{k}2": v for k, v in BATCH.items() if k != "x"},
 )

@@ -200,7 +200,9 @@ def _is_on(x: Value, steps: Steps) -> bool:
     return bool(sources) and all(_is_on(v, steps) for v in sources)
 
 
-requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")
+requantise = RuleSet(
+    "requantise", "What bytes become between integers is one factor and one term.", tolerance=1e-5
+)
 register("machine", when=lambda context: context.byte_rate > 1)(requantise)
 
 _sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
@@ -209,7 +211,6 @@ _sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
 @requantise.rule(
     p.QuantizeLinear(p.Add(_sums, const("bias")), const("scale"), opt("zero")).named("q")
     | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
-    tolerance=1e-5,
     sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
     factor=float32(0.1, 0.2, 0.3, 0.01, 1),
     bias=float32(0.1, 0.2, 0.3, 0.01, 1),
@@ -249,7 +250,6 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
         const("scale"),
         opt("zero"),
     ).named("q"),
-    tolerance=1e-5,
     a=given("uint8", 3, 4),
     sa=float32(0.5),
     za=np.array([3], np.uint8),
@@ -285,7 +285,6 @@ def requantised_sum(
 
 @requantise.rule(
     p.GlobalPool(p.DequantizeLinear("x", const("xs"), opt(const("xz"))).shared()).named("pool"),
-    tolerance=1e-5,
     x=given("uint8", 1, 3, 5, 6),
     xs=float32(0.5),
     xz=np.array([3], np.uint8),

@@ -20,8 +20,6 @@ from tinsmith.sizes import NUMBER, same
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
 
-X = (2, 3, 4)
-
 
 # ---- reshape: Flatten, Squeeze, Unsqueeze and Reshape become one Reshape with known numbers
 
@@ -39,7 +37,7 @@ def reshape_from_view(x: Value, y: Node) -> Value:
     return reshaped(x, dims)
 
 
-@rules.rule(p.Reshape("x", "shape").named("y"), x=X, shape=i64(2, -1))
+@rules.rule(p.Reshape("x", "shape").named("y"), shape=i64(2, -1))
 def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
     """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown and moves."""
     if shape.const is not None and 0 in shape.const and not y.allowzero:
@@ -54,7 +52,6 @@ def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
 
 @rules.rule(
     p.Reshape(p.Reshape("x", ...).named("inner").shared(), "shape").named("y"),
-    x=X,
     inner={"#1": i64(6, 4)},
     shape=i64(4, 6),
 )
@@ -66,7 +63,7 @@ def collapse_reshapes(x: Value, y: Node) -> Value:
 # ---- transpose
 
 
-@rules.rule(p.Transpose("x", perm=None).named("t"), x=X)
+@rules.rule(p.Transpose("x", perm=None).named("t"))
 def explicit_permutation(x: Value, t: Node) -> Value:
     """transpose(x) -> transpose(x, reversed axes)."""
     return with_(t, perm=tuple(reversed(range(len(shape_of(x))))))
@@ -74,7 +71,6 @@ def explicit_permutation(x: Value, t: Node) -> Value:
 
 @rules.rule(
     p.Transpose(p.Transpose("x").named("inner").shared()).named("outer"),
-    x=X,
     inner={"perm": (1, 2, 0)},
     outer={"perm": (0, 2, 1)},
 )

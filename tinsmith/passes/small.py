@@ -22,7 +22,9 @@ from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-rules = RuleSet("small-products", "Products with constant weights of few bits read these.")
+rules = RuleSet(
+    "small-products", "Products with constant weights of few bits read these.", tolerance=1e-5
+)
 register("machine")(rules)
 
 SMALL = ("int8", "uint8", "int4", "uint4")
@@ -76,7 +78,6 @@ _right = p.DequantizeLinear(const("w"), const("s"), opt(const("z"))).named("righ
 @rules.rule(
     p.MatMul("x", p.Transpose(_right.shared()).named("t")).named("product")
     | p.MatMul("x", _right.shared()).named("product"),
-    tolerance=1e-5,
     x=given("float32", 2, 128),
     w=_whole,
     s=_few(0.5),
@@ -120,7 +121,6 @@ _half = p.Cast(const("w")).named("cast")
 @rules.rule(
     p.MatMul("x", p.Transpose(_half.shared()).named("t")).named("product")
     | p.MatMul("x", _half.shared()).named("product"),
-    tolerance=1e-5,
     x=given("float32", 2, 128),
     w=_halves,
     cast={"to": "float32"},

@@ -19,7 +19,12 @@ from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-rules = RuleSet("sum-weights", "Branches of one input that are added become one.", halves=False)
+rules = RuleSet(
+    "sum-weights",
+    "Branches of one input that are added become one.",
+    halves=False,
+    tolerance=TOLERANCE,
+)
 register("portable")(rules)
 
 X: dict[str, Any] = {"x": (1, 4, 6, 5), "y": (1, 4, 6, 5)}
@@ -35,7 +40,6 @@ def beside(first: Any, second: Any) -> Any:
         p.Conv("x", const("w"), opt(const("b"))).named("first"),
         p.Conv("x", const("v"), opt(const("c"))).named("second"),
     ),
-    tolerance=TOLERANCE,
     **X,
     w=(4, 2, 3, 3),
     b=(4,),
@@ -64,7 +68,6 @@ def join_added_convs(
         p.Conv("x", const("w"), opt(const("b"))).named("conv"),
         p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
     ),
-    tolerance=TOLERANCE,
     **X,
     w=(4, 2, 3, 3),
     b=(4,),
@@ -164,7 +167,6 @@ def _plus(value: Value, y: Value | None) -> Value:
 
 @rules.rule(
     beside(p.MatMul("x", const("w")).named("mm"), p.MatMul("x", const("v")).named("other")),
-    tolerance=TOLERANCE,
     x=(3, 5),
     w=(5, 4),
     v=(5, 4),
@@ -182,7 +184,6 @@ def join_added_products(mm: Node, other: Node, w: Array, v: Array, y: Value | No
         p.MatMul("x", const("w")).named("mm"),
         p.MatMul(p.MatMul("x", const("down")), const("up")).named("other"),
     ),
-    tolerance=TOLERANCE,
     x=(3, 5),
     w=(5, 4),
     down=(5, 2),

@@ -29,6 +29,15 @@ Why = Callable[..., tuple[()]]
 """Records why a match failed: (bindings so far, message template, its arguments)."""
 
 
+Operator = Callable[[Any, Any], "Call"]
+
+
+def _operator(name: str) -> tuple[Operator, Operator]:
+    """The methods for a Python operator between patterns, and with a pattern on the right alone:
+    they give the pattern of an operator of this name."""
+    return (lambda x, y: getattr(p, name)(x, y)), (lambda y, x: getattr(p, name)(x, y))
+
+
 class Pattern:
     """A predicate over a Value that binds names; `match` yields every way to bind them."""
 
@@ -49,29 +58,10 @@ class Pattern:
     def __or__(self, other: Any) -> Pattern:
         return Or(*self.alternatives(), *lift(other).alternatives())
 
-    def __add__(self, other: Any) -> Call:
-        return p.Add(self, other)
-
-    def __radd__(self, other: Any) -> Call:
-        return p.Add(other, self)
-
-    def __sub__(self, other: Any) -> Call:
-        return p.Sub(self, other)
-
-    def __rsub__(self, other: Any) -> Call:
-        return p.Sub(other, self)
-
-    def __mul__(self, other: Any) -> Call:
-        return p.Mul(self, other)
-
-    def __rmul__(self, other: Any) -> Call:
-        return p.Mul(other, self)
-
-    def __truediv__(self, other: Any) -> Call:
-        return p.Div(self, other)
-
-    def __rtruediv__(self, other: Any) -> Call:
-        return p.Div(other, self)
+    __add__, __radd__ = _operator("Add")
+    __sub__, __rsub__ = _operator("Sub")
+    __mul__, __rmul__ = _operator("Mul")
+    __truediv__, __rtruediv__ = _operator("Div")
 
     def __neg__(self) -> Call:
         return p.Neg(self)
