@@ -29,14 +29,8 @@ def Identity(x):
     return x
 
 
-@Identity.type
-def _(x):
-    return x.type
-
-
-@Identity.gradient
-def _(emit, node, g):
-    return (g,)
+Identity.type(lambda x: x.type)
+Identity.gradient(lambda emit, node, g: (g,))
 
 
 elementwise(
@@ -74,9 +68,7 @@ elementwise(
 OPS["Neg"].signs = (-1,)
 
 
-@OPS["Neg"].gradient
-def _(emit, node, g):
-    return (emit("Neg", g),)
+OPS["Neg"].gradient(lambda emit, node, g: (emit("Neg", g),))
 
 
 @OPS["Sqrt"].gradient
@@ -84,14 +76,10 @@ def _(emit, node, g):
     return (emit("Div", emit("Mul", g, np.asarray(0.5, g.dtype)), node.output),)
 
 
-@OPS["Exp"].gradient
-def _(emit, node, g):
-    return (emit("Mul", g, node.output),)
+OPS["Exp"].gradient(lambda emit, node, g: (emit("Mul", g, node.output),))
 
 
-@OPS["Log"].gradient
-def _(emit, node, g):
-    return (emit("Div", g, node.inputs[0]),)
+OPS["Log"].gradient(lambda emit, node, g: (emit("Div", g, node.inputs[0]),))
 
 
 # ---- two inputs
@@ -112,14 +100,10 @@ OPS["Sub"].signs = (1, -1)
 OPS["Mul"].powers = (1, 1)
 
 
-@OPS["Add"].gradient
-def _(emit, node, g):
-    return g, g
+OPS["Add"].gradient(lambda emit, node, g: (g, g))
 
 
-@OPS["Sub"].gradient
-def _(emit, node, g):
-    return g, emit("Neg", g)
+OPS["Sub"].gradient(lambda emit, node, g: (g, emit("Neg", g)))
 
 
 @OPS["Mul"].gradient

@@ -56,29 +56,11 @@ def Hardmax(x, *, axis=-1):
     return y
 
 
-@Softmax.type
-def _(x, *, axis):
-    return _same(x, axis)
-
-
-@LogSoftmax.type
-def _(x, *, axis):
-    return _same(x, axis)
-
-
-@Hardmax.type
-def _(x, *, axis):
-    return _same(x, axis)
-
-
-@Softmax.cost
-def _(x, *, axis):
-    return 20 * x.type.size
-
-
-@LogSoftmax.cost
-def _(x, *, axis):
-    return 20 * x.type.size
+Softmax.type(lambda x, *, axis: _same(x, axis))
+LogSoftmax.type(lambda x, *, axis: _same(x, axis))
+Hardmax.type(lambda x, *, axis: _same(x, axis))
+Softmax.cost(lambda x, *, axis: 20 * x.type.size)
+LogSoftmax.cost(lambda x, *, axis: 20 * x.type.size)
 
 
 for _one in (Softmax, LogSoftmax, Hardmax):

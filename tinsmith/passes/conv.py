@@ -57,12 +57,19 @@ def finite(*arrays: Array) -> None:
         raise Skip("the folded weights are not finite")
 
 
-def affine(scale: Array, shift: Array, mean: Array, var: Array, eps: float) -> tuple[Array, Array]:
-    """k and t such that a batch-norm is k * x + t, in float64."""
-    wide = [np.asarray(a, np.float64) for a in (scale, shift, mean, var)]
+def batch_norm(x: Any, name: str = "bn") -> Any:
+    """A pattern: a BatchNorm of `x` whose statistics are constants, for `affine`."""
+    return p.BatchNorm(x, const("scale"), const("shift"), const("mean"), const("var")).named(name)
+
+
+def affine(norm: Node) -> tuple[Array, Array]:
+    """k and t such that a BatchNorm with constant statistics is k * x + t, in float64."""
+    scale, shift, mean, var = (
+        np.asarray(v.const, np.float64) for v in norm.inputs[1:] if v is not None
+    )
     with np.errstate(all="ignore"):
-        k = wide[0] / np.sqrt(wide[3] + eps)
-    return k, wide[1] - wide[2] * k
+        k = scale / np.sqrt(var + norm.eps)
+    return k, shift - mean * k
 
 
 def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
@@ -74,22 +81,10 @@ def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
     return with_(conv, w=weights, b=bias)
 
 
-@rules.rule(
-    on_conv(
-        lambda c: p.BatchNorm(c, const("scale"), const("shift"), const("mean"), const("var")).named(
-            "bn"
-        )
-    ),
-    tolerance=TOLERANCE,
-    **CONV,
-    **NORM,
-)
-def fold_batchnorm_into_conv(
-    conv: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
-    var: Array,
-) -> Value:  # fmt: skip
+@rules.rule(on_conv(batch_norm), tolerance=TOLERANCE, **CONV, **NORM)
+def fold_batchnorm_into_conv(conv: Node, bn: Node, w: Array, b: Array | None) -> Value:
     """bn(conv(x, w, b)) -> conv(x, k*w, k*(b - mean) + shift), k = scale / sqrt(var + eps)."""
-    return _apply(conv, w, b, *affine(scale, shift, mean, var, bn.eps))
+    return _apply(conv, w, b, *affine(bn))
 
 
 @rules.rule(
@@ -231,20 +226,12 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
     return scaled
 
 
-@rules.rule(
-    p.BatchNorm(_dense, const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
-    tolerance=TOLERANCE,
-    **DENSE,
-    **NORM,
-)
-def fold_batchnorm_into_dense(
-    mm: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
-    var: Array,
-) -> Value:  # fmt: skip
+@rules.rule(batch_norm(_dense), tolerance=TOLERANCE, **DENSE, **NORM)
+def fold_batchnorm_into_dense(mm: Node, bn: Node, w: Array, b: Array | None) -> Value:
     """bn(x @ w + b) -> x @ (w * k) + k * (b - mean) + shift, k = scale / sqrt(var + eps)."""
     if len(shape_of(bn.output)) != 2 or w.ndim != 2:
         raise Skip("the columns are the channels of a matrix only")
-    k, t = affine(scale, shift, mean, var, bn.eps)
+    k, t = affine(bn)
     if b is not None:
         t = t + k * per_channel(b, shape_of(bn.output), 1).astype(np.float64)
     weights = (w.astype(np.float64) * k).astype(w.dtype)

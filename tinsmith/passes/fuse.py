@@ -8,18 +8,18 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import affine
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.conv import affine, batch_norm
+from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import RuleSet, Skip, const, p
+from tinsmith.rewrite import RuleSet, Skip
 
 lower = RuleSet("lower-norm", "Stored-statistics norms become a factor and a term.")
 register("machine")(lower)
 
 
 @lower.rule(
-    p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
+    batch_norm("x"),
     tolerance=2e-5,
     x=(2, 3, 4, 4),
     scale=(3,),
@@ -27,11 +27,9 @@ register("machine")(lower)
     mean=(3,),
     var=np.array([0.5, 1, 2], np.float32),
 )
-def lower_batchnorm(
-    x: Value, bn: Node, scale: Array, shift: Array, mean: Array, var: Array
-) -> Value:
+def lower_batchnorm(x: Value, bn: Node) -> Value:
     """bn(x) -> x * k + (shift - mean * k), with k = scale / sqrt(var + eps)."""
-    k, t = affine(scale, shift, mean, var, bn.eps)
+    k, t = affine(bn)
     tail = (1,) * max(len(shape_of(x)) - 2, 0)
     if len(shape_of(x)) < 2 or not (np.all(np.isfinite(k)) and np.all(np.isfinite(t))):
         raise Skip("x has no channel axis, or the factors are not finite")

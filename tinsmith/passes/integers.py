@@ -64,6 +64,13 @@ def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
     return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
+def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
+    """What a DequantizeLinear by constant scales reads: bytes, scales and zero points."""
+    x, scale, zero = (*node.inputs, None)[:3]
+    assert x is not None and scale is not None and scale.const is not None
+    return x, scale.const, zero
+
+
 def _left(x: Value, scale: Array, zero: Value | None) -> None:
     """Raise Skip unless x holds bytes that one scale belongs to, and the zero point is known."""
     need_bytes(x, scale)
@@ -100,7 +107,7 @@ def _scaled(sums: Value, factor: Array, bias: Any) -> Value:
 
 
 _conv = p.Conv(
-    p.DequantizeLinear("x", const("xs"), opt("xz")).shared(),
+    p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
     p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
     opt(const("b")),
 ).named("conv")
@@ -118,11 +125,9 @@ _sample: dict[str, Any] = {
 
 
 @rules.rule(_conv, **_sample, conv={"pad": (1, 1, 1, 1)})
-def convolution(
-    x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
-    right: Node, conv: Node,
-) -> Value:  # fmt: skip
+def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, sums exact."""
+    (x, xs, xz), (w, ws, wz) = dequantised(left), dequantised(right)
     _left(x, xs, xz)
     need_bytes(w, ws)
     rank = len(shape_of(x))
@@ -160,9 +165,8 @@ _pointwise = {
 
 @pairs.rule(_conv, **_sample | _pointwise)
 def convolution_of_pairs(
-    x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
-    right: Node, conv: Node,
-) -> Value:  # fmt: skip
+    left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
+) -> Value:
     """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, without Winograd's."""
     dims = filled_dims(w)
     if conv.group == 1 and prod(dims[2:]) > 1 and all(s == 1 for s in conv.stride or (1,)):
@@ -171,7 +175,7 @@ def convolution_of_pairs(
         raise Skip(f"it has {dims[1]} to {dims[0]} channels: too few")
     if conv.group > 1 and (_is_widened(x) or _is_narrowed(conv)):
         raise Skip("floats are one block with a convolution of one tap beside it")
-    return convolution.build(x, xs, xz, w, ws, wz, b, right, conv)
+    return convolution.build(left, right, b, conv)
 
 
 def _is_widened(x: Value) -> bool:
@@ -279,7 +283,7 @@ def joined(join: Node, scale: Array, q: Node) -> Value:
 
 
 _product = p.MatMul(
-    p.DequantizeLinear("a", const("sa"), opt("za")).shared(),
+    p.DequantizeLinear("a", const("sa"), opt("za")).shared().named("left"),
     p.DequantizeLinear("b", const("sb"), opt("zb")).shared().named("right"),
 )
 _factors: dict[str, Any] = {
@@ -295,10 +299,9 @@ _factors: dict[str, Any] = {
 
 
 @rules.rule(_product, **_factors)
-def product(
-    a: Value, sa: Array, za: Value | None, b: Value, sb: Array, zb: Value | None, right: Node
-) -> Value:
+def product(left: Node, right: Node) -> Value:
     """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, sums exact."""
+    (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     _left(a, sa, za)
     need_bytes(b, sb)
     rank = len(shape_of(b))
@@ -322,12 +325,10 @@ _large: dict[str, Any] = {
 
 
 @pairs.rule(_product, **_factors | _large)
-def product_of_pairs(
-    a: Value, sa: Array, za: Value | None, b: Value, sb: Array, zb: Value | None, right: Node
-) -> Value:
+def product_of_pairs(left: Node, right: Node, b: Value) -> Value:
     """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, of constant weights."""
     if b.const is None:
         raise Skip("both factors are computed")
     if b.const.ndim != 2 or min(b.const.shape) < LEAST:
         raise Skip(f"its weights {b.const.shape} are too few")
-    return product.build(a, sa, za, b, sb, zb, right)
+    return product.build(left, right)

@@ -136,11 +136,10 @@ def _window(conv: Node) -> dict[str, Any]:
     yz=np.array(100, np.uint8),
     b=np.array([100, -200, 3000, 7], np.int32),
 )
-def qlinear_conv(
-    x: Value, xs: Value, xz: Value, w: Value, ws: Value, wz: Value, ys: Value, yz: Value,
-    b: Value | None, conv: Node,
-) -> Value:  # fmt: skip
+def qlinear_conv(conv: Node, b: Value | None) -> Value:
     """qlinear_conv(x, w, b) -> quantise((conv_integer(x, w) + b) * xs * ws / ys), sums exact."""
+    inputs: Any = conv.inputs[:8]
+    x, xs, xz, w, ws, wz, ys, yz = inputs
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
     begin = None if b is None else _column(known(b), *tail)
@@ -159,7 +158,7 @@ def qlinear_conv(
 
 
 @rules.rule(
-    p.QLinearMatMul("a", "sa", "za", "b", "sb", "zb", "sy", "zy"),
+    p.QLinearMatMul("a", "sa", "za", "b", "sb", "zb", "sy", "zy").named("product"),
     a=given("uint8", 3, 4),
     sa=np.array(0.5, np.float32),
     za=np.array(3, np.uint8),
@@ -169,10 +168,10 @@ def qlinear_conv(
     sy=np.array(9, np.float32),
     zy=np.array(100, np.uint8),
 )
-def qlinear_matmul(
-    a: Value, sa: Value, za: Value, b: Value, sb: Value, zb: Value, sy: Value, zy: Value
-) -> Value:
+def qlinear_matmul(product: Node) -> Value:
     """qlinear_matmul(a, b) -> quantise(matmul_integer(a, b) * sa * sb / sy), sums exact."""
+    inputs: Any = product.inputs
+    a, sa, za, b, sb, zb, sy, zy = inputs
     _need_float32(sa, sb, sy)
     if len(shape_of(a)) < 2 or len(shape_of(b)) < 2:
         raise Skip("an operand is a vector")

@@ -181,10 +181,7 @@ def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
     **BATCH,
     **{f"{k}2": v for k, v in BATCH.items() if k != "x"},
 )
-def merge_batch_norms(
-    norm: Node, outer: Node, scale: Array, shift: Array, scale2: Array, shift2: Array, mean2: Array,
-    var2: Array,
-) -> Value:  # fmt: skip
+def merge_batch_norms(norm: Node, outer: Node, scale: Array, shift: Array) -> Value:
     """batch_norm(batch_norm(x, s, b)) -> batch_norm(x, k * s, k * b + t)."""
-    k, t = affine(scale2, shift2, mean2, var2, outer.eps)
+    k, t = affine(outer)
     return with_(norm, scale=like(norm.output, k * scale), shift=like(norm.output, k * shift + t))

@@ -14,7 +14,15 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import PRODUCTS, flat, float32, joined, need_bytes, nonzero
+from tinsmith.passes.integers import (
+    PRODUCTS,
+    dequantised,
+    flat,
+    float32,
+    joined,
+    need_bytes,
+    nonzero,
+)
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
@@ -244,8 +252,8 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
 @requantise.rule(
     p.QuantizeLinear(
         p.Add(
-            p.DequantizeLinear("a", const("sa"), opt(const("za"))),
-            p.DequantizeLinear("b", const("sb"), opt(const("zb"))),
+            p.DequantizeLinear("a", const("sa"), opt(const("za"))).named("left"),
+            p.DequantizeLinear("b", const("sb"), opt(const("zb"))).named("right"),
         ),
         const("scale"),
         opt("zero"),
@@ -259,11 +267,9 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     scale=float32(0.017),
     zero=np.array([7], np.uint8),
 )
-def requantised_sum(
-    a: Value, sa: Array, za: Array | None, b: Value, sb: Array, zb: Array | None, scale: Array,
-    zero: Value | None, q: Node,
-) -> Value:  # fmt: skip
+def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q: Node) -> Value:
     """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z)."""
+    (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_bytes(a, sa)
     need_bytes(b, sb)
     need_bytes(q.output, scale)
@@ -277,10 +283,10 @@ def requantised_sum(
     terms = []
     for v, s, z in ((a, sa, za), (b, sb, zb)):
         factor = float(s.item()) / step
-        shift -= factor * (0 if z is None else int(z.item()))
+        shift -= factor * (0 if z is None or z.const is None else int(z.const.item()))
         terms.append(OPS["Mul"](OPS["Cast"](v, to="float32"), np.float32(factor)))
-    right = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
-    return _narrow(OPS["Add"](terms[0], right), zero, q.output.dtype)
+    last = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
+    return _narrow(OPS["Add"](terms[0], last), zero, q.output.dtype)
 
 
 @requantise.rule(

@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.conv import NORM, TOLERANCE, affine, finite
+from tinsmith.passes.conv import NORM, TOLERANCE, affine, batch_norm, finite
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -66,7 +66,7 @@ def join_added_convs(
 @rules.rule(
     beside(
         p.Conv("x", const("w"), opt(const("b"))).named("conv"),
-        p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
+        batch_norm("x"),
     ),
     **X,
     w=(4, 2, 3, 3),
@@ -74,16 +74,13 @@ def join_added_convs(
     conv={"group": 2, "pad": (1, 1, 1, 1)},
     **NORM,
 )
-def join_norm_with_conv(
-    conv: Node, bn: Node, w: Array, b: Array | None, scale: Array, shift: Array, mean: Array,
-    var: Array, y: Value | None,
-) -> Value:  # fmt: skip
+def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Value | None) -> Value:
     """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
     _same_results(conv.output, bn.output)
     taps = _Taps(conv, w)
     if set(taps.stride) != {1}:
         raise Skip(f"the stride is {taps.stride}")
-    k, t = affine(scale, shift, mean, var, bn.eps)
+    k, t = affine(bn)
     own = np.zeros((*w.shape[:2], *(1 for _ in taps.kernel)))
     channels = np.arange(len(w))
     own[channels, channels % w.shape[1]] = k.reshape(-1, *(1 for _ in taps.kernel))

@@ -69,7 +69,7 @@ class Rule:
         self, pattern: Pattern, build: Callable[..., Any], sample: dict[str, Any], *,
         tolerance: float = 0.0, any_shape: bool = False, halves: bool = True,
     ) -> None:  # fmt: skip
-        self.pattern, self.build, self.sample = pattern, build, sample
+        self.pattern, self.build, self.sample = pattern, build, {"x": (2, 3, 4), **sample}
         self.tolerance, self.any_shape, self.halves = tolerance, any_shape, halves
         self.name = build.__name__
         self.formula = inspect.getdoc(build) or ""

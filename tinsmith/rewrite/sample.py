@@ -66,9 +66,9 @@ class Sampler:
     def variable(self, var: Var) -> Value | None:
         if var.name in self.env:
             return self.env[var.name]
-        sample: Any = {"x": (2, 3, 4), **self.rule.sample}.get(var.name)
-        if sample is None:
+        if var.name not in self.rule.sample:
             raise TinsmithError(f"rule {self.rule.name} has no sample for {var.name!r}")
+        sample: Any = self.rule.sample[var.name]
         value: Value | None
         if callable(sample):
             make: Any = sample
