@@ -15,9 +15,10 @@ from tests.kernels.window_cases import machine_code
 from tinsmith import ops
 from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
-from tinsmith.codegen.target import ISAS, level
+from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window.integers_winograd import MOST
 from tinsmith.ops.interpret import run_graph
 
 RNG = np.random.default_rng(17)
@@ -121,6 +122,36 @@ def test_convolutions_in_place(x, w, attrs, direct, left, zero, target):
                    consts=[1, 2], extra_halo=zero % 2)  # fmt: skip
     wanted = direct and left == "uint8" and not (zero and "pad" in attrs)
     assert ("in place" in choice.detail) == (wanted and target == "avx512vnni")
+
+
+WINOGRAD = [
+    ((1, 16, 8, 8), (16, 16, 3, 3), (1, 1, 1, 1)),
+    ((2, 24, 7, 9), (20, 24, 3, 3), (1, 2, 1, 0)),
+    ((1, 64, 5, 5), (40, 64, 3, 3), (0, 0, 0, 0)),
+    ((1, 16, 1, 30), (9, 16, 3, 3), (2, 1, 2, 1)),
+    ((1, 48, 64, 64), (16, 48, 3, 3), (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("x, w, pad", WINOGRAD)
+def test_winograd_is_exact(x, w, pad, target):
+    for at, (a, b) in enumerate(ZEROS):
+        signs = SIGNS[(at + len(w) + w[1]) % 4]
+        arrays = [ends(signs[0], *x), ends(signs[1], *w), None if a is None else ends(signs[0]),
+                  zero(b, signs[1], w[0])]  # fmt: skip
+        consts = [i for i in [(1, 3), (1, 2, 3)][at % 2] if arrays[i] is not None]
+        check("ConvInteger", arrays, {"pad": pad}, kernel="conv_integer_winograd", target=target,
+              consts=consts, extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
+
+
+def test_winograd_is_exact_at_the_most_channels():
+    """Where sums are as long as they can be: all bytes are at the same end of their range."""
+    channels = MOST // 16 * 16
+    x, w = np.full((1, channels, 4, 4), 255, np.uint8), np.full((8, channels, 3, 3), -128, np.int8)
+    zeros = [np.array(0, np.uint8), np.full(8, 127, np.int8)]
+    check("ConvInteger", [x, w, *zeros], {"pad": (1, 1, 1, 1)}, kernel="conv_integer_winograd",
+          target="avx2" if runnable(level("avx2")) else "host", consts=[1, 3])  # fmt: skip
 
 
 DEPTHWISE = [
