@@ -182,6 +182,28 @@ def summed(*shapes: tuple[Any, ...]) -> Graph:
     return graph
 
 
+@pytest.mark.parametrize("sides", [(224, 224), (64, 64)])
+def test_small_pictures_need_no_program_of_their_own(sides: tuple[int, int]) -> None:
+    """Bands, shares and taps that see nothing but padding are chosen for the example alone."""
+    graph, random = Graph("g"), rng()
+    x = graph.input("x", Type("float32", (1, 32, "h", "w")))
+    weights = random.standard_normal((64, 32, 1, 1)).astype(np.float32)
+    y = OPS["Relu"](OPS["Conv"](x, weights))
+    deep = random.standard_normal((64, 1, 5, 5)).astype(np.float32)
+    y = OPS["Conv"](y, deep, group=64, pad=(2, 2, 2, 2), stride=(2, 2))
+    rows = OPS["LayerNorm"](OPS["Transpose"](y, perm=(0, 2, 3, 1)), axis=-1)
+    back = OPS["Transpose"](rows, perm=(0, 3, 1, 2))
+    graph.outputs = [OPS["Conv"](back, random.standard_normal((24, 64, 1, 1)).astype(np.float32))]
+    calls = [{"h": h, "w": w} for h, w in (sides, (96, 96), (64, 160), (10, 7), (4, 3), (300, 200))]
+
+    def feed(sizes: Any) -> Any:
+        shape = (1, 32, sizes["h"], sizes["w"])
+        return {"x": random.standard_normal(shape).astype(np.float32)}
+
+    found = compare(graph, calls, feed)
+    assert found.calls == len(calls) and found.programs == 1, found.held
+
+
 def test_a_size_that_becomes_1_gets_another_program() -> None:
     """What is broadcast in one call, and not in another."""
     graph, random = summed(("a", "b"), ("c", "b")), rng()

@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.walk import Position, Walk, run
-from tinsmith.sizes import Size
+from tinsmith.sizes import Size, typical
 
 UNROLLED = 8  # channel blocks at most that are copied without a loop (estimated)
 PART = 32 << 10  # bytes of a tile, about (estimated)
@@ -57,7 +57,7 @@ def _choice(site: Site, to_rows: bool) -> Choice:
         raise Skip("blocks of channels need their number")
     layout = Layout(block_of(site.target))
     pixels = prod(spatial)
-    parts = max(1, min(pixels * channels * 4 // PART, pixels))
+    parts = max(1, min(typical(pixels) * channels * 4 // PART, typical(pixels)))
     nbytes = x.type.nbytes + spec_of(x.dtype, image, layout).nbytes
     return Choice(
         cost=0.2e-6 + site.target.time(0, nbytes),

@@ -339,12 +339,13 @@ def walk(
 ) -> None:  # fmt: skip
     """Call `body(start, size)` for the pieces of band `band`, of `count` with equal shares."""
     total = sum(n for n, _ in pieces)
-    if count > 1:
+    shared = isinstance(count, Size) or count > 1
+    if shared:
         first = b.index(band) * total // count
         last = (b.index(band) + 1) * total // count
     start = unit = 0
     for n, size in pieces:
-        if count > 1:
+        if shared:
             with b.loop(b.maximum(first, unit), b.minimum(last, unit + n)) as u:
                 body((u - unit) * size + start, size)
         elif isinstance(n, int) and n == 1:
