@@ -5,6 +5,7 @@ past.N.value), and gives those with the new ones joined."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,79 @@ def decoder(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.checker.check_model(model)
     return model
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A decoder of GroupQueryAttention, as onnxruntime-genai's builder writes it: ids [batch, new],
+    attention_mask [batch, total] and past.N.key, past.N.value [batch, groups, past, width] ->
+    logits, present.N.key, present.N.value. With `room` the cache has so many places, and present
+    is declared to have as many."""
+
+    width: int = 8
+    heads: int = 4
+    groups: int = 2
+    layers: int = 2
+    vocab: int = 50
+    most: int = 256
+    room: int | None = None
+    window: int = -1
+    batch: int | str = "batch"
+
+    @property
+    def kinds(self) -> list[str]:
+        return [f"{n}.{kind}" for n in range(self.layers) for kind in ("key", "value")]
+
+    def cache(self, batch: int, rows: int | None = None) -> dict[str, Any]:
+        """A cache of zeros, by the names of the inputs; it has `room`, else no rows."""
+        shape = batch, self.groups, rows or self.room or 0, self.width
+        return {f"past.{kind}": np.zeros(shape, np.float32) for kind in self.kinds}
+
+    def model(self, seed: int = 0) -> Any:
+        b, d = Builder(seed), self.heads * self.width
+        ones = b("ReduceSum", "attention_mask", b.const([1]), keepdims=0)
+        last = b("Cast", b("Sub", ones, b.const(1)), to=TensorProto.INT32)
+        total = b("Gather", b("Shape", "attention_mask"), b.const(1))
+        total = b("Cast", total, to=TensorProto.INT32)
+        angles = np.outer(np.arange(self.most), 10.0 ** -np.linspace(0, 2, self.width // 2))
+        tables = [b.const(f(angles).astype(np.float32), np.float32) for f in (np.cos, np.sin)]
+        x = b("Gather", b.weight(self.vocab, d), "ids")
+        for n in range(self.layers):
+            h, side = b.norm(x, d), self.groups * self.width
+            q, k, v = b.dense(h, d, d), b.dense(h, d, side), b.dense(h, d, side)
+            names = [
+                f"{when}.{n}.{kind}" for when in ("past", "present") for kind in ("key", "value")
+            ]
+            b.nodes.append(
+                helper.make_node(
+                    "GroupQueryAttention", [q, k, v, *names[:2], last, total, *tables],
+                    [f"mixed{n}", *names[2:]], domain="com.microsoft", num_heads=self.heads,
+                    kv_num_heads=self.groups, do_rotary=1, local_window_size=self.window,
+                )
+            )  # fmt: skip
+            x = b("Add", x, b.dense(f"mixed{n}", d, d))
+            x = b("Add", x, b.dense(b("Tanh", b.dense(b.norm(x, d), d, 2 * d)), 2 * d, d))
+        b.nodes.append(
+            helper.make_node("MatMul", [b.norm(x, d), b.weight(d, self.vocab)], ["logits"])
+        )
+        return self._made(b)
+
+    def _made(self, b: Builder) -> Any:
+        info, n = helper.make_tensor_value_info, self.batch
+        pairs = ("past", self.room or "past"), ("present", self.room or "total")
+        past, present = (
+            [
+                info(f"{w}.{k}", TensorProto.FLOAT, [n, self.groups, r, self.width])
+                for k in self.kinds
+            ]
+            for w, r in pairs
+        )
+        ids = [info(*t) for t in (("ids", TensorProto.INT64, [n, "new"]),
+                                  ("attention_mask", TensorProto.INT64, [n, "total"]))]  # fmt: skip
+        logits = info("logits", TensorProto.FLOAT, [n, "new", self.vocab])
+        graph = helper.make_graph(b.nodes, "grouped", ids + past, [logits, *present], b.weights)
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def empty(batch: int, d: int = 32, heads: int = 4, layers: int = 2) -> dict[str, Any]:

@@ -220,8 +220,9 @@ def test_contributed_operators(op):
         got, wanted = net(**given), reference(**given)
         one = {} if isinstance(got, dict) else {"y": got}
         agree(one or got, {"y": wanted} if one else wanted)
-    assert len(free_of(net)) <= 2 and not fixed_sizes(net)  # of one new token, and of several
-    assert kernels(net)["RowAttention"] == "attention_rows"
+    if "total" not in names:  # which tells a size that only data tell
+        assert len(free_of(net)) <= 2 and not fixed_sizes(net)  # of one new token, and of several
+        assert kernels(net)["RowAttention"] == "attention_rows"
 
 
 # ---- the memory of many sizes

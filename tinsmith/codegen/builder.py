@@ -298,6 +298,24 @@ class Builder:
         self.line(f"br label %{body}")
         self._place(after)
 
+    def find(self, count: Val | int, holds: Callable[[Val], Val]) -> Val:
+        """The first index below `count` for which the scalar i1 `holds(index)` is on; else
+        `count`."""
+        before, head, body, after = self._block, *map(self._label, ("find", "try", "found"))
+        self.line(f"br label %{head}")
+        self._place(head)
+        index, stop, at = Val(self, I64, f"%i.{head}"), self.index(count), len(self._lines)
+        self._lines.append("")
+        self.line(f"br i1 {(index < stop).ref}, label %{body}, label %{after}")
+        self._place(body)
+        found, bumped = holds(index), index + 1
+        self.line(f"br i1 {found.ref}, label %{after}, label %{head}")
+        self._lines[at] = (
+            f"  {index.ref} = phi i64 [ 0, %{before} ], [ {bumped.ref}, %{self._block} ]"
+        )
+        self._place(after)
+        return index
+
     @contextmanager
     def when(self, condition: Val) -> Iterator[None]:
         """Run the body where the scalar i1 holds."""

@@ -272,7 +272,7 @@ class Model(Provider):
         from tinsmith.compiler.rooms import held_states
 
         with budget.told("compiling this model"):
-            held = held_states(self.compilation.imported, states)
+            held = held_states(self.compilation.canonical, states)
             if not held:
                 return None
             given = {**vars(self._options), "shapes": "free"}

@@ -118,11 +118,11 @@ def fold_row(
     b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = 4,
     ty: Ty = F32,
 ) -> list[Val]:  # fmt: skip
-    """The folds, one scalar each, over positions 0 .. n - 1. Short rows are straight code whose
-    positions are numbers."""
-    full, rest = divmod(n, lanes)
+    """The folds, one scalar each, over positions 0 .. n - 1 (n may be a value of the run). Short
+    rows are straight code whose positions are numbers."""
+    full, rest = n // lanes, n % lanes
     width = len(folds)
-    if not isinstance(full, Size):
+    if isinstance(full, int):
         chains = full if width * full <= SHORT else min(chains, full)
         chains = max(1, chains)
 
@@ -138,15 +138,15 @@ def fold_row(
             accs[mine] = step(at + c * lanes, lanes, None, accs[mine])
         return accs
 
-    rounds, left = divmod(full, chains)
-    if isinstance(rounds, Size) or rounds > 1:
+    rounds, left = full // chains, full % chains
+    if not isinstance(rounds, int) or rounds > 1:
         with b.loop(0, rounds * chains * lanes, chains * lanes, accs) as loop:
             loop.next(several(loop.index, chains, loop.vars))
         accs = loop.out
     elif rounds:
         accs = several(0, chains, accs)
     at = rounds * chains * lanes
-    if isinstance(left, Size):
+    if not isinstance(left, int):
         with b.loop(at, full * lanes, lanes, accs[:width]) as loop:
             loop.next(several(loop.index, 1, loop.vars))
         accs[:width] = loop.out

@@ -22,7 +22,8 @@ NAME = "append-in-place"
 class AppendInPlace:
     """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on.
 
-    What reads the join then reads its rows in the room. Where x is no such join,
+    What reads the join then reads its rows in the room; so it is where a scatter replaces some of
+    the rows of the join first. Where x is no such join,
     scatter(room, x)[: rows of x] -> x.
     """
 
@@ -49,8 +50,13 @@ def _shortened(graph: Graph, node: Node) -> int:
     assert room is not None and rows is not None
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
         return 0  # all that it writes is new
-    axis, join = node.axis % len(room.dims), rows.producer
-    move = None if join is None else moves_of(join)[rows.index]
+    axis, whole = node.axis % len(room.dims), rows
+    later = _later(rows, axis)
+    if later is not None:
+        whole = later.inputs[0]
+        assert whole is not None
+    join = whole.producer
+    move = None if join is None else moves_of(join)[whole.index]
     if join is None or move is None or [p.source for p in move.parts] != [0, 1]:
         raise Skip("the rows are no join of two values")
     past, new = join.inputs
@@ -63,14 +69,27 @@ def _shortened(graph: Graph, node: Node) -> int:
         raise Skip("the first rows are not those of the room")
     before = past.dims[axis]
     count = before + new.dims[axis]
+    place = join if later is None else later
     y = OPS["TensorScatter"](
-        room, new, axis=axis, start=before, name=node.name, origin=node.origin, before=join
+        room, new, axis=axis, start=before, name=node.name, origin=node.origin, before=place
     )
-    seen = OPS["Slice"](y, i64(0), i64(count), i64(axis), i64(1), before=join)
+    if later is not None:
+        y = OPS["TensorScatter"](
+            y, *later.inputs[1:], **later.attrs, name=later.name, origin=later.origin, before=place
+        )  # fmt: skip
+    seen = OPS["Slice"](y, i64(0), i64(count), i64(axis), i64(1), before=place)
     graph.replace(node.output, y)
     graph.replace(rows, seen, keep_name=False)
-    graph.sweep([node, join])
+    graph.sweep([node, place, join])
     return 1
+
+
+def _later(rows: Value, axis: int) -> Node | None:
+    """The scatter that makes rows of a join by writing some of them once more, where one does."""
+    node = rows.producer
+    if node is None or node.op is not OPS["TensorScatter"] or node.mode != "linear":
+        return None
+    return node if node.axis % len(rows.dims) == axis and rows is node.output else None
 
 
 def _begins(value: Value, room: Value, axis: int) -> bool:

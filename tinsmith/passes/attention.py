@@ -81,6 +81,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
         raise Skip(f"it is along axis {softmax.axis}, not the last one")
     if typical(x.dims[-1]) > max_keys:
         raise Skip(f"there are {x.dims[-1]} keys")
+    weights, zeros = _cleared(weights, outputs)
     users = weights.uses
     if weights in outputs or len(users) != 1 or not is_matrix_product(users[0]):
         raise Skip("its result is not read by one product alone")
@@ -92,19 +93,36 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     lead = _lead(left, right, x)
     if not v.type.is_static or not same(product.output.dims[:-2], x.dims[:-2]):
         raise Skip("the values have further batch dimensions")
+    how = {"scale": scale, "zeros": zeros}
     if any(value.type.is_free for value in (left, right, x, v)):
-        return free_attention(graph, softmax, (left, right, v), scale, terms, lead)
+        return free_attention(graph, (softmax, product), (left, right, v), how, terms, lead)
     order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
     k = OPS["Transpose"](right, perm=order, before=softmax)
     tables = [once(own_rows, x.dims, lead) for x in (left, k, v, product.output)]
     y = OPS["RowAttention"](
         left, k, v, *tables, *[part for term in terms for part in term],
-        width=left.dims[-1], value_width=v.dims[-1], shape=product.output.dims, scale=scale,
+        width=left.dims[-1], value_width=v.dims[-1], shape=product.output.dims, **how,
         name=softmax.name, origin=softmax.origin, before=softmax,
     )  # fmt: skip
     graph.replace(product.output, y)
     graph.sweep([product])
     return y.producer
+
+
+def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
+    """What a softmax gives, or where(isnan(weights), 0, weights), with which exporters say that a
+    query which sees no key gives 0; and whether it is the latter."""
+    tests = [n for n in weights.uses if n.op is OPS["IsNaN"]]
+    reads = [n for n in weights.uses if n.op is OPS["Where"] and n.inputs[2] is weights]
+    if weights in outputs or len(weights.uses) != 2 or len(tests) != 1 or len(reads) != 1:
+        return weights, False
+    condition, zero, _ = reads[0].inputs
+    known = zero is not None and zero.const is not None and not zero.const.any()
+    told, cleared = tests[0].output, reads[0].output
+    is_it = known and condition is told and len(told.uses) == 1 and told not in outputs
+    if not is_it or not same(cleared.shape, weights.shape):
+        return weights, False
+    return cleared, True
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:

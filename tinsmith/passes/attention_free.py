@@ -26,12 +26,13 @@ Array = np.ndarray[Any, Any]
 
 
 def free_attention(
-    graph: Graph, softmax: Node, operands: tuple[Value, Value, Value], scale: float,
-    terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
+    graph: Graph, nodes: tuple[Node, Node], operands: tuple[Value, Value, Value],
+    how: dict[str, Any], terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
 ) -> Node:  # fmt: skip
-    """The attention where sizes are free: rows are where formulas say, moves taken in."""
+    """The attention of a softmax and a product where sizes are free: rows are where formulas say,
+    moves taken in. `how` are attributes of the new node."""
+    softmax, y = nodes[0], nodes[1].output
     left, right, v = operands
-    y = softmax.output.uses[0].output
     if not all(isinstance(value.dims[k], int) for value, k in ((left, -1), (right, -2), (v, -1))):
         raise Skip("the rows are of a size that only the call tells")
     k_dims = (*right.dims[:-2], right.dims[-1], right.dims[-2])
@@ -56,7 +57,7 @@ def free_attention(
     )
     new = OPS["RowAttention"](
         *bases, *rows, table, *[part for term in terms for part in term],
-        width=left.dims[-1], value_width=v.dims[-1], shape=end.dims, scale=scale, even=True,
+        width=left.dims[-1], value_width=v.dims[-1], shape=end.dims, even=True, **how,
         name=softmax.name, origin=softmax.origin, before=softmax,
     )  # fmt: skip
     last = end.producer

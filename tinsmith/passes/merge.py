@@ -43,7 +43,7 @@ class MergeConstants:
 @register("portable")
 @dataclass(frozen=True)
 class MergeCommon:
-    """Nodes with the same operator, inputs and attributes become one."""
+    """Nodes, and checks, with the same operator, inputs and attributes become one."""
 
     def run(self, graph: Graph, context: Context) -> int:
         seen: dict[Any, Node] = {}
@@ -63,13 +63,13 @@ class MergeCommon:
                 seen[key] = first
             for old, new in zip(node.outputs, first.outputs, strict=True):
                 graph.replace(old, new)
-            graph.sweep([node])
+            graph.remove(node)
             changes += 1
         return changes
 
 
 def _key(node: Node) -> Any:
-    if not is_pure(node):
+    if not is_pure(node) and "check" not in node.op.traits:
         return None
     try:
         key = (

@@ -118,6 +118,37 @@ def _range(numbers: Array, axis: int, size: Any) -> range:
     return range(first % size, last % size + 1)
 
 
+@rules.rule(
+    p.Transpose(
+        p.ScatterND(p.Transpose("x").named("there").shared(), "places", "updates")
+        .named("y")
+        .shared()
+    ).named("back"),
+    x=(2, 3, 5, 4),
+    places=np.array([[4], [1]]),
+    updates=(2, 3, 2, 4),
+    there={"perm": (2, 1, 0, 3)},
+    back={"perm": (2, 1, 0, 3)},
+)
+def scatter_along_axis(
+    x: Value, places: Value, updates: Value, there: Node, y: Node, back: Node
+) -> Value:
+    """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
+    the axis that `there` puts first; mostly `back` undoes `there`."""
+    axis, order = there.perm[0], range(len(there.perm))
+    if y.reduction != "none" or len(shape_of(places)) != 2 or shape_of(places)[1] != 1:
+        raise Skip("it does not overwrite whole slices of one axis, in a row of places")
+    if not all("perm" in n.attrs for n in y.output.uses):
+        raise Skip("what it gives is read in the order of its axes, too")
+    moved = OPS["Transpose"](updates, perm=tuple(map(there.perm.index, order)))
+    column = np.array([-1 if k == axis else 1 for k in order], np.int64)
+    column = OPS["Reshape"](OPS["Cast"](places, to="int64"), column)
+    places = OPS["Expand"](column, OPS["Shape"](moved))
+    written = OPS["ScatterElements"](x, places, moved, axis=axis)
+    perm = tuple(there.perm[k] for k in back.perm)
+    return written if perm == tuple(order) else OPS["Transpose"](written, perm=perm)
+
+
 def _columns(value: Value) -> list[Array]:
     """The numbers of a constant, or of constants that are repeated and joined, for each place on
     the last axis. What repeats is not copied."""

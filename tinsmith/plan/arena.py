@@ -45,12 +45,13 @@ def is_in_place(step: Placed, operand: int) -> bool:
 def _take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[int, int]) -> None:
     last = _last_reads(placed)
     kept = {t.root for t in outputs}
+    owns = _owns(placed, of_inputs)
     for i, step in enumerate(placed):
         if step.kind != "native" or step.choice is None or step.site is None:
             continue
         candidates = step.choice.may_take_over(len(step.site.inputs))
         y = step.writes[0]
-        own = of_inputs.get(y.index) if y.space == "output" else None
+        own = owns.get(y)
         if y.parent is not None or (y.space != "arena" and own is None):
             continue
         for k in candidates:
@@ -71,6 +72,22 @@ def _take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[i
                 y.parent = x.root
                 last[x.root] = last.pop(y, i)
                 break
+
+
+def _owns(placed: list[Placed], of_inputs: Mapping[int, int]) -> dict[Tensor, int]:
+    """By tensor the input in whose memory it is kept: outputs, and what steps make these of in its
+    place."""
+    owns: dict[Tensor, int] = {}
+    for step in reversed(placed):
+        if step.kind != "native" or step.choice is None or step.site is None:
+            continue
+        y = step.writes[0]
+        own = of_inputs.get(y.index) if y.space == "output" else owns.get(y)
+        if own is not None:
+            owns[y] = own
+            reads = [step.reads[k] for k in step.choice.may_take_over(len(step.site.inputs))]
+            owns |= {x: own for x in reads if x is not None and x.space == "arena"}
+    return owns
 
 
 def arena_of(

@@ -22,22 +22,15 @@ class Kept(NamedTuple):
 
 def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
     """The outputs among `options.kept` that are their input with some elements replaced, by a node
-    that alone reads it; or the first rows of that: such an output is then all of it, so that
-    nothing is cut out, and its first rows are what callers see."""
+    that alone reads it, or several, one after the other; or the first rows of that: such an output
+    is then all of it, so that nothing is cut out, and its first rows are what callers see."""
     shown = [(v.name, v.dims if v.type.is_static else ()) for v in graph.outputs]
-    found: dict[int, int] = {}
-    for k, i in (options.kept or {}).items():
-        whole = _whole(graph.outputs[k])
-        node, x = whole.producer, graph.inputs[i]
-        if (
-            node is not None
-            and "overwrites" in node.op.traits
-            and node.inputs[0] is x
-            and len(x.uses) == 1
-            and not forced(node.name, node.op.name, options.overrides or {})
-            and graph.outputs.count(graph.outputs[k]) == 1
-        ):
-            found[k] = i
+    found = {
+        k: i
+        for k, i in (options.kept or {}).items()
+        if graph.outputs.count(graph.outputs[k]) == 1
+        and _overwrites(_whole(graph.outputs[k]), graph.inputs[i], options)
+    }
     if found:
         graph = graph.clone()
         outputs = list(graph.outputs)
@@ -46,6 +39,22 @@ def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
         graph.outputs = outputs
         graph.sweep()
     return Kept(graph, found, shown)
+
+
+def _overwrites(value: Value, x: Value, options: PlanOptions) -> bool:
+    """Whether a value is x after nodes that replace elements, each of which alone reads what it
+    replaces them in."""
+    node = value.producer
+    if (
+        node is None
+        or "overwrites" not in node.op.traits
+        or forced(node.name, node.op.name, options.overrides or {})
+    ):
+        return False
+    old = node.inputs[0]
+    if old is None or len(old.uses) != 1 or old in old.graph.outputs:
+        return False
+    return old is x or _overwrites(old, x, options)
 
 
 def _whole(value: Value) -> Value:

@@ -158,8 +158,8 @@ def group_query_attention(call: Call) -> Result:
     """Inputs: q, k, v, past k and v, (length of each sequence) - 1, the greatest length, caches of
     cosine and sine, positions, attention bias.
 
-    The past may have room for more keys than it holds. What is returned as present has as many
-    places as the past and the new keys together.
+    The past may have room for more keys than it holds: present then has as much room. Otherwise it
+    has the greatest length.
     """
     for at, what in ((11, "head_sink"), (12, "k_scale"), (13, "v_scale")):
         if call.arg(at) is not None:
@@ -177,8 +177,9 @@ def group_query_attention(call: Call) -> Result:
         interleaved = bool(call.attr("rotary_interleaved", 0))
         q = _rotated(call, q, at, call[7], call[8], interleaved, heads)
         k = _rotated(call, k, at, call[7], call[8], interleaved, groups)
-    keys = [_joined(call, call.arg(3 + i), _by_head(call, x, groups), before) for i, x in
-            enumerate((k, v))]  # fmt: skip
+    pairs = [(call.arg(3 + i), _by_head(call, x, groups)) for i, x in enumerate((k, v))]
+    rows = _rows(call, *pairs[0])
+    keys = [_written(call, *pair, before, rows) for pair in pairs]
     mask = _visible(call, keys[0], place, q)
     y = call.emit(
         "Attention", q, *keys, mask, scale=call.attr("scale", 0.0) or None,
@@ -220,10 +221,12 @@ def _before(call: Call, q: Value, count: Value) -> Value:
         call.emit("Or", first, call.emit("LessOrEqual", call.ints(0), held)),
     ]
     _check_known(call, q, past)
-    call.emit("Required", reduce(lambda a, b: call.emit("And", a, b), within), message=_LENGTHS)
+    fits = reduce(lambda a, b: call.emit("And", a, b), within)
+    fits = call.emit("Required", fits, message=_LENGTHS)
     if past is None:
         return call.const(np.zeros((1, 1), np.int64))
-    return call.emit("Where", first, call.ints(0), held)
+    new = call.emit("Or", first, call.emit("Not", fits))  # nothing is written before it is checked
+    return call.emit("Where", new, call.ints(0), held)
 
 
 def _check_known(call: Call, q: Value, past: Value | None) -> None:
@@ -255,24 +258,36 @@ def _by_head(call: Call, x: Value, heads: int) -> Value:
     return call.emit("Transpose", apart, perm=(0, 2, 1, 3))
 
 
-def _joined(call: Call, past: Value | None, new: Value, before: Value) -> Value:
-    """The first `before` rows of the past, then the new ones, of every head of every sequence."""
+def _rows(call: Call, past: Value | None, new: Value) -> Value:
+    """How many places present has, [1]: as many as the past, where both are declared alike or there
+    is room, else as many as the greatest length needs."""
+    if past is None:
+        return call.emit("Shape", new, start=2, end=3)
+    room = call.emit("Shape", past, start=2, end=3)
+    total = call.emit("Reshape", cast(call, call[6], "int64"), call.ints(1))
+    told = call.scope.declared.get(call.proto.output[1]) if call.wants(1) else None
+    if told is not None and told.shape and past.shape and told.shape[2:3] == past.shape[2:3]:
+        shared = call.emit("LessOrEqual", total, room)
+        call.emit("Required", shared, message="present has no room for total_sequence_length keys")
+        return room
+    fits = call.emit("Equal", call.emit("Max", total, room), room)
+    return call.emit("Where", fits, room, total)
+
+
+def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Value) -> Value:
+    """The past of `rows` places (0 beyond its own), with the new keys or values of each sequence
+    after the first `before`."""
     if past is None:
         return new
-    both = call.emit("Concat", past, new, axis=2)
-    room, count = (call.emit("Shape", x, start=2, end=3) for x in (past, both))
-    place = _range(call, count)
-    moved = call.emit("Add", place, call.emit("Sub", room, before))
-    moved = call.emit("Min", moved, call.emit("Sub", count, call.ints(1)))
-    at = call.emit("Where", call.emit("Less", place, before), place, moved)  # [N,T]
-    batch, groups = (call.emit("Shape", both, start=i, end=i + 1) for i in (0, 1))
-    first = call.emit("Mul", _range(call, call.emit("Mul", batch, groups)), count)
-    shape = call.emit("Concat", batch, groups, call.ints(1), axis=0)
-    rows = call.emit("Add", call.emit("Reshape", first, shape),
-                     call.emit("Unsqueeze", at, call.ints(1)))  # fmt: skip
-    width = call.emit("Shape", both, start=3, end=4)
-    flat = call.emit("Concat", call.ints(-1), width, axis=0)
-    return call.emit("Gather", call.emit("Reshape", both, flat), rows, axis=0)
+    outer, width = (call.emit("Shape", past, start=i, end=j) for i, j in ((0, 2), (3, 4)))
+    more = call.emit("Sub", rows, call.emit("Shape", past, start=2, end=3))
+    zeros = call.emit(
+        "ConstantOfShape", call.emit("Concat", outer, more, width, axis=0), dtype=past.dtype.name
+    )
+    room = call.emit("Concat", past, zeros, axis=2)
+    return call.emit(
+        "TensorScatter", room, new, call.emit("Reshape", before, call.ints(-1)), axis=2
+    )
 
 
 def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
@@ -286,6 +301,9 @@ def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
         seen = call.emit("And", seen, near)
     if added is None:
         return seen
+    places, width = (call.emit("Shape", x, start=i, end=i + 1) for x, i in ((k, 2), (added, 3)))
+    more = call.emit("Concat", call.ints(*[0] * 7), call.emit("Sub", places, width), axis=0)
+    added = call.emit("Pad", added, more)
     return call.emit("Where", seen, added, call.number(-np.inf, q))
 
 

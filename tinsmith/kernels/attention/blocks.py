@@ -18,6 +18,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, U8
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase
 from tinsmith.kernels.attention.operands import Extents, RowOperands
+from tinsmith.kernels.attention.reach import Reach
 from tinsmith.kernels.attention.softmax import Put, exponentials
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part
@@ -52,6 +53,7 @@ class Blocks:
     pitch    elements from the scores of one query to those of the next
     lanes    elements of a vector while exponentials are computed
     sizes    bytes of each of the `Rooms`
+    reaches  whether an item has only the keys that its queries see, which `within` computes
 
     In the methods, a row or a number of queries is an int or a Val, as `each_block` of the variant
     gives it.
@@ -63,6 +65,11 @@ class Blocks:
     pitch: int
     lanes: int
     sizes: tuple[int, ...]
+    reaches: bool
+
+    def within(self, reach: Reach) -> Blocks:
+        """The same attention over the keys of a reach, whose number the run tells."""
+        raise NotImplementedError
 
     def registers(self, em: Emit) -> AbstractContextManager[None]:
         """A context around all code of a tile, for variants that must set up or release
@@ -118,32 +125,41 @@ class Blocks:
         with self.registers(em), b.loop(em.begin, em.end) as t:
             item, group = b.index(t // groups), b.index(t % groups)
             keys, values = maps.k.start(k, book, item), maps.v.start(v, book, item)
+            slabs = operands.slabs_of(em, all_slabs, item)
+            of, reach = self, None
+            if self.reaches:
+                reach, slabs = operands.reach(b, self.of, slabs)
+                of, keys, values = (
+                    self.within(reach),
+                    keys.after(reach.first),
+                    values.after(reach.first),
+                )
             if groups == 1:
-                self.pack(b, keys, values, rooms)
+                of.pack(b, keys, values, rooms)
             else:
                 with b.when(group.eq(0) | t.eq(em.begin)):
-                    self.pack(b, keys, values, rooms)
+                    of.pack(b, keys, values, rooms)
             queries, results = maps.q.start(q, book, item), maps.y.start(y, book, item)
-            slabs = operands.slabs_of(em, all_slabs, item)
 
             def block(row: Position, height: Position) -> None:
-                self.scores(b, queries, keys, row, height, scale, rooms)
+                of.scores(b, queries, keys, row, height, scale, rooms)
                 with b.loop(0, height) as i:
-                    changes = operands.changes(slabs, row, i)
+                    changes = operands.changes(slabs, row, i, reach)
                     line = (rooms.scores + i * self.pitch).fixed()
                     put = self.put(b, i, rooms)
-                    inverse = exponentials(b, line, self.of.keys, self.lanes, changes, zeros, put)
+                    inverse = exponentials(b, line, of.of.keys, self.lanes, changes, zeros, put)
                     (rooms.inverses + i).store(inverse)
-                self.results(b, values, results, row, height, rooms)
+                of.results(b, values, results, row, height, rooms)
 
             self.each_block(b, *part(group, groups, self.blocks), block)
 
 
-def pitch_of(keys: Number) -> Number:
+def pitch_of(keys: Number, told: bool = False) -> Number:
     """Elements from the scores of one query to those of the next: `keys`, or a line more where rows
-    would lie in few sets of the first-level cache. Where the number of keys is free there is always
-    a line more: the last vector, half of which may be beyond the keys, needs it."""
-    if isinstance(keys, Size):
+    would lie in few sets of the first-level cache. Where the number of keys is free, or the run
+    tells it, there is always a line more: the last vector, half of which may be beyond the keys,
+    needs it."""
+    if told or isinstance(keys, Size):
         return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys
 

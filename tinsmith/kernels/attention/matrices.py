@@ -134,8 +134,9 @@ def attention_amx(site: Site) -> Choice:
     packed = keyed.weight_bytes, valued.weight_bytes, keyed.size * POSITION
     sizes = (*packed, ROWS * pitch * 4, ROWS * 4, valued.size * POSITION, RESULTS)
     blocks = MatrixBlocks(
-        of, operands_of(site), -(-of.queries // ROWS), pitch, DEPTH, sizes, keyed, valued
-    )
+        of, operands_of(site), -(-of.queries // ROWS), pitch, DEPTH, sizes, False, keyed,
+        valued,
+    )  # fmt: skip
     cost = _products_time(target, blocks) + softmax_time(target, of)
     most = TEAM * site.threads
     groups = min(blocks.blocks, -(-parts_for(most, cost, most) // of.items))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import LOG2E
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
+from tinsmith.kernels.attention.reach import Reach, reach_of
 from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
 from tinsmith.kernels.attention.tables import Book, EvenMap, RowMap, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
@@ -75,10 +76,15 @@ class Added:
         """Elements from one query's row to the next."""
         return 0 if same(self.dims[1], 1) else self.dims[2]
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has a number for each key."""
+        return not same(self.dims[2], 1)
+
     def term(self, slab: Ptr, row: Position, i: Val) -> Term:
         """The numbers that this adds to the scores of query number `row` + `i`."""
         at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
-        return Term(at, not same(self.dims[2], 1), 1.0 if self.const is not None else LOG2E)
+        return Term(at, self.is_wide, 1.0 if self.const is not None else LOG2E)
 
 
 @dataclass(frozen=True)
@@ -132,14 +138,33 @@ class RowOperands:
 
         return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
-    def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
+    @property
+    def mask(self) -> int | None:
+        """The number of the bias or mask, among `added`, that tells in the call which keys are
+        seen; None where none does."""
+        found = [k for k, a in enumerate(self.added) if a.const is None and a.is_wide]
+        return found[-1] if found else None
+
+    def reach(self, b: Builder, of: Extents, slabs: list[Slab]) -> tuple[Reach, list[Slab]]:
+        """The keys that the queries of an item see, by the mask, which there must be, and the
+        slabs of the item from the first of these keys on."""
+        mask, slab = slabs[self.mask or 0]
+        reach = reach_of(b, slab, mask.step, of.queries, of.keys)
+        return reach, [(a, (p + reach.first).fixed() if a.is_wide else p) for a, p in slabs]
+
+    def changes(
+        self, slabs: list[Slab], row: Position, i: Val, reach: Reach | None
+    ) -> list[Change]:
         """What is done, in this order, to the scores of one query before their softmax: the soft
         cap, each bias and mask, the window of keys. The query is number `row` + `i` of its item;
-        `slabs` are the biases and masks of that item (`slabs_of`)."""
+        `slabs` are the biases and masks of that item (`slabs_of`), or from the first key of a
+        `reach` on."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):
-            changes.append(Window(i.b.index(row) + i, self.low, self.high))
+            number = i.b.index(row) + i
+            number = number if reach is None else number - reach.first
+            changes.append(Window(number, self.low, self.high))
         return changes
 
 

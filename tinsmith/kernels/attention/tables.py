@@ -6,7 +6,7 @@ are shared between items; one even pattern is a stride, and needs no table.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,12 @@ class Start:
     first: Val
     distances: Ptr | None
     stride: Number
+
+    def after(self, rows: Val) -> Start:
+        """The rows after so many."""
+        if self.distances is None:
+            return replace(self, first=self.first + rows * self.stride)
+        return replace(self, distances=(self.distances + rows).fixed())
 
     def at(self, row: Position) -> Ptr:
         """Where a row begins."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
 from tinsmith.kernels.attention.operands import extents_of, operands_of
+from tinsmith.kernels.attention.reach import Reach
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, offsets, product
@@ -18,7 +20,7 @@ from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, same, typical
+from tinsmith.sizes import same, typical
 
 TILE_VECTORS = 2
 """Columns of a tile in vectors: tall tiles serve both products with the same rows. Estimated."""
@@ -38,6 +40,12 @@ class VectorBlocks(Blocks):
     values: Columns
     in_place: bool  # values are not packed
     few: bool  # there are few queries: keys are not packed
+
+    def within(self, reach: Reach) -> VectorBlocks:
+        of = replace(self.of, keys=reach.count)
+        widths = self.columns.widths
+        columns = split_columns(of.keys, widths[0], len(widths), False)
+        return replace(self, of=of, columns=columns)
 
     def each_block(
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Position, int], None]
@@ -69,7 +77,7 @@ class VectorBlocks(Blocks):
             return
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-            free = isinstance(self.of.keys, Size)  # then panels are of two sizes
+            free = not isinstance(self.of.keys, int)  # then panels are of two sizes
             at = column * width if free else c * (width * self.columns.size)
             right = (rooms.keys + at).fixed()
             at = Operands(rooms.queries, width, right, sum(widths), width)
@@ -118,14 +126,17 @@ def attention_rows(site: Site) -> Choice:
     near = typical(rows.count) <= FEW or typical(v.stride or 0) <= NEAR * of.value_width
     in_place = v.stride is not None and near
     few_queries = isinstance(of.queries, int) and of.queries <= ALONE and of.width % lanes == 0
-    pitch = pitch_of(-(-columns.padded // lanes) * lanes)
+    reaches = operands.mask is not None and usual.keys > usual.queries
+    pitch = pitch_of(-(-columns.padded // lanes) * lanes, reaches)
     packed = 0 if in_place else of.keys * values.padded
-    keys = 0 if few_queries else of.width * columns.padded
+    padded = -(-of.keys // lanes) * lanes if reaches else columns.padded
+    keys = 0 if few_queries else of.width * padded
     elements = keys, packed, rows.size * of.width, rows.size * pitch
     sizes = tuple(4 * e for e in (*elements, rows.size + 16))
     blocks = VectorBlocks(
-        of, operands, rows.count, pitch, lanes, sizes, rows, columns, values, in_place, few_queries
-    )
+        of, operands, rows.count, pitch, lanes, sizes, reaches, rows, columns, values, in_place,
+        few_queries,
+    )  # fmt: skip
     cost = target.time(usual.flops, usual.nbytes, 0.85) + softmax_time(target, usual)
     groups = min(typical(rows.count), -(-parts_for(PARTS, cost) // usual.items))
     return blocks.choice(site, cost, groups, f"{of}, tile {rows.size}x{len(values.widths)}")
@@ -174,7 +185,7 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
 
         def source(r: int) -> Ptr:
             row = first + min(r, size - 1)
-            if isinstance(row, int) or isinstance(columns.total, Size):
+            if isinstance(row, int) or not isinstance(columns.total, int):
                 row = b.minimum(row, columns.total - 1)
             return k.at(row).fixed()
 
@@ -192,7 +203,7 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
                 for r in range(size):
                     (out + r).store((sources[r] + d).load())
 
-    free = isinstance(columns.total, Size)
+    free = not isinstance(columns.total, int)
     if free or columns.full:
         vectors = len(columns.widths)
         with b.loop(0, columns.full * vectors) as number:

@@ -87,7 +87,7 @@ def each_column_panel(
     body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:  # fmt: skip
     """`body(panel, first column, widths, valid lanes of the last vector)` for panels [lo, hi)."""
-    if isinstance(columns.total, Size):
+    if not isinstance(columns.total, int):
         _each_free(b, columns, lo, hi, body)
         return
     if columns.full:

@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size
+from tinsmith.sizes import Number
 
 UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
@@ -127,7 +127,7 @@ def product(
     if add is not None and at.unit is None:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
-    if isinstance(whole, Size) or whole > unroll:
+    if not isinstance(whole, int) or whole > unroll:
         places = len(at.places)
         with b.loop(0, whole, unroll, [*at.places, *start]) as loop:
             here = at.at(loop.vars[:places])
@@ -136,9 +136,9 @@ def product(
         sums = loop.out[places:]
     else:
         sums = _steps(at, 0, whole, rows, widths, start, chains)
-    if isinstance(whole, Size):
+    if not isinstance(whole, int):
         rest = at.depth - whole
-        if isinstance(rest, Size) or rest:
+        if not isinstance(rest, int) or rest:
             sums = _rest(b, at.moved(whole), rest, rows, widths, sums)
     else:
         sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
@@ -177,7 +177,7 @@ def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
 
 def _unroll(depth: int) -> int:
     """Steps of one iteration: 4, or 3 or 5 where that leaves no remainder."""
-    if isinstance(depth, Size):
+    if not isinstance(depth, int):
         return UNROLL
     return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
 

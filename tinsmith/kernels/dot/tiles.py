@@ -68,8 +68,8 @@ class Columns:
     elements, then one panel of vectors of `tail` (empty: there is none), whose last vector has
     `valid` columns and padding after them.
 
-    Where `total` is known only in a call, `tail` is the width of one vector; as many as are needed
-    follow the full panels.
+    Where `total` is known only in a call (a Size, or a value of the run), `tail` is the width of
+    one vector; as many as are needed follow the full panels.
     """
 
     total: int
@@ -80,8 +80,9 @@ class Columns:
 
     @property
     def count(self) -> int:
-        if isinstance(self.total, Size):
-            return self.full + -(-(self.total - self.full * self.size) // self.tail[0])
+        if not isinstance(self.total, int):
+            rest = self.total - self.full * self.size
+            return self.full + (rest + (self.tail[0] - 1)) // self.tail[0]
         return self.full + bool(self.tail)
 
     @property
@@ -99,9 +100,10 @@ class Columns:
 def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
     """`total` columns in panels of `vectors` vectors; `exact` allows no padding lanes."""
     size = lanes * vectors
-    full, rest = divmod(total, size)
-    if isinstance(total, Size):
+    full = total // size
+    if not isinstance(total, int):
         return Columns(total, (lanes,) * vectors, full, (lanes,), lanes)
+    rest = total - full * size
     whole, few = divmod(rest, lanes)
     tail = [lanes] * whole
     valid = lanes
