@@ -10,7 +10,13 @@ import pytest
 
 import tinsmith as ts
 from tests.models import free as batched
-from tinsmith.errors import InputShapeError, OutOfMemory, OutsideHint, TinsmithError
+from tinsmith.errors import (
+    InputShapeError,
+    OutOfMemory,
+    OutsideHint,
+    TinsmithError,
+    TypeRuleError,
+)
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 
@@ -73,6 +79,18 @@ def test_sizes_that_contradict_each_other() -> None:
             net.run(given, out=out)
     with pytest.raises(TinsmithError, match="shape"):
         net.program(((2,),) * len(net.inputs))
+
+
+@pytest.mark.parametrize("shapes", ["free", "fixed"])
+def test_sizes_that_contradict_what_has_no_elements(shapes: str) -> None:
+    graph = Graph("g")
+    x = graph.input("x", Type("float32", ("n", 4)))
+    graph.outputs = [OPS["Relu"](OPS["Mul"](x, graph.const(np.zeros((0, 4), np.float32), "c")))]
+    net = ts.compile(graph, cache=False, shapes=shapes)
+    for n in (0, 1):
+        assert net(np.zeros((n, 4), np.float32)).shape == (0, 4)
+    with pytest.raises(TypeRuleError, match="do not broadcast"):
+        net(np.zeros((8, 4), np.float32))
 
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 61, (1 << 63) - 1])

@@ -35,13 +35,18 @@ class DropEmpty:
             if node not in graph or not is_pure(node):
                 continue
             if all(map(_is_empty, node.outputs)):
-                if not any(v.type.is_free for v in node.outputs):
+                if _is_told(node) and not any(v.type.is_free for v in node.outputs):
                     arrays = [np.zeros(v.dims, v.dtype) for v in node.outputs]
                     changes += put(graph, node, tuple(arrays))
             elif any(map(_is_empty, node.inputs)):
                 changes += _without(graph, node)
                 graph.sweep([node])
         return changes
+
+
+def _is_told(node: Node) -> bool:
+    """Whether all sizes are known that the node must find to fit each other."""
+    return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 
 def _without(graph: Graph, node: Node) -> int:
