@@ -79,7 +79,7 @@ def _by_node(told: Iterable[Refusal]) -> Said:
 
 
 def _of(told: Said, names: Iterable[str]) -> list[Refusal]:
-    """The messages about any of these nodes, in the order in which they were recorded."""
+    """Why rules did not fire at any of these nodes, in the order in which that was recorded."""
     mine = {place: one for name in names for place, one in told.get(name, ())}
     return [mine[place] for place in sorted(mine)]
 

@@ -90,8 +90,9 @@ def _between(v: Value, known: set[str]) -> list[Node]:
 
 
 def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
-    """The exact graph, with every operator alone beside it; its outputs are pairs: the exact value,
-    and that of the operator alone."""
+    """The exact graph with copies of approximate operators beside it, each of which reads exact
+    values: so it shows the loss of that operator alone. For each the outputs are a pair: the exact
+    value, and the approximate one."""
     graph = exact.clone()
     values = {v.name: v for v in graph.values()}
     outputs = []

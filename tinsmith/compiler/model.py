@@ -261,7 +261,8 @@ class Model(Provider):
             return Model(self._again_for(model=graph, fixed={}, reading={}, states=())).net()
 
     def _again_for(self, **changes: Any) -> Request:
-        """A request as this one, with all options as they came to be, but for some changes."""
+        """This model's request with some changes. The machine and the options are those that this
+        model uses, whether they were asked for, found in its file, or the usual ones."""
         known = {"target": self._stored.machine, "given": vars(self._options), "trust": False}
         return replace(self._request, **known | changes)
 

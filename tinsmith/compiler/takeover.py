@@ -83,7 +83,8 @@ class Takeover:
                 return
 
     def may_have(self, signature: Signature) -> bool:
-        """Whether a stored program for this shape alone is to run: as many may as would be made."""
+        """Whether a stored program for this shape alone may run instead of one for free sizes: that
+        is so for the first MOST_OWN shapes, as it is for programs that are made."""
         with working(), self._lock:
             if signature not in self._jobs and len(self._jobs) < MOST_OWN:
                 self._jobs[signature] = job = _Job(self._make, signature)

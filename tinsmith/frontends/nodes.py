@@ -267,7 +267,9 @@ class Scope:
             self.bind(name, value)
 
     def _name(self, value: Value, name: str, node: SourceNode | None) -> Value:
-        """The value of a node that gets a name; what the model declares of it is checked."""
+        """Give a value that a node has made its name in the model, and `node` (None but for the
+        first output) its own to the operator. Returns the value, behind a check of the type that
+        the model declares for it; see `checked`."""
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")

@@ -249,7 +249,9 @@ def nest(
 
 
 def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
-    """One result: the innermost run is reduced (or there is no run at all)."""
+    """Emit the code of one result, number `unit`, where the innermost run of elements is reduced: a
+    row of contiguous elements is folded along the lanes of vectors. Without any run the row is one
+    element."""
     b = em.b
     x = (em.input(0).pointer + outer_offset(plan, unit)).fixed()
     n = plan.inner.extent if plan.inner else 1

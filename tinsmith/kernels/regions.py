@@ -148,8 +148,8 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
 
 
 def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
-    """Fill in `_Axis` for all cells between two places of an axis. Gives the number of samples in a
-    cell."""
+    """Emit the code that writes the tables of `axis`: which elements each cell of the region from
+    `start` to `end` samples, and their weights. Returns the number of samples of a cell."""
     room = axis.room
     extent = end - start if shifted else (end - start).max(1.0)
     cell = extent / float(room.cells)

@@ -80,8 +80,8 @@ def _counts(site: Site) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class _Classes:
-    """How many elements of a batch, classes and boxes there are, and how many boxes a class may
-    keep."""
+    """The sizes of a non-maximum suppression: of the batch, the classes and the boxes; the most
+    boxes that are kept of a class, and the lanes of a vector."""
 
     batch: int
     classes: int

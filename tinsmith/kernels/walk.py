@@ -347,7 +347,8 @@ class Blocks:
 
 
 class Around(NamedTuple):
-    """A dense tensor around one of its dimensions, of extent n: [outer][n][inner]."""
+    """A dense tensor seen as [outer][n][inner]: n is the extent of one axis, `outer` and `inner`
+    are the products of the extents before and after it."""
 
     outer: int
     n: int

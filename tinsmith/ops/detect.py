@@ -172,7 +172,8 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
-    """Linear sampling is separable, and so is its mean: along columns, then along rows."""
+    """The mean of the samples of each cell: [channels, cells down, cells across]. As samples
+    are linear, the mean is taken along one axis after the other."""
     for axis, (low, high, wl, wh) in enumerate(axes, 1):
         along = np.moveaxis(plane, axis, -1)
         samples = along[..., low] * wl + along[..., high] * wh

@@ -126,8 +126,8 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """The table of row offsets of an array of these dimensions in itself, for each item of
-    `lead`."""
+    """The table of row offsets, as in `rows_at`, of an operand that lies in an array of its own,
+    in row-major order."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 

@@ -65,7 +65,8 @@ class FuseBlocks:
 
 
 def _conv(node: Node) -> Node | None:
-    """The convolution of a node, alone or with an epilogue; its operands are those of the body."""
+    """The convolution that a node is, or that a Fused node holds with an epilogue: its operands are
+    then values of the node's body. None for other nodes, and for several anchors."""
     anchors = anchors_of(node)
     return anchors[0] if len(anchors) == 1 and is_convolution(anchors[0]) else None
 

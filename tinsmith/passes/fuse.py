@@ -172,7 +172,8 @@ AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
 
 def _follows(node: Node, anchor: Node) -> bool:
     """Whether a node may be part of the elementwise tail that an anchor's kernel computes on its
-    results. Behind sums of products of bytes, which are int32, that tail may have other types."""
+    results: it is elementwise and keeps shape and type. Behind sums of products of bytes, which
+    are int32, it may change the type to one of AFTER_BYTES."""
     out = anchor.output
     if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
         return _fits(node, out)
@@ -187,7 +188,8 @@ STORING = ("Conv", "MatMul")
 
 
 def _may_end(node: Node, anchor: Node) -> bool:
-    """Whether what a node computes may be stored as the result of an anchor."""
+    """Whether the kernel of an anchor can store elements of the type that a node computes, which is
+    then the last node of the fused tail."""
     kind, own = node.output.dtype, anchor.output.dtype
     return kind == own or own == np.int32 or (anchor.op.name in STORING and kind.name in BYTES)
 

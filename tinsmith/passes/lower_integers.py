@@ -96,7 +96,8 @@ def is_depthwise(
 
 
 def _has_few(w: Value, conv: Node) -> bool:
-    """Whether there are groups, of few channels, whose sums float32 holds exactly."""
+    """Whether a convolution has several groups, of at most FEW input channels each, and no sum can
+    exceed what float32 holds exactly."""
     dims = filled_dims(w)
     return conv.group > 1 and dims[1] <= FEW and _most(dims) <= EXACT
 

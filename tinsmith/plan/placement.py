@@ -83,8 +83,9 @@ class Placement:
         return site
 
     def check(self, node: Node) -> None:
-        """Raise Skip if a node is not static and native. Of what a node moves, free sizes may be 0
-        in some calls."""
+        """Raise Skip unless a kernel can compute a node: all its sizes are known before the run,
+        its element types are native, and no tensor is empty. Inputs of nodes that only move
+        elements may be empty in some calls, where their sizes are free."""
         moves = "move" in node.op.traits
         for v in (*node.inputs, *node.outputs):
             if v is None:

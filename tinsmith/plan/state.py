@@ -30,7 +30,8 @@ class Sink(Protocol):
 
 @dataclass
 class State:
-    """What accumulates while a plan's steps are built: code, packed weights, tables of sizes."""
+    """What the steps of a plan need besides themselves, collected while they are built: the code
+    of kernels, packed weights, and tables of sizes."""
 
     sink: Sink | None
     shared_weights: SharedWeights

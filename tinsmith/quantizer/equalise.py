@@ -74,7 +74,9 @@ def equalise(graph: Graph) -> int:
 
 
 def _equalise(graph: Graph, pair: Pair) -> float:
-    """One pair; returns by how much its largest factor differs from 1."""
+    """Scale each channel between the two layers of a pair, so that its largest weights are equal in
+    both: by c in the first, by 1 / c in the second. Returns the largest |c - 1|, which tells
+    whether another round would change anything."""
     w1, w2 = (_const(n.inputs[1]) for n in (pair.first, pair.second))
     r1 = np.abs(w1).reshape(len(w1), -1).max(axis=1).astype(np.float64)
     by_input = _by_input(w2, pair.second.group)

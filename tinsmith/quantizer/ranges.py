@@ -73,7 +73,8 @@ def tensorrt(s: Statistics) -> Range:
 
 
 def _cut(s: Statistics, bins: float) -> Range:
-    """The range, within a threshold of so many bins on both sides."""
+    """The range of the values seen, cut to [-t, t], where the threshold t is the upper end of bin
+    number `bins` of the histogram of magnitudes."""
     most = bins * s.largest / BINS
     return max(s.low, -most), min(s.high, most)
 

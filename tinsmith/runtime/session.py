@@ -40,7 +40,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:
-    """No memory: the size of the result is known after the run."""
+    """In place of a function that makes the array of a result: there is none before the run, which
+    alone tells the size."""
 
 
 Native = tuple[int, Callable[[int, int], None], list[Step]]

@@ -48,7 +48,8 @@ def matmul_bits(call: Call) -> Result:
 
 
 def _apart(packed: Array, bits: int, count: int) -> Array:
-    """`count` numbers for each row of bytes, the lowest bits of a byte first."""
+    """The numbers of `bits` bits that lie packed in bytes, the lowest bits of a byte first; of each
+    row the first `count`."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
     return numbers.reshape(packed.shape[0], -1)[:, :count]

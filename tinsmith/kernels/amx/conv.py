@@ -52,7 +52,8 @@ def _axes(geo: Geometry) -> tuple[Axis, Axis]:
 
 
 def _taps(plan: AmxPlan) -> np.ndarray[Any, Any]:
-    """Bytes from a result's own position to what each tap reads."""
+    """For each tap of the kernel, how many bytes behind a result's own position in the packed input
+    it reads."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
     return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
 

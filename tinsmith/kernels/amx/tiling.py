@@ -209,7 +209,8 @@ class AmxPlan:
 
 
 def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tuple[AmxPlan, float]:
-    """The best cut of a draft whose tensors have `nbytes` by `_shared_cost`, and its `cost`."""
+    """How a draft is best cut into bands, or into shares of packed input, by `_shared_cost`; and
+    the seconds of that plan, by `cost`. `nbytes` are those of the input and the output."""
     rows = draft.down.out
     least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]

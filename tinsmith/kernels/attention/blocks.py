@@ -94,8 +94,8 @@ class Blocks:
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
-        """The function that takes the exponentials of query `row` of a block, for variants that
-        need them packed; None: they replace the scores."""
+        """What stores the exponentials of the scores of one query, `row` of its block. None where
+        they overwrite the scores; variants that multiply packed operands pack them."""
         return None
 
     def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:

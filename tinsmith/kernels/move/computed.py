@@ -233,7 +233,9 @@ def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
 
 
 def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
-    """The copy in parallel; the updates in order, so that of equal places the last one stays."""
+    """The choice of a kernel that copies its first input to the output, in parallel, and then
+    stores `count` updates there. The updates are one tile, so that they come in order: of several
+    at one place the last one stays."""
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT

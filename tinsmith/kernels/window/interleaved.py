@@ -81,8 +81,9 @@ class Interleaved:
         return ChannelBlocks(self.in_blocks, each, each, min(step, each))
 
     def output(self, lane: int) -> int:
-        """The output of a set at this lane of its panels. The second of two sides begins at its
-        first whole block, so that the lanes of two vectors fill a block of each."""
+        """The number of the output channel, of those of a set, that a lane of its panels computes.
+        Lanes take turns among the sides. Of two sides, the second begins with the channel at which
+        a block of the output begins, so that two vectors hold one whole block of each side."""
         side, k = lane % self.sides, lane // self.sides
         outputs = self.widths.outputs
         turn = outputs % self.width if self.sides == 2 else 0

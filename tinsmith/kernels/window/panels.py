@@ -17,7 +17,9 @@ Which = Literal["all", "main", "tail"]
 
 @dataclass(frozen=True)
 class Panel:
-    """Some output channels: the lanes of their vectors, and the first block and channel."""
+    """Output channels that are computed together, one vector of weights for each entry of
+    `lanes`, with so many channels. `block` and `channel` are the numbers of their first block and
+    of their first channel."""
 
     lanes: tuple[int, ...]
     block: Val | int

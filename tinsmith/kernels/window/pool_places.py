@@ -95,8 +95,9 @@ def _window(
 
 
 def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
-    """Lane by lane the (value, place) of the larger of the pair that is held and a later element.
-    NaN is larger than all numbers; of equal elements the first stays."""
+    """The step of a search for the maximum, lane by lane: `held` is the (value, place) found so
+    far, `value` at `place` is compared with it. Returns the pair of the larger value; the held one
+    where both are equal. NaN is larger than all numbers."""
     best, where = held
     better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
     return [better.select(value, best), better.select(place, where)]

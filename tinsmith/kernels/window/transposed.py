@@ -46,7 +46,9 @@ from tinsmith.sizes import typical
 
 @dataclass(frozen=True)
 class AxisPhase:
-    """The outputs `at`, `at` + stride, ...: output t reads input `first` + t with taps[0]."""
+    """One phase of an axis of a transposed convolution: its `count` outputs `at`, `at` + stride,
+    `at` + 2 stride, ..., which see the same taps. Output number t of these reads the inputs
+    `first` + t + j, times kernel element `taps[j]`."""
 
     at: int
     count: int

@@ -100,9 +100,9 @@ class Few:
 
     @property
     def adds(self) -> bool:
-        """Whether tiles add to sums that the buffer already holds (if input channels come in
-        several parts). Tiles then must not overlap: the last ones reach beyond the rows and columns
-        of a segment."""
+        """Whether tiles add their products to sums in the buffer, as they must where input channels
+        come in several parts. An element then may belong to one tile only: rather than overlap with
+        the tiles before, the last ones reach beyond the rows and columns of a segment."""
         return self.saves or self.depth < self.inputs
 
     @property

@@ -56,8 +56,8 @@ class Column:
         return self.seen.offsets
 
     def weights(self, kernel: Triple) -> dict[Triple, Terms]:
-        """For each offset of the input its weight: the taps of all channels' kernels whose sum it
-        is, with factors."""
+        """What each input is multiplied by, for each offset at which the column reads one: a sum of
+        (number of a tap among those of all kernels, factor)."""
         (_, high, wide), (planes, rows, columns) = kernel, self.taps
         first = self.channel * kernel[0]
         return {
@@ -117,8 +117,9 @@ class Kind:
 
 
 def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
-    """Algorithms for neighbouring places of an axis where at most so many taps fall on an
-    output."""
+    """The algorithms F(m, r) of Winograd that may compute m neighbouring places of an axis as
+    one: m is at most `places`, r at most `taps` (the most taps of an axis that one output has),
+    and the error growth at most what the precision allows."""
     sizes = product(range(2, MOST_PLACES + 1), range(2, MOST_TAPS + 1))
     found = [bilinear(m, r) for m, r in sizes if supported(m, r, 1)]
     return [

@@ -83,8 +83,8 @@ def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> No
 
 @dataclass(frozen=True)
 class _Few:
-    """A few channels: their data in V at `x`, their taps at `taps`, their accumulators at
-    `sums`."""
+    """The products of `plan.channels_together` input channels: `x` is where their transformed
+    data lie, `taps` where their taps, and `sums` where the accumulators of all positions."""
 
     plan: WinogradPlan
     x: Ptr
@@ -92,7 +92,9 @@ class _Few:
     sums: Ptr
 
     def emit(self) -> None:
-        """Go position by position; rows of the transform that share sums are computed together."""
+        """Emit, for each position of the transform domain, the transformed weights, made from the
+        taps, and their products with the data, which are added to the accumulators. Rows of the
+        transform that have sums in common are computed together."""
         plan, numbers = self.plan, range(self.plan.channels_together)
         rows, cols = tap_program(plan.rows), tap_program(plan.cols)
         for group in rows.groups:

@@ -65,7 +65,8 @@ class Chains:
     # ---- linking
 
     def _link(self, cell: Cell) -> None:
-        """Find the step before, if one hands its state to this cell."""
+        """Record which cell is the time step before this one, if one has the same weights, and its
+        new state is what this cell reads as its state."""
         candidates = cell.sources if cell.h is None else (cell.h,)
         for s in candidates:
             first = self.by_out.get(s.value) if s.axis is None else None
@@ -86,7 +87,8 @@ class Chains:
             return
 
     def _state_of(self, first: Cell, cell: Cell, state: Source) -> Any:
-        """Which source of `first` is its state, so that both have equal weights; else _NONE."""
+        """Which source of `first` must be its state for both cells to have equal weights, where
+        `state` is the state of `cell`; _NONE where no choice makes them equal."""
         w, r, b = self._signature(cell, state)
         options: list[Source | None]
         if first in self.state:
