@@ -99,6 +99,16 @@ def test_convolutions(x, w, attrs, target, rows):
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
 
 
+def test_weights_that_no_near_cache_holds():
+    """The next panel of them is prefetched, in parts, while one is multiplied by."""
+    target = level("host")
+    arrays = [
+        ends("uint8", 1, 600, 3, 5),
+        ends("int8", 2 * target.l2 // 600 // 8 * 8 + 4, 600, 1, 1),
+    ]
+    check("ConvInteger", arrays, kernel="conv_integer", target=target, consts=[1])
+
+
 IN_PLACE = [
     ((2, 16, 7, 9), (24, 16, 1, 1), {}, True),
     ((1, 40, 9, 8), (20, 40, 3, 3), {"pad": (1, 2, 1, 0)}, True),

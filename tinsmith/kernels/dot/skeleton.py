@@ -189,7 +189,7 @@ def _steps(
     b, sums, n = at.a.b, list(sums), len(widths)
     weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
-    rare = not at.ahead if at.row.group > 1 else any(stream.share > 1 for stream in at.ahead)
+    rare = any(x.share > 1 for x in at.ahead) or (at.row.group > 1 and not at.ahead)
     apart = at.unit is not None or rare
     for k in range(first, last):
         chain = (k - first) % chains * rows * n

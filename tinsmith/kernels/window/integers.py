@@ -21,6 +21,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, T
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import (
     HEAVY_FLOPS,
+    Ahead,
     Operands,
     Tile,
     buffer_bytes,
@@ -204,7 +205,7 @@ def _source(em: Emit, plan: Plan) -> Source:
 
 def _contract(
     em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
-    ones: bool = False, start: list[Val] | None = None,
+    ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
 ) -> Tile:  # fmt: skip
     """The sums of a tile (height, widths) whose first window begins at `a`. `start`: the numbers
     with which the sums of each row begin."""
@@ -214,7 +215,7 @@ def _contract(
     levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
     count = prod(n for n, _ in levels)
     at = Operands(a, plan.geo.stride[2] * source.step[2], weights, size, plan.depth, row=plan.row,
-                  ones=ones)  # fmt: skip
+                  ones=ones, ahead=ahead)  # fmt: skip
     first = None if start is None else [start] * height
     if count == 1:
         return product(b, at, height, widths, add=first)
@@ -315,7 +316,8 @@ class _Panel:
             for width in self.widths:
                 start.append((self.start + at).load(width))
                 at += width
-        sums = _contract(em, plan, a, self.weights, (height, self.widths), start=start)
+        cut = height, self.widths
+        sums = _contract(em, plan, a, self.weights, cut, start=start, ahead=self._ahead(pixel))
         rows = None
         if plan.off_rows:
             at = (self.image * plan.runs + run) * plan.pixels + pixel
@@ -324,6 +326,16 @@ class _Panel:
         lefts = None if self.left is None else [self.left] * height
         sums = taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
         self._finish(sums, run, pixel)
+
+    def _ahead(self, pixel: Position) -> tuple[Ahead, ...]:
+        """The next panel of weights, a part of it with each tile, where they come from far away."""
+        plan, size, tiles = self.plan, sum(self.widths), self.plan.tiling.rows.count
+        far = 4 * plan.cut.groups * plan.panels > self.em.target.l2
+        if not (plan.flat and plan.constant and far) or tiles == 1:
+            return ()
+        panel = plan.depth * size
+        at = self.weights + panel + pixel * (panel // plan.pixels)
+        return (Ahead(at.fixed(), size, tiles, 2),)
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
         em, width = self.em, self.plan.block
