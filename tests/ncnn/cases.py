@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.ncnn import more_cases
 from tinsmith.formats.ncnn.param import Layer, read_param
 from tinsmith.formats.ncnn.weights import draw_weights, write_weights
 
@@ -329,7 +330,7 @@ def lines() -> list[str]:
         "back2": BACK.format("Deconvolution", x="4x5x6", w=216),
     }  # fmt: skip
     unary = "\n".join(f"UnaryOp {'+' if i in SIGNED else ''}3x4x5; 0={i}" for i in range(28))
-    text = TEXT.format(**made) + unary
+    text = TEXT.format(**made) + more_cases.TEXT + unary
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -127,6 +127,16 @@ class SourceNode:
         """A scalar constant of the dtype of `like`."""
         return self.const(np.array(number, like.dtype))
 
+    def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
+        """LRN whose window of an even size has one channel more before than after: ours has it
+        after, and of channels in reverse both are the same."""
+
+        def turned(x: Value) -> Value:
+            ends = (self.ints(n) for n in (-1, -(2**63), 1, -1))
+            return x if size % 2 else self.emit("Slice", x, *ends)
+
+        return turned(self.emit("LRN", turned(x), size=size, alpha=alpha, beta=beta, bias=bias))
+
     def note(self, text: str) -> None:
         self.scope.shared.note(f"{self.origin}: {text}")
 

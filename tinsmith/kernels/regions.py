@@ -104,6 +104,15 @@ class _Axis:
             (self.high + at).store(new.select(weight, weight.max(high)))
         return new.select(count + 1, count)
 
+    def add_sample(self, count: Val, at: Val, weight: Val, mean: bool) -> Val:
+        """Add the two elements that a place lies between, the edge for one outside. Returns the new
+        count."""
+        at = at.max(0.0).min(float(self.room.size - 1))
+        low = floor(at)
+        part, place = at - low, low.to("i64")
+        now = self.add(count, place, weight * (1.0 - part), mean)
+        return self.add(now, (place + 1).min(self.room.size - 1), weight * part, mean)
+
 
 def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
     b, site = em.b, em.site
@@ -117,11 +126,12 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
     memory, axes, counts = em.workspace, [], []
     for a, room in enumerate(rooms):
         axis = room.at(memory)
-        counts.append(_place_samples(b, axis, box[1 - a], box[3 - a], shifted, mean))
+        place = _place_cut_samples if site.attr("cut") else _place_samples
+        counts.append(place(b, axis, box[1 - a], box[3 - a], shifted, mean))
         axes.append(axis)
         memory = memory + room.nbytes
     many = [c.max(1).to("f32") for c in counts]
-    share = 1.0 / (many[0] * many[1])
+    share = b.const(1.0, F32) if site.attr("cut") else 1.0 / (many[0] * many[1])
     picture = em.place(pictures.pointer + region, site.input(0).dims[0])
     source = View(x.at(picture).fixed(), x.spec)
     blocks = -(-site.input(0).dims[1] // x.spec.layout.block)
@@ -170,16 +180,37 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
         with b.loop(first, last, carry=[used + 2]) as samples:
             at = base + (samples.index.to("f32") + 0.5) * cell / many
             inside = (at >= -1.0) & (at <= float(room.size))
-            at = at.max(0.0).min(float(room.size - 1))
-            low = floor(at)
-            part, place = at - low, low.to("i64")
-            now = axis.add(samples.vars[0], place, inside.select(1.0 - part, 0.0), mean)
-            next_one = (place + 1).min(room.size - 1)
-            samples.next([axis.add(now, next_one, inside.select(part, 0.0), mean)])
+            samples.next([axis.add_sample(samples.vars[0], at, inside.to("f32"), mean)])
         (axis.spans + loop.index * 2).store(used + 2)
         (axis.spans + loop.index * 2 + 1).store(samples.out[0])
         loop.next([samples.out[0]])
     return count
+
+
+def _place_cut_samples(
+    b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool
+) -> Val:
+    """`_place_samples` for cells that are cut at the edges: each has its own number of samples, by
+    which their weights are divided."""
+    room = axis.room
+    extent = end - start if shifted else (end - start).max(1.0)
+    cell = extent / float(room.cells)
+    with b.loop(0, room.cells, carry=[b.index(0)]) as loop:
+        used = loop.vars[0]
+        (axis.places + used).store(b.index(-1))
+        (axis.places + used + 1).store(b.index(-1))
+        ends = [start + (loop.index + k).to("f32") * cell for k in (0, 1)]
+        low, high = (e.max(0.0).min(float(room.size)) for e in ends)
+        count = b.index(room.ratio) if room.ratio > 0 else ceil(high - low).to("i64")
+        count = (high > low).select(count, b.index(0))
+        many = count.max(1).to("f32")
+        with b.loop(b.index(0), count, carry=[used + 2]) as samples:
+            at = low + (samples.index.to("f32") + 0.5) * cell / many
+            samples.next([axis.add_sample(samples.vars[0], at, 1.0 / many, mean)])
+        (axis.spans + loop.index * 2).store(used + 2)
+        (axis.spans + loop.index * 2 + 1).store(samples.out[0])
+        loop.next([samples.out[0]])
+    return b.index(1)
 
 
 Span = tuple[Val, Val]

@@ -129,14 +129,15 @@ def _(boxes, scores, most=None, overlap=None, least=None, *, center_point_box):
 @op()
 def RoiAlign(
     x, rois, batch_indices, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0,
-    spatial_scale=1.0, coordinate_transformation_mode="half_pixel",
+    spatial_scale=1.0, coordinate_transformation_mode="half_pixel", cut=False,
 ):  # fmt: skip
     """y[r,c,i,j] = the mean (or maximum) of samples of x in cell (i, j) of region r
 
     rois [R,4] as (x1, y1, x2, y2), scaled by spatial_scale, and shifted by half an element with
     half_pixel; output_half_pixel does not shift, and makes regions at least 1x1. A cell has
     sampling_ratio^2 samples, by default one for each element it covers. Samples are linear
-    between elements; the maximum is of the four weighted neighbours of every sample.
+    between elements; the maximum is of the four weighted neighbours of every sample. With `cut`,
+    for means, each cell begins and ends inside of x, and counts its own samples from there.
     """
     shifted = coordinate_transformation_mode == "half_pixel"
     size = (output_height, output_width)
@@ -147,7 +148,9 @@ def RoiAlign(
         box = roi * roi.dtype.type(spatial_scale) - roi.dtype.type(0.5 if shifted else 0)
         plane = wide[int(batch_indices[r])]
         axes = [
-            _samples(box[1 - a], box[3 - a], size[a], sampling_ratio, plane.shape[1 + a], shifted)
+            (_cut_samples if cut else _samples)(
+                box[1 - a], box[3 - a], size[a], sampling_ratio, plane.shape[1 + a], shifted
+            )
             for a in (0, 1)
         ]
         y[r] = (_roi_mean if mode == "avg" else _roi_max)(plane, axes)
@@ -169,6 +172,24 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
     low = np.floor(at).astype(np.int64)
     part = at - low
     return low, np.minimum(low + 1, size - 1), (1 - part) * inside, part * inside
+
+
+def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
+    """`_samples` of cells that are cut at the edges: each has its own number of samples, and none
+    where nothing of it is left."""
+    real = start.dtype.type
+    cell = (end - start if shifted else max(end - start, real(1))) / cells
+    edges = [start + (np.arange(cells, dtype=real) + k) * cell for k in (0, 1)]
+    low, high = (np.clip(e, 0, size) for e in edges)
+    left = np.ceil(np.maximum(high - low, 0)).astype(np.int64)
+    counts = np.where(high > low, ratio if ratio > 0 else left, 0)[:, None]
+    most = max(int(counts.max()), 1)
+    k = np.arange(most)
+    at = low[:, None] + (k.astype(real) + real(0.5)) * cell / np.maximum(counts, 1).astype(real)
+    at = np.clip(at, 0, size - 1)
+    first = np.floor(at).astype(np.int64)
+    share = (k < counts) * most / np.maximum(counts, 1).astype(real)
+    return first, np.minimum(first + 1, size - 1), (1 - at + first) * share, (at - first) * share
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
@@ -209,10 +230,11 @@ def _check_rois(x: Value, rois: Value, columns: int) -> None:
 @RoiAlign.type
 def _(
     x, rois, batch_indices, *, mode, output_height, output_width, coordinate_transformation_mode,
-    **_,
+    cut, **_,
 ):  # fmt: skip
     _check_rois(x, rois, 4)
     need(mode in ("avg", "max"), f"mode {mode!r} is none of avg, max")
+    need(mode == "avg" or not cut, "a maximum is of whole cells")
     known = ("half_pixel", "output_half_pixel")
     need(
         coordinate_transformation_mode in known,

@@ -70,19 +70,43 @@ _RECURRENT = "0 num_output=0, 1 weight_data_size=0, 2 direction=0, 8 int8_scale_
 def _recurrent(gates: int, biases: int) -> str:
     d = _DIRECTIONS
     return (
-        f"T w weight_data_size; T b {d} * {biases} * num_output; "
-        f"T r {d} * {gates} * num_output * num_output; "
+        f"Q w weight_data_size; T b {d} * {biases} * num_output; "
+        f"Q r {d} * {gates} * num_output * num_output; "
         f"R w_scales {d} * {gates} * num_output if int8_scale_term; "
         f"R r_scales {d} * {gates} * num_output if int8_scale_term"
     )
 
 
-_QDIM = "weight_data_size // embed_dim"
-_ATTENTION = (
-    f"T q embed_dim * ({_QDIM}); R q_b embed_dim; T k embed_dim * kdim; R k_b embed_dim; "
-    f"T v embed_dim * vdim; R v_b embed_dim; T out ({_QDIM}) * embed_dim; R out_b {_QDIM}; "
-    "R q_s embed_dim if quantize_term; R k_s embed_dim if quantize_term; "
-    "R v_s embed_dim if quantize_term; R out_s 1 if quantize_term"
+_BITS, _BLOCK = "(quantize_term // 100)", "(32 << quantize_term % 10)"
+
+
+def _blocks(name: str, rows: str, columns: str, condition: str = "1") -> str:
+    """A matrix whose rows are integers of a few bits, side by side in bytes, in blocks."""
+    return (
+        f"Q {name} {rows} * {columns} if {condition} and quantize_term < 400; "
+        f"Q {name} {rows} * (({columns} * {_BITS} + 7) // 8) "
+        f"if {condition} and quantize_term >= 400"
+    )
+
+
+_ATTENDED = (
+    ("q", "embed_dim", "(weight_data_size // embed_dim)"), ("k", "embed_dim", "kdim"),
+    ("v", "embed_dim", "vdim"), ("out", "(weight_data_size // embed_dim)", "embed_dim"),
+)  # fmt: skip
+_ATTENTION = "; ".join(
+    [
+        *(f"{_blocks(n, rows, columns)}; R {n}_b {rows}" for n, rows, columns in _ATTENDED),
+        *(f"R {n}_scales embed_dim if 0 < quantize_term < 400" for n in "qkv"),
+        "R out_scales 1 if 0 < quantize_term < 400",
+        *(
+            f"R {n}_scales {r} * -(-{c} // {_BLOCK}) if quantize_term >= 400"
+            for n, r, c in _ATTENDED
+        ),
+        *(
+            f"R {n}_input {c} if quantize_term >= 400 and quantize_term // 10 % 10"
+            for n, _, c in _ATTENDED
+        ),
+    ]
 )
 _DATA = "prod(n for n in (w, h, d, c) if n) "
 _GEMM = (
@@ -91,17 +115,15 @@ _GEMM = (
     "12 output_elempack=0, 13 output_elemtype=0, 14 output_transpose=0, 18 quantize_term=0, "
     "20 tile_M=0, 21 tile_N=0, 22 tile_K=0"
 )
-_BITS, _BLOCK = "(quantize_term // 100)", "(32 << quantize_term % 10)"
 _GEMM_WEIGHTS = (
-    "T a constantM * constantK if constantA; "
-    "T b constantN * constantK if constantB and quantize_term < 400; "
-    f"T b constantN * ((constantK * {_BITS} + 7) // 8) if constantB and quantize_term >= 400; "
+    "Q a constantM * constantK if constantA; "
+    f"{_blocks('b', 'constantN', 'constantK', 'constantB')}; "
     "T c (1, constantM, constantM, constantM * constantN, constantN)[constant_broadcast_type_C]"
     " if constantC and constant_broadcast_type_C != -1; "
     "R a_scales constantM if constantA and 0 < quantize_term < 400; "
     "R b_scale 1 if constantB and 0 < quantize_term < 400; "
     f"R b_scales constantN * -(-constantK // {_BLOCK}) if quantize_term >= 400; "
-    "R input_scales constantK if quantize_term >= 400 and quantize_term // 10 % 10"
+    "R b_input constantK if quantize_term >= 400 and quantize_term // 10 % 10"
 )
 _EXPRESSIONS = '19 starts_expr="", 20 ends_expr="", 21 axes_expr=""'
 _SPECTRUM = "3 winlen=n_fft, 4 window_type=0, 5 center=1, {pad}7 normalized=0{rest}"
@@ -125,7 +147,7 @@ Eltwise 10 | 0 op_type=0, 1 coeffs=[f]
 ELU 11 | 0 alpha=0.1
 Embed 12 | 0 num_output=0, 1 input_dim=0, 2 bias_term=0, 3 weight_data_size=0, \
 18 quantize_term=0 | \
-T weight weight_data_size; {_BIAS}; R scale 1 if quantize_term
+Q weight weight_data_size; {_BIAS}; R weight_scale 1 if quantize_term
 Exp 13 | 0 base=-1.0, 1 scale=1.0, 2 shift=0.0
 Flatten 14
 InnerProduct 15 | 0 num_output=0, 1 bias_term=0, 2 weight_data_size=0, 8 int8_scale_term=0, \
@@ -161,8 +183,8 @@ Threshold 36 | 0 threshold=0.0
 Tile 37 | 0 axis=0, 1 tiles=1, 2 repeats=[i]
 RNN 38 | {_RECURRENT} | {_recurrent(1, 1)}
 LSTM 39 | {_RECURRENT}, 3 hidden_size=num_output | \
-T w weight_data_size; T b {_DIRECTIONS} * 4 * hidden_size; \
-T r {_DIRECTIONS} * 4 * hidden_size * num_output; \
+Q w weight_data_size; T b {_DIRECTIONS} * 4 * hidden_size; \
+Q r {_DIRECTIONS} * 4 * hidden_size * num_output; \
 T p {_DIRECTIONS} * num_output * hidden_size if num_output != hidden_size; \
 R w_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term; \
 R r_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term

@@ -7,8 +7,9 @@ All rows are in `layers`.
 
 First the type and its number in binary files; then its parameters: number, name, and the default,
 which tells the kind: 0 an integer, 0.0 a real number, [i] and [f] lists, "" text, a name the value
-of another parameter. Then its weights: T with a tag that tells the encoding, R as float32; the
-name, how many elements, and a condition. Both are expressions of the parameters.
+of another parameter. Then its weights: T with a tag that tells the encoding, Q the same, which is
+integers where the layer's quantize_term or int8_scale_term is not 0, R as float32; the name, how
+many elements, and a condition. Both are expressions of the parameters.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Param:
 
 @dataclass(frozen=True)
 class Slot:
-    """A weight of one layer: how many elements, and whether a tag before it tells its encoding."""
+    """A weight of one layer: how many elements, and whether a tag before it tells its encoding.
+    `bits` are those of an integer that stands for a number; 0 for weights that are numbers."""
 
     name: str
     tagged: bool
     count: int
+    bits: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,15 @@ def _weights(text: str) -> Callable[[Mapping[str, Any]], Iterable[Slot]]:
         what, condition = [*_CONDITION.split(part), "1"][:2]
         tag, name, count = what.split(None, 2)
         codes = [compile(s, "<ncnn>", "eval") for s in (count, condition)]
-        rows.append((tag == "T", name, *codes))
+        rows.append((tag, name, *codes))
 
     def slots(values: Mapping[str, Any]) -> Iterable[Slot]:
         names = {**_BUILTINS, **values}
-        for tagged, name, count, condition in rows:
+        term = values.get("quantize_term") or values.get("int8_scale_term") or 0
+        bits = term // 100 if term >= 400 else 8 if term else 0
+        for tag, name, count, condition in rows:
             if eval(condition, names):
-                yield Slot(name, tagged, int(eval(count, names)))
+                yield Slot(name, tag != "R", int(eval(count, names)), bits if tag == "Q" else 0)
 
     return slots
 

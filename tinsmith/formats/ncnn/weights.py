@@ -94,6 +94,8 @@ def _fits(array: Array) -> bool:
 
 _POSITIVE = {"slope", "var", "scale", "scale_in", "scale_out"}
 """Weights that are drawn from around 1; others from around 0."""
+_SCALES = ("_scales", "_scale")
+"""How scales end that say what an integer stands for."""
 
 
 def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
@@ -106,13 +108,18 @@ def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
         budget.check("constants", total, f"random weights of {model}")
         values = layer.schema.values(layer.given)
         outputs = max(values.get("num_output", 0) or values.get("embed_dim", 0), 1)
+        scale = 40.0
         for slot in slots:
             rng = np.random.default_rng([seed, count])
             count += 1
             u = rng.random(slot.count, np.float32) * np.float32(2) - np.float32(1)
             radius = (6 * outputs / max(slot.count, 1)) ** 0.5 if slot.tagged else 0.1
-            if slot.name.endswith(("_scales", "_scale")):
-                u, radius = np.ones_like(u), 40.0
-            elif slot.name in _POSITIVE:
+            if slot.bits:  # its scale follows
+                scale = ((1 << (slot.bits - 1)) - 1) / radius
+                layer.weights[slot.name] = np.round(u * np.float32(127)).astype(np.int8)
+                continue
+            if slot.name.endswith(_SCALES):
+                u, radius = np.ones_like(u), scale
+            elif slot.name in _POSITIVE or slot.name.endswith("_input"):
                 u, radius = u / 4 + np.float32(1), 1.0
             layer.weights[slot.name] = u * np.float32(radius)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -53,6 +54,16 @@ def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
     return {"pad": told if any(p > 0 for p in told) else (0,) * len(told)}
 
 
+def kept(
+    sizes: Sequence[int], kernel: Sequence[int], attrs: dict[str, Any], pad: dict[str, Any]
+) -> tuple[int, ...]:
+    """The padding that keeps the size, by ncnn's formula, as numbers."""
+    spans = zip(sizes, kernel, attrs["dilation"], attrs["stride"], strict=True)
+    totals = [max((k - 1) * d + 1 + (n - 1) // s * s - n, 0) for n, k, d, s in spans]
+    less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return (*less, *more) if pad["auto_pad"] == "SAME_UPPER" else (*more, *less)
+
+
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
     """The extents of a kernel, how many outputs it has, and in how many groups."""
     group = node.attr("group") if "group" in node.values else 1
@@ -87,12 +98,11 @@ def convolution(node: Node) -> Result:
         raise Unsupported(f"{size} weights make no kernel {kernel} for {outputs} outputs")
     w = node.weight("weight", outputs, -1, *kernel)
     b = node.weight("bias") if biased else None
-    if value and "pad" in pad and any(pad["pad"]):
-        if not is_quantised(node):
-            x = filled(node, x, pad["pad"], value, letters)
-            pad = {"pad": (0,) * 2 * len(letters)}
-    elif value and "auto_pad" in pad:
-        raise Unsupported("a padding that keeps the size has no other value than 0")
+    if value and "auto_pad" in pad:
+        pad = {"pad": kept(known(x, "padding that keeps the size")[1:], kernel, attrs, pad)}
+    if value and any(pad.get("pad", ())) and not is_quantised(node):
+        x = filled(node, x, pad["pad"], value, letters)
+        pad = {"pad": (0,) * 2 * len(letters)}
     if rank(x) != len(letters) + 1:
         raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")
     if is_quantised(node):
@@ -163,12 +173,8 @@ def deconvolution(node: Node) -> Result:
     attrs = {**window(node, letters), "group": group, "output_padding": more}
     node.ignore("weight_data_size")
     pad, wanted = pads(node, letters), tuple(node.attr(f"output_{a}") for a in letters)
-    if node.attr("dynamic_weight"):
-        w = node.emit(
-            "Transpose",
-            node.emit("Squeeze", node[1], node.ints(0)),
-            perm=(1, 0, *range(2, 2 + len(letters))),
-        )
+    if node.attr("dynamic_weight"):  # of the order inputs, outputs, as PyTorch's
+        w = node.emit("Squeeze", node[1], node.ints(0))
         b = node.emit("Squeeze", node[2], node.ints(0)) if node.attr("bias_term") else None
     else:
         array = node.weight("weight", group, outputs // group, -1, *kernel).swapaxes(1, 2)
@@ -274,7 +280,9 @@ def gemm(node: Node) -> Result:
     def operand(name: str, rows: int, columns: int) -> Value:
         if node.attr(f"constant{name}"):
             array = (
-                node.weight(name.lower()) if term < 400 or name == "A" else blocks(node, n, k, term)
+                node.weight(name.lower())
+                if term < 400 or name == "A"
+                else blocks(node, "b", n, k, term)
             )
             if array.dtype == np.int8:
                 scale = node.weight("a_scales" if name == "A" else "b_scale")
@@ -293,8 +301,8 @@ def gemm(node: Node) -> Result:
         return turned(node, x) if trans[name] else x
 
     a, b = operand("A", m, k), operand("B", k, n)
-    if term >= 400 and node.has("input_scales"):
-        a = node.emit("Mul", a, node.weight("input_scales"))
+    if node.has("b_input"):
+        a = node.emit("Mul", a, node.weight("b_input"))
     y = node.emit("MatMul", a, b)
     c: Any = next(given, None)
     kind = node.attr("constant_broadcast_type_C")
@@ -325,15 +333,15 @@ def _third(node: Node, c: Value, y: Value) -> Value:
     return node.reshaped(c, *sizes)
 
 
-def blocks(node: Node, n: int, k: int, term: int) -> Array:
-    """B [N, K] from whole numbers of 4, 6 or 8 bits, lowest bits first, and a scale for each block
-    of a row."""
+def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
+    """A weight [n, k] from whole numbers of 4, 6 or 8 bits, lowest bits first, and a scale for each
+    block of a row."""
     bits, block = term // 100, 32 << term % 10
-    packed = node.weight("b").view(np.uint8).reshape(n, -1)
+    packed = node.weight(name).view(np.uint8).reshape(n, -1)
     ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)
     whole = ones.astype(np.int32) @ (1 << np.arange(bits))
     whole -= (whole >> (bits - 1)) << bits
-    scales = node.weight("b_scales", n, -1).repeat(block, axis=1)[:, :k]
+    scales = node.weight(f"{name}_scales", n, -1).repeat(block, axis=1)[:, :k]
     return (whole / scales).astype(np.float32)
 
 

@@ -140,11 +140,9 @@ def regions(node: Node) -> Result:
         return node.emit(
             "MaxRoiPool", node[0], rois, pooled_shape=(rows, columns), spatial_scale=scale
         )
-    if node.attr("version") != 1:
-        raise Unsupported("regions that are cut at the edges (version 0) are not supported")
     shift = "half_pixel" if node.attr("aligned") else "output_half_pixel"
     return node.emit(
         "RoiAlign", node[0], rois, _places(node), output_height=rows, output_width=columns,
         sampling_ratio=node.attr("sampling_ratio"), spatial_scale=scale,
-        coordinate_transformation_mode=shift,
+        coordinate_transformation_mode=shift, cut=node.attr("version") == 0,
     )  # fmt: skip

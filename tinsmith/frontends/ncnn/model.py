@@ -107,10 +107,15 @@ def _hint(row: Layer, index: int) -> tuple[int, ...]:
     return found if all(n > 0 for n in found) else ()
 
 
-def _free(blob: str, readers: dict[str, Layer]) -> tuple[str, ...]:
+def _free(blob: str, readers: dict[str, Layer]) -> tuple[int | str, ...]:
     reader = readers.get(blob)
     while reader is not None and reader.type in ("Split", "Noop") and reader.outputs:
         reader = readers.get(reader.outputs[0])
+    if reader is not None and reader.type == "MultiHeadAttention":
+        told = reader.schema.values(reader.given)
+        if told["kv_cache"] and blob in reader.inputs[-2:]:
+            heads = max(told["num_heads"], 1)
+            return heads, f"{blob}_h", max(told["embed_dim"] // heads, 1)
     rank = RANKS.get(reader.type, 3) if reader is not None else 3
     return tuple(f"{blob}_{letter}" for letter in LETTERS[rank])
 

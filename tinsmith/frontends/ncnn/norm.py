@@ -68,9 +68,7 @@ def lrn(node: Node) -> Result:
     size = node.attr("local_size")
     alpha, beta, bias = (node.attr(n) for n in ("alpha", "beta", "bias"))
     if node.attr("region_type") == 0:
-        if size % 2 == 0:
-            raise Unsupported(f"its window of {size} channels has no middle")
-        return node.emit("LRN", node[0], size=size, alpha=alpha, beta=beta, bias=bias)
+        return node.local_norm(node[0], size=size, alpha=alpha, beta=beta, bias=bias)
     x, before = node[0], size // 2
     pad = (before, before, size - 1 - before, size - 1 - before)
     squares = node.emit(
@@ -92,15 +90,25 @@ def group_norm(node: Node) -> Result:
     node.ignore("channels")
     if not isinstance(count, int):
         raise Unsupported("the number of its channels is not known")
+    if node.type == "InstanceNorm" and rank(node[0]) < 3:
+        return _whole(node)
     weights, eps = _affine(node, count), node.attr("eps")
-    if node.type == "InstanceNorm" and rank(node[0]) > 1:
+    if node.type == "InstanceNorm":
         return node.emit("InstanceNorm", node[0], *weights, eps=eps)
-    groups = node.attr("group") if node.type == "GroupNorm" else count
+    groups = node.attr("group")
     if rank(node[0]) > 1:
         return node.emit("GroupNorm", node[0], *weights, groups=groups, eps=eps)
     column = node.emit("Unsqueeze", node[0], node.ints(2))
     y = node.emit("GroupNorm", column, *weights, groups=groups, eps=eps)
     return node.emit("Squeeze", y, node.ints(2))
+
+
+def _whole(node: Node) -> Value:
+    """InstanceNorm of a vector or a matrix, which ncnn takes as one channel."""
+    weights = [w[:1] for w in _affine(node, 1)]
+    plane = node.emit("Unsqueeze", node[0], node.ints(1))
+    y = node.emit("InstanceNorm", plane, *weights, eps=node.attr("eps"))
+    return node.emit("Squeeze", y, node.ints(1))
 
 
 @layer("LayerNorm", "RMSNorm")

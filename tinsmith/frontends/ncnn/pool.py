@@ -58,19 +58,36 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
         attrs["pad"] = pad
     if not mean:
         return _largest(node, x, attrs)
-    if any(p >= k for p, k in zip(attrs.get("pad", ()), kernel * 2, strict=False)):
-        raise Unsupported(f"its padding {attrs['pad']} is not smaller than its kernel {kernel}")
+    if "auto_pad" in attrs and any(pad):
+        raise Unsupported(
+            f"it has a padding {pad} beside one that keeps the size (pad_mode {mode})"
+        )
+    if include:
+        x, attrs = _far_padded(node, x, attrs, 0.0)
+    elif _is_far(attrs):
+        raise Unsupported(f"its padding {attrs['pad']} holds windows of {kernel} without elements")
     return node.emit("AveragePool", x, count_include_pad=include, **attrs)
 
 
+def _is_far(attrs: dict[str, Any]) -> bool:
+    """Whether a padding is as large as the kernel."""
+    return any(p >= k for p, k in zip(attrs.get("pad", ()), attrs["kernel"] * 2, strict=False))
+
+
+def _far_padded(
+    node: Node, x: Value, attrs: dict[str, Any], value: float
+) -> tuple[Value, dict[str, Any]]:
+    """What is pooled, and how: a padding as large as the kernel is made of a number before."""
+    if not _is_far(attrs):
+        return x, attrs
+    pad, n = attrs["pad"], len(attrs["kernel"])
+    widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
+    return node.emit("Pad", x, widths, node.number(value, x)), attrs | {"pad": (0,) * 2 * n}
+
+
 def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
-    """MaxPool; a padding as large as the kernel is made of ncnn's least number before."""
-    pad, kernel = attrs.get("pad", ()), attrs["kernel"]
-    if any(p >= k for p, k in zip(pad, kernel * 2, strict=False)):
-        n = len(kernel)
-        widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
-        x = node.emit("Pad", x, widths, node.number(float(np.finfo(np.float32).min), x))
-        attrs = attrs | {"pad": (0,) * 2 * n}
+    """MaxPool, where ncnn's padding is its least number."""
+    x, attrs = _far_padded(node, x, attrs, float(np.finfo(np.float32).min))
     return node.emit("MaxPool", x, **attrs)
 
 
@@ -163,12 +180,12 @@ def interp(node: Node) -> Result:
     attrs: dict[str, Any] = {"mode": mode, "axes": axes}
     if mode == "nearest":
         attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        if not exact:
-            factors = np.array([scales[a] for a in letters], np.float32)
-            return node.emit("Resize", x, None, node.const(factors), **attrs)
     elif corners:
         attrs["coordinate_transformation_mode"] = "align_corners"
-    return node.emit("Resize", x, None, None, node.joined(wanted), **attrs)
+    if exact or (corners and mode != "nearest"):
+        return node.emit("Resize", x, None, None, node.joined(wanted), **attrs)
+    factors = np.array([scales[a] for a in letters], np.float32)
+    return node.emit("Resize", x, None, node.const(factors), **attrs)
 
 
 def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
@@ -255,12 +272,13 @@ def inverse_spectrogram(node: Node) -> Result:
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)
     bins, frames, two = known(x, "it")
-    if two != 2 or bins != n // 2 + 1 or returns not in (0, 1, 2):
+    if two != 2 or bins not in (n, n // 2 + 1) or returns not in (0, 1, 2):
         raise Unsupported(f"a spectrum of {(bins, frames, two)} is not of {n} elements")
     k, t = np.arange(bins)[:, None], np.arange(n)
-    angle, each = 2 * np.pi * k * t / n, np.full((bins, 1), 2 / n)
-    each[[0, -1]] = 1 / n  # the others stand for two bins, whose imaginary parts cancel out
-    alone = np.where(each == 1 / n, each, 0) if n % 2 == 0 else each * (k == 0)
+    # of a half, bins but the first and n / 2 stand for two, whose imaginary parts cancel out
+    single = (k == 0) | (2 * k == n) | (bins == n)
+    angle, each = 2 * np.pi * k * t / n, np.where(single, 1 / n, 2 / n)
+    alone = np.where(single, each, 0)
     parts = {
         "real": (each * np.cos(angle), -each * np.sin(angle)),
         "imaginary": (alone * np.sin(angle), alone * np.cos(angle)),

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.conv import blocks
 from tinsmith.frontends.ncnn.node import Array, Node, Result, layer, rank
+from tinsmith.frontends.projection import projected_lstm
 from tinsmith.graph import Value
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -40,11 +42,9 @@ def recurrent(node: Node) -> Result:
         node.note("its weights of int8 are computed with as float32")
     gates = GATES[node.type]
     hidden = node.values.get("hidden_size", outputs)
-    if hidden != outputs:
-        raise Unsupported(f"a projection of {hidden} states to {outputs} outputs")
-    w = _gates(node, "w", gates, outputs).reshape(d, len(gates) * outputs, -1)
-    r = _gates(node, "r", gates, outputs).reshape(d, len(gates) * outputs, -1)
-    b = node.weight("b", d, -1, outputs)
+    w = _gates(node, "w", gates, hidden).reshape(d, len(gates) * hidden, -1)
+    r = _gates(node, "r", gates, hidden).reshape(d, len(gates) * hidden, -1)
+    b = node.weight("b", d, -1, hidden)
     if node.type == "GRU":  # those of the new state apart: before and behind the reset
         more = np.zeros_like(b[:, :3])
         more[:, 2] = b[:, 3]
@@ -53,11 +53,16 @@ def recurrent(node: Node) -> Result:
         b = np.concatenate([b[:, list(gates)], np.zeros_like(b)], axis=1)
     states = [_state(node, v) for v in node.inputs[1:] if v is not None]
     attrs: dict[str, Any] = {"direction": DIRECTIONS[node.attr("direction")], "layout": 0}
-    attrs["hidden_size"] = outputs
+    attrs["hidden_size"] = hidden
     if node.type == "GRU":
         attrs["linear_before_reset"] = True
     x = node.emit("Transpose", node[0], perm=(1, 0, 2))
-    y, *last = node.emit(node.type, x, w, r, b.reshape(d, -1), None, *states, **attrs)
+    b = b.reshape(d, -1)
+    if hidden != outputs:
+        p = node.weight("p", d, outputs, hidden)
+        y, *last = projected_lstm(node, x, (w, r, p, b), states, attrs)
+    else:
+        y, *last = node.emit(node.type, x, w, r, b, None, *states, **attrs)
     y = node.reshaped(
         node.emit("Transpose", y, perm=(2, 0, 1, 3)), node.dim(node[0], 1), d * outputs
     )
@@ -76,7 +81,7 @@ def embed(node: Node) -> Result:
     node.ignore("weight_data_size")
     table = node.weight("weight", rows, width).astype(np.float32)
     if node.attr("quantize_term"):
-        table = table / node.weight("scale")[0]
+        table = table / node.weight("weight_scale")[0]
     if node.attr("bias_term"):
         table = table + node.weight("bias")
     index = node.emit("Cast", node[0], to="int64")
@@ -91,35 +96,47 @@ def embed(node: Node) -> Result:
 
 @layer("MultiHeadAttention")
 def multi_head_attention(node: Node) -> Result:
+    """Caches of keys and values are [heads, past, width of a head]; those of another sequence than
+    the queries' hold all of it."""
     width, heads = node.attr("embed_dim"), node.attr("num_heads")
-    term, size = node.attr("quantize_term"), node.attr("weight_data_size")
-    if term >= 400 or node.attr("kv_cache"):
-        raise Unsupported("weights in blocks and caches of keys are not supported here")
     values: list[Any] = list(node.inputs)
+    caches = [values.pop() for _ in range(2)][::-1] if node.attr("kv_cache") else []
     mask = values.pop() if node.attr("attn_mask") else None
-    q = values[0]
-    k = values[1] if len(values) > 1 else q
+    k = values[1] if len(values) > 1 else values[0]
     v = values[2] if len(values) > 2 else k
-    scale = node.attr("scale") or 1 / np.sqrt(width / heads)
-    node.ignore("kdim", "vdim")
-    shapes = {"q": (width, size // width), "k": (width, -1), "v": (width, -1), "out": (-1, width)}
-
-    def projected(x: Value, name: str) -> Value:
-        w = node.weight(name, *shapes[name])
-        if w.dtype == np.int8:
-            by = node.weight(f"{name}_s")
-            w = (w / (by[:, None] if by.size > 1 else by)).astype(np.float32)
-        return node.emit(
-            "Add", node.emit("MatMul", x, w.T.copy()), node.const(node.weight(f"{name}_b"))
-        )
-
-    parts = [projected(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))]
+    node.ignore("kdim", "vdim", "quantize_term", "weight_data_size")
     if mask is not None:
         mask = node.emit("Unsqueeze", mask, node.ints(1)) if rank(mask) == 2 else mask
-    y = node.emit(
-        "Attention", *parts, mask, q_num_heads=heads, kv_num_heads=heads, scale=float(scale)
-    )
-    return projected(y, "out")
+    attrs = {"scale": node.attr("scale") or 1 / float(np.sqrt(width // heads))}
+    q = _projected(node, values[0], "q")
+    if caches and len(values) > 1:
+        size = node.ints(0, 0, heads, -1)
+        q = node.emit("Transpose", node.emit("Reshape", q, size), perm=(0, 2, 1, 3))
+        y = node.emit("Attention", q, *caches, mask, **attrs)
+        y = node.emit("Reshape", node.emit("Transpose", y, perm=(0, 2, 1, 3)), node.ints(0, 0, -1))
+        return _projected(node, y, "out"), *caches
+    parts = [_projected(node, k, "k"), _projected(node, v, "v")]
+    attrs |= {"q_num_heads": heads, "kv_num_heads": heads, "with_present": bool(caches)}
+    y = node.emit("Attention", q, *parts, mask, *caches, **attrs)
+    y, *kept = y if caches else (y,)
+    return _projected(node, y, "out"), *kept
+
+
+def _projected(node: Node, x: Value, name: str) -> Value:
+    """x times one of the four weights of attention, plus its bias."""
+    term, width = node.attr("quantize_term"), node.attr("embed_dim")
+    size = node.values["weight_data_size"] // width
+    rows, columns = {
+        "q": (width, size), "k": (width, node.values["kdim"]), "v": (width, node.values["vdim"]),
+        "out": (size, width),
+    }[name]  # fmt: skip
+    w = blocks(node, name, rows, columns, term) if term >= 400 else node.weight(name, rows, columns)
+    if w.dtype == np.int8:
+        w = (w / node.weight(f"{name}_scales")[:, None]).astype(np.float32)
+    if node.has(f"{name}_input"):
+        w = w * node.weight(f"{name}_input")
+    bias = node.const(node.weight(f"{name}_b"))
+    return node.emit("Add", node.emit("MatMul", x, np.ascontiguousarray(w.T)), bias)
 
 
 @layer("SDPA")

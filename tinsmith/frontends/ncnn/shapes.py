@@ -106,7 +106,9 @@ def flatten(node: Node) -> Result:
 def permute(node: Node) -> Result:
     """Orders are numbered as their names, innermost first, from that of the input on."""
     x, number = node[0], node.attr("order_type")
-    orders = ORDERS.get(rank(x), ("w",))
+    orders = ORDERS.get(rank(x), ())
+    if rank(x) == 1:
+        return x
     if not 0 <= number < len(orders):
         raise Unsupported(f"it has no order {number} of {rank(x)} axes")
     letters = LETTERS[rank(x)]
@@ -142,11 +144,7 @@ def squeeze(node: Node) -> Result:
 @layer("ExpandDims")
 def expand_dims(node: Node) -> Result:
     x, axes = node[0], node.attr("axes")
-    if not axes:
-        flags = [n for n in "whdc" if node.attr(f"expand_{n}")]
-        letters = LETTERS[min(rank(x) + len(flags), 4)]
-        axes = [letters.index(n) for n in flags if n in letters]
-    node.ignore("expand_w", "expand_h", "expand_d", "expand_c")
+    node.ignore("expand_w", "expand_h", "expand_d", "expand_c")  # as in ncnn, which did read them
     at = [node.axis(a, rank(x) + len(axes)) for a in axes]
     return node.emit("Unsqueeze", x, node.ints(*at)) if at else x
 

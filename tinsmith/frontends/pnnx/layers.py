@@ -293,16 +293,7 @@ def local_response_norm(
     node: PnnxNode, input: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75,
     k: float = 1.0,
 ) -> Value:  # fmt: skip
-    """Of an even size, PyTorch's window has one channel more before, ours after: of channels in
-    reverse they are the same."""
-
-    def turned(x: Value) -> Value:
-        return (
-            x if size % 2 else node.slice(x, node.ints(-1), node.ints(-(2**63)), [1], node.ints(-1))
-        )
-
-    y = node.emit("LRN", turned(input), size=size, alpha=alpha, beta=beta, bias=float(k))
-    return turned(y)
+    return node.local_norm(input, size=size, alpha=alpha, beta=beta, bias=float(k))
 
 
 @operator("F.normalize")

@@ -10,6 +10,7 @@ from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import linear
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
+from tinsmith.frontends.projection import projected_lstm
 from tinsmith.graph import Value
 
 GATES = {"nn.LSTM": (0, 3, 1, 2), "nn.GRU": (1, 0, 2), "nn.RNN": (0,)}
@@ -24,8 +25,6 @@ def recurrent(
     proj_size: int = 0, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
     """Layer after layer, each of one node; the states of all of them are one tensor."""
-    if proj_size:
-        raise Unsupported("it projects its outputs (proj_size)")
     if node.rank(input) == 2:
         raise Unsupported("its input has no batch")
     op, ends = node.type[3:], ("", "_reverse")[: 1 + bidirectional]
@@ -44,13 +43,17 @@ def recurrent(
             s if num_layers == 1 else node.slice(s, node.ints(at), node.ints(at + len(ends)), [0])
             for s in states
         ]
-        y, *last = node.emit(op, x, w, r, b, None, *starts, **attrs)
+        if proj_size:
+            p = np.stack([node.weight(f"weight_hr_l{layer}{end}") for end in ends])
+            y, *last = projected_lstm(node, x, (w, r, p, b), starts, attrs)
+        else:
+            y, *last = node.emit(op, x, w, r, b, None, *starts, **attrs)
         for kept, value in zip(finals, last, strict=False):
             kept.append(value)
         if bidirectional:
             y = node.emit("Transpose", y, perm=(0, 2, 1, 3))
             dims = [d if isinstance(d, int) else 0 for d in x.shape[:2]] if x.shape else [0, 0]
-            x = node.emit("Reshape", y, node.ints(*dims, 2 * hidden_size))
+            x = node.emit("Reshape", y, node.ints(*dims, 2 * (proj_size or hidden_size)))
         else:
             x = node.emit("Squeeze", y, node.ints(1))
     y = node.emit("Transpose", x, perm=(1, 0, 2)) if batch_first else x

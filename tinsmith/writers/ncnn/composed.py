@@ -41,6 +41,22 @@ def copy_to(w: Writer, node: Node) -> None:
     )
 
 
+@claims("Slice")
+def local_norm(w: Writer, node: Node) -> None:
+    """An LRN of an even size over channels in reverse: ncnn has the window's larger half before."""
+    middle = source(w, node.inputs[0], "LRN")
+    before = source(w, middle.inputs[0], "Slice")
+    for part in (node, before):
+        start, end, axis, step = (numbers(v, "its part") for v in part.inputs[1:])
+        need((start, axis, step) == ((-1,), (1,), (-1,)) and end[0] < -(1 << 62), "no reverse")
+    names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
+    given = {theirs: middle.attrs[ours] for theirs, ours in names.items()}
+    need(given["local_size"] % 2 == 0, "its window has a middle")
+    w.taken |= {middle, before}
+    x = before.inputs[0]
+    w.claimed[node] = lambda: w.layer("LRN", middle.name, [w.blob(x)], [node.output], given)
+
+
 @claims("Gather")
 def by_places(w: Writer, node: Node) -> None:
     """Write a Gather as an Embed layer, where it takes rows of a table, or as a Diag layer."""
@@ -135,12 +151,12 @@ def roi_align(w: Writer, node: Node) -> None:
     a = node.attrs
     need_defaults(
         node, "output_height", "output_width", "sampling_ratio", "spatial_scale",
-        "coordinate_transformation_mode",
+        "coordinate_transformation_mode", "cut",
     )  # fmt: skip
     _region(
         w, node, "ROIAlign", rois, _counted(w, places, x),
         pooled_height=a["output_height"], pooled_width=a["output_width"],
-        sampling_ratio=a["sampling_ratio"], version=1,
+        sampling_ratio=a["sampling_ratio"], version=int(not a["cut"]),
         aligned=int(a["coordinate_transformation_mode"] == "half_pixel"),
     )  # fmt: skip
 

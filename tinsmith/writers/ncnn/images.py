@@ -32,7 +32,7 @@ def resize(w: Writer, node: Node) -> None:
     scales = None if factors is None else factors.const
     need(dims[0] == w.dims(x)[0], "it is along the outermost axis")
     letters = ("height", "width")[3 - len(dims) :]
-    if scales is not None and a["mode"] == "nearest":
+    if scales is not None and where != "align_corners":
         given |= dict(zip((f"{c}_scale" for c in letters), scales[1 - len(dims) :], strict=True))
         given = {k: float(v) if k.endswith("scale") else v for k, v in given.items()}
     else:

@@ -165,6 +165,7 @@ def layer_norm(w: Writer, node: Node, names: tuple[str, ...]) -> None:
 def lrn(w: Writer, node: Node) -> None:
     names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
     given = {theirs: node.attrs[ours] for theirs, ours in names.items()}
+    need(node.attrs["size"] % 2, "its window has one channel more after the middle than before")
     w.layer_of("LRN", node, given)
 
 

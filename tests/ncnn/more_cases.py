@@ -1,0 +1,60 @@
+"""More layers for `cases`: parameters that files seldom have, and ncnn takes in its own way."""
+
+TEXT = """
+BinaryOp 3x3 3; 0=1
+BinaryOp 3x3x3 3; 0=1
+BinaryOp 3x4x4 3x4; 0=1
+BinaryOp 3x4x5 1x1; 0=0
+Convolution 4x9x10; 0=6 1=3 4=-233 18=5.0e-01 6=216
+Convolution 4x9x10; 0=6 1=4 3=3 4=-234 18=-1.0e+00 5=1 6=384
+Convolution 4x9x10; 0=6 1=3 4=1 5=1 6=216 8=2 18=5.0e-01
+Convolution 4x9x10 6x4x3x3; 0=6 1=3 19=1
+Convolution 4x9x10 6x4x3x3 6; 0=6 1=3 4=1 5=1 19=1 9=1
+ConvolutionDepthWise 4x9x10 4x1x3x3 4; 0=4 1=3 5=1 7=4 19=1
+Convolution1D 4x11 6x4x3 6; 0=6 1=3 5=1 19=1
+Crop 3x6x7; 19="1,0" 20="-(0h,1),-233" 21="1,2"
+Deconvolution 4x5x6 4x6x3x3 6; 0=6 1=3 3=2 5=1 28=1
+DeconvolutionDepthWise 4x5x6 4x1x3x3 4; 0=4 1=3 3=2 5=1 7=4 28=1
+DeconvolutionDepthWise 4x5x6 4x3x3x3; 0=6 1=3 3=2 7=2 28=1
+Deconvolution1D 4x7 4x6x3; 0=6 1=3 28=1
+DeconvolutionDepthWise1D 4x7 4x3x3; 0=6 1=3 7=2 28=1
+Deconvolution1D 4x7; 0=6 1=3 3=2 4=-233 20=13 5=1 6=72
+Embed i7; 0=5 1=9 2=1 3=45 18=2
+ExpandDims 4x5; 2=1
+ExpandDims 5; -23303=2,0,2
+GRU 6x5 2x4; 0=4 1=120 2=2; 2
+Gemm 4x5 5x6 4; 0=2.0e+00 1=5.0e-01
+Gemm 4x5 5x6; 11=1
+InstanceNorm 4x5; 0=4 1=1e-5
+InstanceNorm 5; 0=5 1=1e-5
+Interp 3x4x5; 0=1 1=1.5e+00 2=7.0e-01
+Interp 3x4x5; 0=2 1=1.5e+00 2=7.0e-01
+Interp 3x4x5; 0=3 1=1.5e+00 2=7.0e-01
+Interp 3x10x10; 0=2 1=7.0e-01 2=7.0e-01
+Interp 3x4x5; 0=3 1=1.5e+00 2=2.3e+00 6=1
+Interp 4x5; 0=2 3=1 2=1.5e+00
+InverseSpectrogram 8x10x2; 0=15 1=1 4=1
+InverseSpectrogram 8x10x2; 0=15 1=0 4=2
+InverseSpectrogram 16x10x2; 0=16 1=0 4=2
+LRN 7x4x5; 1=4 2=1.0e-01
+LRN 3x6x7; 0=1 1=4 2=1.0e-01
+LSTM 6x5; 0=3 1=80 3=4
+LSTM 6x5; 0=3 1=80 2=1 3=4
+LSTM 6x5; 0=3 1=160 2=2 3=4
+LSTM 6x5 1x3 1x4; 0=3 1=80 3=4; 3
+LSTM 6x5 1x3 1x4; 0=3 1=80 2=1 3=4; 3
+LSTM 6x5 2x3 2x4; 0=3 1=160 2=2 3=4; 3
+LSTM 6x5 2x4 2x4; 0=4 1=160 2=2; 3
+MultiHeadAttention 6x8 2x3x4 2x3x4; 0=8 1=2 2=64 7=1; 3
+MultiHeadAttention 6x8 6x9 2x3x4 2x3x4; 0=8 1=2 2=64 5=1 7=1; 3
+MultiHeadAttention 6x8 5x8 2x3x4 2x3x4; 0=8 1=2 2=64 7=1; 3
+MultiHeadAttention 6x8 5x8 6x3 2x3x4 2x3x4; 0=8 1=2 2=64 5=1 7=1; 3
+Permute 5; 0=1
+Pooling 3x6x6; 0=1 1=1 2=2 6=1
+Pooling 3x7x8; 0=1 1=2 2=4 6=1
+ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=1.0e+00
+ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=5.0e-01 3=2
+ROIAlign 3x9x10 @-2,-1,8,7; 0=3 1=2 4=1
+ROIAlign 20x9x10 @-2,-1,8,7; 0=3 1=2 3=3
+ROIAlign 3x9x10 @5,5,5,5; 0=2 1=2 2=1.0e+00
+"""

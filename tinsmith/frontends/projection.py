@@ -1,0 +1,55 @@
+"""LSTM layers that project their states: formats have them, ONNX and our operator do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.nodes import SourceNode
+from tinsmith.graph import Value
+
+Array = np.ndarray[Any, Any]
+
+
+def projected_lstm(
+    node: SourceNode, x: Value, weights: tuple[Array, Array, Array, Any],
+    states: Sequence[Value], attrs: dict[str, Any],
+) -> tuple[Value, ...]:  # fmt: skip
+    """An LSTM whose outputs are p s, where s are its states, of `hidden_size` H.
+
+    x [T,N,F]; `weights` are w [D,4H,F], r [D,4H,P], p [D,P,H] and the biases, in our order of
+    gates; `states` are h [D,N,P] and c [D,N,H], or none. Returns y [T,D,N,P] and the last states.
+
+    r (p s) = (r p) s, so that r p are the weights of the states themselves. The first h is no p s:
+    it is features of the first step, which are zeros in the others, and have the weights r.
+    """
+    w, r, p, b = weights
+    ends: list[Value | None] = []
+    if states:
+        count, size = len(p), p.shape[1]
+        more = np.zeros((*w.shape[:2], count * size), w.dtype)
+        for d in range(count):
+            more[d, :, d * size : (d + 1) * size] = r[d]
+        w = np.concatenate([w, more], axis=2)
+        firsts = _first_steps(node, x, states[0], attrs["direction"])
+        x = node.emit("Concat", x, *firsts, axis=2)
+        ends = [None, states[1]]
+    y, h, c = node.emit("LSTM", x, w, np.matmul(r, p), b, None, *ends, **attrs)
+    turned = node.const(np.ascontiguousarray(p.swapaxes(1, 2)))
+    return node.emit("MatMul", y, turned), node.emit("MatMul", h, turned), c
+
+
+def _first_steps(node: SourceNode, x: Value, h: Value, direction: str) -> list[Value]:
+    """h of each direction as features [T,N,P]: in the step that the direction begins with."""
+    steps = node.emit("Sub", node.emit("Shape", x, start=0, end=1), node.ints(1))
+    none = node.ints(0)
+    found = []
+    for d in range(2 if direction == "bidirectional" else 1):
+        backward = direction == "reverse" or d == 1
+        part = node.emit("Slice", h, node.ints(d), node.ints(d + 1), node.ints(0))
+        zeros = (steps, none) if backward else (none, steps)
+        widths = node.emit("Concat", zeros[0], none, none, zeros[1], none, none, axis=0)
+        found.append(node.emit("Pad", part, widths))
+    return found
