@@ -533,6 +533,17 @@ def recurrent_states():
     return Of(run, nn.LSTM(5, 4), nn.GRU(5, 4), nn.LSTM(5, 4))
 
 
+@model("projected", (7, 3, 5), (2, 3, 2), (2, 3, 4))
+def projected():
+    def run(a, b, x, h, s):
+        y, (h1, s1) = a(x, (h, s))
+        z, (h2, s2) = b(x.transpose(0, 1))
+        return y, h1, s1, z, h2, s2
+
+    two = nn.LSTM(5, 4, 2, bidirectional=True, batch_first=True, proj_size=3)
+    return Of(run, nn.LSTM(5, 4, bidirectional=True, proj_size=2), two)
+
+
 @model("attention", (2, 5, 8), (2, 7, 8), (5, 5))
 def attention():
     def run(a, b, c, x, y, m):

@@ -13,6 +13,7 @@ from tinsmith.graph import Graph, Type
 
 RNG = np.random.default_rng(7)
 MODES = ["avg", "max"]
+WAYS = [{"mode": "avg"}, {"mode": "max"}, {"mode": "avg", "cut": True}]
 SHAPES = [((1, 1, 1, 1), 1, (1, 1)), ((1, 3, 8, 9), 4, (2, 3)), ((2, 16, 7, 5), 3, (7, 7)),
           ((3, 37, 6, 11), 5, (1, 4)), ((1, 140, 5, 6), 2, (3, 2))]  # fmt: skip
 
@@ -30,16 +31,16 @@ def pooled(x, rois, pictures, size, target="host", **attrs):
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 @pytest.mark.parametrize("shape, count, size", SHAPES)
-def test_shapes(shape, count, size, ratio, mode, target):
+def test_shapes(shape, count, size, ratio, way, target):
     x = RNG.standard_normal(shape).astype(np.float32)
     rois, pictures = regions(shape, count)
-    pooled(x, rois, pictures, size, target, mode=mode, sampling_ratio=ratio)
+    pooled(x, rois, pictures, size, target, **way, sampling_ratio=ratio)
     rois = np.concatenate([np.minimum(rois[:, :2], rois[:, 2:]),
                            np.maximum(rois[:, :2], rois[:, 2:])], axis=1)  # fmt: skip
-    pooled(x, rois, pictures - shape[0], size, target, mode=mode, sampling_ratio=ratio)
+    pooled(x, rois, pictures - shape[0], size, target, **way, sampling_ratio=ratio)
 
 
 @pytest.mark.parametrize("target", levels())
@@ -52,13 +53,13 @@ def test_scales_without_a_shift(ratio, mode, target):
            spatial_scale=0.25, coordinate_transformation_mode="output_half_pixel")  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ratio", [0, 2])
-def test_regions_far_larger_than_the_picture_and_without_extent(ratio, mode):
+def test_regions_far_larger_than_the_picture_and_without_extent(ratio, way):
     x = RNG.standard_normal((1, 4, 6, 7)).astype(np.float32)
     rois = np.array([[-300, -500, 400, 700], [2, 2, 2, 2], [-1, -1, -1, 7], [1e3, 1e3, 2e3, 2e3],
                      [0.5, 0.5, 6.5, 5.5], [6, 5, 7, 6]], np.float32)  # fmt: skip
-    pooled(x, rois, np.zeros(6, np.int32), (2, 3), mode=mode, sampling_ratio=ratio)
+    pooled(x, rois, np.zeros(6, np.int32), (2, 3), **way, sampling_ratio=ratio)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -18,6 +18,8 @@ from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import NotWritable
 from tinsmith.formats.ncnn.layers import LAYERS
+from tinsmith.formats.ncnn.param import read_param
+from tinsmith.formats.ncnn.weights import draw_weights, write_weights
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.ops.control import run_graph
@@ -154,6 +156,48 @@ def record() -> None:
 
 if __name__ == "__main__":
     record()
+
+
+def test_weights_in_blocks_are_integers_by_scales() -> None:
+    """ncnn's wheel is built without them: the same layer with the numbers that they stand for."""
+    text = b"7767517\n2 2\nInput x 0 1 x 0=40 1=6\nMultiHeadAttention m 1 1 x y 0=8 1=2 2=320 "
+    text += b"3=40 4=40 18="
+    layers = read_param(memoryview(text + b"610\n"), "m")
+    draw_weights(layers, 0, "m")
+    weights = layers[1].weights
+    plain = dict(weights)
+    for name, rows, columns in (("q", 8, 40), ("k", 8, 40), ("v", 8, 40), ("out", 40, 8)):
+        bits = np.unpackbits(weights[name].view(np.uint8), bitorder="little").reshape(rows, -1)
+        whole = bits[:, : 6 * columns].reshape(rows, columns, 6) @ (1 << np.arange(6))
+        signed = np.where(whole >= 32, whole - 64, whole)
+        scales = weights[f"{name}_scales"].reshape(rows, -1).repeat(32, axis=1)[:, :columns]
+        plain[name] = (signed / scales * weights[f"{name}_input"]).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 6, 40)).astype(np.float32)
+    packed = load((text + b"610\n", b"".join(write_weights(layers))))
+    (simple,) = [la for la in read_param(memoryview(text + b"0\n"), "m") if la.type != "Input"]
+    simple.weights.update(plain)
+    same = load((text + b"0\n", b"".join(write_weights([simple]))))
+    (found,), (wanted,) = run_graph(packed, [x]), run_graph(same, [x])
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+QUANTISED = ["LSTM 6x5; 0=4 1=80 8=2", "GRU 6x5; 0=4 1=60 8=2", "RNN 6x5; 0=4 1=20 8=2",
+             "LSTM 6x5; 0=3 1=80 3=4 8=2", "Gemm 4x5; 3=1 5=1 6=1 8=6 9=5 10=4 18=2",
+             "MultiHeadAttention 6x8; 0=8 1=2 2=64 18=2"]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", QUANTISED)
+@pytest.mark.skipif(not PEER.exists(), reason="no ncnn: TINSMITH_BENCH_DIR names no peers")
+@pytest.mark.filterwarnings("ignore:.*int8")
+def test_random_weights_of_int8_are_ones_that_ncnn_reads(line: str, tmp_path: Path) -> None:
+    """ncnn rounds what comes in to int8, too; here that stays float32."""
+    param, weights = model_of(line)
+    (tmp_path / "m.param").write_text(param)
+    (tmp_path / "m.bin").write_bytes(weights)
+    put(tmp_path, line, "m")
+    run_peer(tmp_path)
+    (found,), wanted = compute(graph_of(line), line).values(), np.load(tmp_path / "m.out.npz")
+    assert np.abs(found - wanted["out0"]).max() <= 2e-2 * np.abs(wanted["out0"]).max()
 
 
 CHAIN = """7767517

@@ -176,6 +176,12 @@ def of(*shape: Any) -> Type:
         ("NonMaxSuppression", [of(5, 4), of(1, 2, 5)], {}, ["boxes needs rank 3"]),
         ("RoiAlign", [of(1, 2, 4, 4), of(3, 5), of(3)], {}, ["rois needs 4 columns, it has 5"]),
         ("RoiAlign", [of(1, 2, 4, 4), of(3, 4), of(3)], {"mode": "sum"}, ["sum", "avg, max"]),
+        (
+            "RoiAlign",
+            [of(1, 2, 4, 4), of(3, 4), of(3)],
+            {"mode": "max", "cut": True},
+            ["whole cells"],
+        ),
         ("MaxRoiPool", [of(1, 2, 4, 4), of(3, 4)], {"pooled_shape": (2, 2)}, ["5 columns"]),
         ("MaxRoiPool", [of(1, 2, 4, 4), of(3, 5)], {"pooled_shape": (2,)}, ["two positive"]),
     ],
