@@ -43,13 +43,19 @@ def projected_lstm(
 
 def _first_steps(node: SourceNode, x: Value, h: Value, direction: str) -> list[Value]:
     """h of each direction as features [T,N,P]: in the step that the direction begins with."""
-    steps = node.emit("Sub", node.emit("Shape", x, start=0, end=1), node.ints(1))
+    size = x.shape[0] if x.shape else ""
+    if isinstance(size, int):
+        steps = node.ints(size - 1)
+    else:
+        steps = node.emit("Sub", node.emit("Shape", x, start=0, end=1), node.ints(1))
     none = node.ints(0)
     found = []
     for d in range(2 if direction == "bidirectional" else 1):
         backward = direction == "reverse" or d == 1
         part = node.emit("Slice", h, node.ints(d), node.ints(d + 1), node.ints(0))
-        zeros = (steps, none) if backward else (none, steps)
-        widths = node.emit("Concat", zeros[0], none, none, zeros[1], none, none, axis=0)
-        found.append(node.emit("Pad", part, widths))
+        first, last = (steps, none) if backward else (none, steps)
+        widths = (first, none, none, last, none, none)
+        known = [w.const for w in widths if w.const is not None]
+        pads = np.concatenate(known) if len(known) == 6 else node.emit("Concat", *widths, axis=0)
+        found.append(node.emit("Pad", part, pads))
     return found

@@ -144,7 +144,7 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
 
     A grid is [N, boxes * (5 + classes), H, W]: x, y, w, h, o and classes c of each box in each
     cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]], centre (cell + s(x, y)) /
-    size, and size e^(w, h) * a / (scales[g] * size), s = 1 / (1 + e^-v). Its score is
+    size, and size e^(w, h) * a / floor(scales[g] * size), s = 1 / (1 + e^-v). Its score is
     1 / (1 + e^-o (1 + e^-c)), or, without scales, s(o) * softmax(c), and a / size its size.
     `BestBoxes` chooses by the scores of at least `least`.
     """
@@ -174,7 +174,7 @@ def _cells(
         at = OPS["Add"](OPS["Sigmoid"](_cut(x, k, k + 1, 2)), cells)
         centre.append(OPS["Div"](at, whole))
         side = OPS["Mul"](OPS["Exp"](_cut(x, k + 2, k + 3, 2)), sides[:, k].reshape(-1, 1, 1, 1))
-        size.append(OPS["Div"](side, OPS["Mul"](whole, scale)))
+        size.append(OPS["Div"](side, OPS["Floor"](OPS["Mul"](whole, scale))))
     o, c = _cut(x, 4, 5, 2), _cut(x, 5, 5 + classes, 2)
     best = OPS["Reduce"](c, [2], kind="max")
     if logistic:

@@ -116,10 +116,11 @@ def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Va
     return with_(conv, b=term.copy() if b is None else like(conv.output, b + term))
 
 
+_padded = p.Pad("x", const("pads"), opt(const("value")), opt(const("axes"))).named("pad")
+
+
 @rules.rule(
-    p.Conv(
-        p.Pad("x", const("pads"), opt(const("value")), opt(const("axes"))).named("pad"), "w", ...
-    ).named("conv"),
+    p.Conv(_padded, "w", ...).named("conv"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64),
     value=np.float32(0),
@@ -155,14 +156,15 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
 
 
 @rules.rule(
-    p.AveragePool(p.Pad("x", const("pads"), opt(const("value"))).named("pad")).named("pool"),
+    p.AveragePool(_padded).named("pool"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
     value=np.float32(0),
+    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3), "stride": (2, 1)},
 )
 def fold_pad_into_average(
-    x: Value, pads: Array, value: Array | None, pad: Node, pool: Node
+    x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, pool: Node
 ) -> Value:
     """average(pad(x, zeros)) -> average(x) with pads that count."""
     if value is not None and np.any(value != 0):
@@ -171,24 +173,27 @@ def fold_pad_into_average(
         raise Skip("the pads of the pool do not count, those of the Pad would")
     if pool.ceil_mode:
         raise Skip("ceil_mode makes windows that reach beyond the pads")
-    joined = _joined(x, pads, None, pad, pool)
+    joined = _joined(x, pads, axes, pad, pool)
     return with_(pool, x=x, pad=joined, count_include_pad=True, auto_pad="NOTSET")
 
 
 @rules.rule(
-    p.MaxPool(p.Pad("x", const("pads"), const("value")).named("pad")).named("pool"),
+    p.MaxPool(_padded).named("pool"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
     value=np.float32(-np.inf),
+    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3)},
 )
-def fold_pad_into_maximum(x: Value, pads: Array, value: Array, pad: Node, pool: Node) -> Value:
+def fold_pad_into_maximum(
+    x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, pool: Node
+) -> Value:
     """maximum(pad(x, -inf)) -> maximum(x) with pads."""
-    if not np.all(np.isneginf(value.astype(np.float64))):
+    if value is None or not np.all(np.isneginf(value.astype(np.float64))):
         raise Skip("it does not pad with -inf")
     if len(pool.outputs) > 1:
         raise Skip("the indices would count in the unpadded input")
-    joined = _joined(x, pads, None, pad, pool)
+    joined = _joined(x, pads, axes, pad, pool)
     kernel = (pool.kernel,) if isinstance(pool.kernel, NUMBER) else pool.kernel
     if pool.ceil_mode or any(b >= k for b, k in zip(joined, kernel * 2, strict=True)):
         raise Skip("a window would lie in the padding alone")

@@ -54,6 +54,7 @@ def recurrent(w: Writer, node: Node) -> None:
     arrays = _packed(node)
     outputs, taken = _outputs(w, node)
     states = [source(w, v, "Transpose") for v in others[:2] if v is not None]
+    need(node.op.name != "LSTM" or len(states) != 1, "it has one of its two states")
     need(all(s.attrs["perm"] == ASIDE for s in states), "the batch of a state is not in front")
     hidden = arrays["r"].shape[-1]
     given = {"num_output": hidden, "weight_data_size": arrays["w"].size}

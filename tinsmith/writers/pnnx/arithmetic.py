@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import Parameter
 from typing import Any
 
@@ -79,7 +80,7 @@ def by_row(w: Export, node: Node) -> None:
     raise Inexpressible("PNNX has none with such attributes")
 
 
-_OWN = ("MatMul", "Unsqueeze", "GatherElements", "Clip")
+_OWN = ("MatMul", "Unsqueeze", "GatherElements", "Clip", "HardSigmoid", "HardSwish")
 writes(*{op for op, _, _ in ROWS if op not in _OWN})(by_row)
 
 
@@ -89,6 +90,24 @@ def clip(w: Export, node: Node) -> None:
         by_row(w, node)
     else:
         w.put(node, "torch.clamp", min=node.min, max=node.max)
+
+
+@writes("HardSigmoid", "HardSwish")
+def hard(w: Export, node: Node) -> None:
+    """PyTorch's, where the slope is a sixth; else what it means."""
+    with suppress(Inexpressible):
+        return by_row(w, node)
+    x = node.inputs[0]
+    line = w.fresh(f"{node.name}/line")
+    w.add(
+        "pnnx.Expression", f"{node.name}/line", [x], [line],
+        {"expr": f"add(mul(@0,{node.alpha!r}),{node.beta!r})"},
+    )  # fmt: skip
+    if node.op.name == "HardSigmoid":
+        bounds = {"min_val": 0.0, "max_val": 1.0}
+        return w.add("nn.Hardtanh", node.name, [line], node.outputs, bounds)
+    part = w.step(node, "nn.Hardtanh", line, min_val=0.0, max_val=1.0)
+    return w.add("pnnx.Expression", node.name, [x, part], node.outputs, {"expr": "mul(@0,@1)"})
 
 
 @writes("Identity", "Declared")

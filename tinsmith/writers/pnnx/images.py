@@ -33,8 +33,9 @@ def resize(w: Export, node: Node) -> None:
     given = constant(sizes if scales is None else scales, "its sizes").tolist()
     axes = tuple(a % rank(x) for a in node.axes) if node.axes is not None else tuple(range(rank(x)))
     by_axis = dict(zip(axes, given, strict=True))
-    fixed = [1 if scales is not None else size(x, i) for i in (0, 1)]
-    need(all(by_axis.pop(i, f) == f for i, f in enumerate(fixed)), "it resizes batch or channels")
+    for i in {0, 1} & by_axis.keys():
+        fixed = 1 if scales is not None else size(x, i)
+        need(by_axis.pop(i) == fixed, "it resizes batch or channels")
     need(len(by_axis) == count, "it resizes some of its axes")
     values = tuple(by_axis[i] for i in sorted(by_axis))
     params: dict[str, Any] = {

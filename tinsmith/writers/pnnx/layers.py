@@ -22,6 +22,17 @@ def _pads(node: Node) -> tuple[int, ...]:
     return pads[:rank_]
 
 
+def _padded(w: Export, node: Node, x: Value, fill: float) -> tuple[Value | str, tuple[int, ...]]:
+    """What a window slides over, and the padding of each axis: one that differs before and after an
+    axis is an operator before."""
+    pads, count = node.attrs.get("pad"), spatial(node)
+    if pads is None or tuple(pads[:count]) == tuple(pads[count:]):
+        return x, _pads(node)
+    need(node.auto_pad == "NOTSET", "its padding is automatic")
+    pairs = [p for i in reversed(range(count)) for p in (pads[i], pads[count + i])]
+    return w.step(node, "F.pad", x, pad=tuple(pairs), mode="constant", value=fill), (0,) * count
+
+
 def _each(node: Node, name: str, default: int = 1) -> tuple[int, ...]:
     value = node.attrs.get(name)
     return (default,) * (rank(node.inputs[0]) - 2) if value is None else tuple(value)
@@ -43,15 +54,8 @@ def conv(w: Export, node: Node, turned: bool) -> None:
     if turned:
         need(node.output_shape is None, "its output has a given shape")
         params["output_padding"] = _each(node, "output_padding", 0)
-    start: Value | str = x
-    pads, count = node.attrs.get("pad"), spatial(node)
-    if not turned and pads is not None and tuple(pads[:count]) != tuple(pads[count:]):
-        need(node.auto_pad == "NOTSET", "its padding is automatic")
-        pairs = [p for i in reversed(range(count)) for p in (pads[i], pads[count + i])]
-        start = w.step(node, "F.pad", x, pad=tuple(pairs), mode="constant", value=0.0)
-        params["padding"] = (0,) * count
-    else:
-        params["padding"] = _pads(node)
+    count = spatial(node)
+    start, params["padding"] = (x, _pads(node)) if turned else _padded(w, node, x, 0.0)
     ins, outs = size(weight, 1), size(weight, 0)
     if turned:
         ins, outs = outs, ins * node.group
@@ -134,8 +138,13 @@ def global_pool(w: Export, node: Node) -> None:
 def pool(w: Export, node: Node, name: str) -> None:
     windows = ("kernel", "stride", "pad", "ceil_mode", "dilation", "auto_pad")
     need_defaults(node, "count_include_pad", *windows)
+    x = node.inputs[0]
+    if name == "MaxPool" or (node.count_include_pad and not node.ceil_mode):
+        x, pads = _padded(w, node, x, float("-inf") if name == "MaxPool" else 0.0)
+    else:
+        pads = _pads(node)
     params: dict[str, Any] = {
-        "kernel_size": tuple(node.kernel), "stride": _each(node, "stride"), "padding": _pads(node),
+        "kernel_size": tuple(node.kernel), "stride": _each(node, "stride"), "padding": pads,
         "ceil_mode": node.ceil_mode,
     }  # fmt: skip
     if name == "MaxPool":
@@ -143,7 +152,7 @@ def pool(w: Export, node: Node, name: str) -> None:
     else:
         need(set(_each(node, "dilation")) <= {1}, "it is dilated")
         params["count_include_pad"] = node.count_include_pad
-    w.add(f"nn.{name}{spatial(node)}d", node.name, [node.inputs[0]], node.outputs, params)
+    w.add(f"nn.{name}{spatial(node)}d", node.name, [x], node.outputs, params)
 
 
 @writes("LpPool")
@@ -244,6 +253,7 @@ def recurrent(w: Export, node: Node) -> None:
     params |= {"nonlinearity": nonlinear.pop()} if kind == "nn.RNN" else {}
     out = w.fresh(f"{node.name}/rows")
     given = [s for s in states[:2] if s is not None]
+    need(kind != "nn.LSTM" or len(given) != 1, "it has one of its two states")
     op = w.add(kind, node.name, [x, *given], [out, *node.outputs[1:]], params)
     for i, end in enumerate(ends):
         w.set_weight(op, f"weight_ih_l0{end}", ordered(ih[i]))
