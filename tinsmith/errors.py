@@ -57,7 +57,7 @@ class UnknownName(TinsmithError, KeyError):
     """A look-up by a name that a table does not hold; `command` is what lists the whole table."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], command: str = "") -> None:
-        known = sorted(known)
+        known = sorted(set(known))
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
         hint = suggest(name, known)
         if known and (not hint or len(known) <= FEW):

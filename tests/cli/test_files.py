@@ -167,3 +167,18 @@ def test_a_layer_keeps_its_name(net: Path, tmp_path: Path) -> None:
     tinsmith("optimize", net, tmp_path / "o.param")
     names = [line.split()[1] for line in (tmp_path / "o.param").read_text().splitlines()[2:]]
     assert names == ["x", "layer1", "layer4", "layer5"]
+
+
+@pytest.mark.parametrize("command", ["inspect", "run", "verify"])
+def test_a_batch_is_a_size_for_every_command(net: Path, command: str) -> None:
+    told = tinsmith(command, net, "--batch", "3").stdout
+    assert "[3, 4, 8, 9]" in told or "[3,4,8,9]" in told or "[3,3]" in told.replace(" ", "")
+    refused = tinsmith(command, net, "--batch", "-1", code=2).output
+    assert "batch is a name, a positive number, or None, not -1" in refused
+
+
+def test_a_model_is_written_over_itself(net: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 4, 8, 9)).astype(np.float32)
+    before = ts.compile(net)(x)
+    tinsmith("optimize", net, net)
+    np.testing.assert_allclose(ts.compile(net)(x), before, rtol=1e-5)

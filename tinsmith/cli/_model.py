@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ class Build:
 
     def options(self) -> dict[str, Any]:
         """The arguments of `tinsmith.compile`, without those that nobody gave."""
-        given = asdict(self)
+        given = asdict(self) | {"batch": as_batch(self.batch)}
         if given.pop("small_memory"):
             given["memory"] = "small"
         return {name: value for name, value in given.items() if value is not None}
@@ -137,7 +138,7 @@ class Build:
 
 def as_batch(text: str | None) -> str | int | None:
     """What --batch says: a size, or a word."""
-    return int(text) if text is not None and text.isdecimal() else text
+    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
 
 
 @dataclass(frozen=True)
