@@ -38,6 +38,8 @@ _BACK_3 = (
     "27 output_d=output_w, 28 dynamic_weight=0"
 )
 _GROUPS = "7 group=1"
+_ONE = "7 groups=1"
+"""What pnnx tells of layers that have one group, and ncnn does not read."""
 _DEPTHWISE_INT8 = (
     "; R weight_scales group if int8_scale_term in (1, 101)"
     "; R bottom_scale 1 if int8_scale_term in (1, 101)"
@@ -136,12 +138,12 @@ R bias channels
 Bias 3 | 0 bias_data_size=0 | R bias bias_data_size
 BNLL 4
 Concat 5 | 0 axis=0
-Convolution 6 | {_CONV_2}, {_FORWARD} | {_CONV_WEIGHTS}{_INT8}
+Convolution 6 | {_CONV_2}, {_ONE}, {_FORWARD} | {_CONV_WEIGHTS}{_INT8}
 Crop 7 | 0 woffset=0, 1 hoffset=0, 13 doffset=0, 2 coffset=0, 3 outw=0, 4 outh=0, 14 outd=0, \
 5 outc=0, \
 6 woffset2=0, 7 hoffset2=0, 15 doffset2=0, 8 coffset2=0, 9 starts=[i], 10 ends=[i], \
 11 axes=[i], {_EXPRESSIONS}
-Deconvolution 8 | {_CONV_2}, {_BACK_2} | {_CONV_WEIGHTS}
+Deconvolution 8 | {_CONV_2}, {_ONE}, {_BACK_2} | {_CONV_WEIGHTS}
 Dropout 9 | 0 scale=1.0
 Eltwise 10 | 0 op_type=0, 1 coeffs=[f]
 ELU 11 | 0 alpha=0.1
@@ -250,18 +252,18 @@ MultiHeadAttention 79 | 0 embed_dim=0, 1 num_heads=1, 2 weight_data_size=0, 3 kd
 4 vdim=embed_dim, 5 attn_mask=0, \
 6 scale=0.0, 7 kv_cache=0, 18 quantize_term=0 | {_ATTENTION}
 GELU 80 | 0 fast_gelu=0
-Convolution1D 81 | {_CONV_1}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
+Convolution1D 81 | {_CONV_1}, {_ONE}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
 Pooling1D 82 | {_POOL_1}
 ConvolutionDepthWise1D 83 | {_CONV_1}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | \
 {_CONV_WEIGHTS}
-Convolution3D 84 | {_CONV_3}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
+Convolution3D 84 | {_CONV_3}, {_ONE}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
 ConvolutionDepthWise3D 85 | {_CONV_3}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | \
 {_CONV_WEIGHTS}
 Pooling3D 86 | {_POOL_3}
 MatMul 87 | 0 transB=0
-Deconvolution1D 88 | {_CONV_1}, {_BACK_1} | {_CONV_WEIGHTS}
+Deconvolution1D 88 | {_CONV_1}, {_ONE}, {_BACK_1} | {_CONV_WEIGHTS}
 DeconvolutionDepthWise1D 89 | {_CONV_1}, {_GROUPS}, {_BACK_1} | {_CONV_WEIGHTS}
-Deconvolution3D 90 | {_CONV_3}, {_BACK_3} | {_CONV_WEIGHTS}
+Deconvolution3D 90 | {_CONV_3}, {_ONE}, {_BACK_3} | {_CONV_WEIGHTS}
 DeconvolutionDepthWise3D 91 | {_CONV_3}, {_GROUPS}, {_BACK_3} | {_CONV_WEIGHTS}
 Einsum 92 | 0 equation=[i]
 DeformableConv2D 93 | {_CONV_2} | T weight weight_data_size; {_BIAS}

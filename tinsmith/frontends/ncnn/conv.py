@@ -83,6 +83,7 @@ def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: An
 )  # fmt: skip
 def convolution(node: Node) -> Result:
     letters = spatial(node.type)
+    node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
     attrs, pad = {**window(node, letters), "group": group}, padding(node, letters)
     value, size = node.attr("pad_value"), node.attr("weight_data_size")
@@ -167,6 +168,7 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
 def deconvolution(node: Node) -> Result:
     """The full result, of which all paddings cut."""
     letters = spatial(node.type)
+    node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
     names = {"w": "output_pad_right", "h": "output_pad_bottom", "d": "output_pad_behind"}
     more = tuple(node.attr(names[a]) for a in letters)

@@ -62,7 +62,7 @@ class Node(SourceNode):
         return 1 if at < 0 else self.dim(x, at + 1)
 
     def dim(self, x: Value, axis: int) -> Size:
-        found = shape(x)[axis]
+        found = x.shape[axis] if x.shape else ""
         return found if isinstance(found, int) else self.emit("Shape", x, start=axis, end=axis + 1)
 
     def reshaped(self, x: Value, *sizes: Size) -> Value:

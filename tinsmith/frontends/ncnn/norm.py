@@ -87,8 +87,9 @@ def _affine(node: Node, count: int) -> tuple[Array, Array]:
 @layer("InstanceNorm", "GroupNorm")
 def group_norm(node: Node) -> Result:
     count = shape(node[0])[1]
+    count = count if isinstance(count, int) else node.attr("channels")
     node.ignore("channels")
-    if not isinstance(count, int):
+    if not count:
         raise Unsupported("the number of its channels is not known")
     if node.type == "InstanceNorm" and rank(node[0]) < 3:
         return _whole(node)

@@ -103,10 +103,11 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
         size, wanted = shape(x)[axis], node.attr(f"out_{letter}")
         if wanted in (KEEP, size):
             continue
-        if not isinstance(size, int):
-            raise Unsupported(f"its axis {letter} has a size that only the run tells")
         if wanted < 1:
             raise Unsupported(f"its out_{letter} is {wanted}")
+        if not isinstance(size, int):
+            x = _adaptive_free(node, x, axis, wanted, mean)
+            continue
         if size % wanted == 0:
             k = tuple(size // wanted if a == axis else 1 for a in range(2, rank(x) + 1))
             op = "AveragePool" if mean else "MaxPool"
@@ -122,6 +123,33 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
             parts.append(node.emit("Reduce", part, node.ints(axis), kind=kind, keepdims=True))
         x = node.emit("Concat", *parts, axis=axis)
     return x
+
+
+def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> Value:
+    """The windows of `_adaptive` along an axis whose size n the run tells: element j is in window i
+    where i n < (j + 1) count and j count < (i + 1) n."""
+    n = node.emit("Squeeze", node.dim(x, axis), node.ints(0))
+    zero, one = node.const(0, np.int64), node.const(1, np.int64)
+    j = node.emit("Unsqueeze", node.emit("Range", zero, n, one), node.ints(1))
+    i = np.arange(count)[None]
+    behind = node.emit("Mul", node.emit("Add", j, one), node.const(count, np.int64))
+    begun = node.emit("Greater", behind, node.emit("Mul", node.const(i), n))
+    before = node.emit("Mul", j, node.const(count, np.int64))
+    inside = node.emit(
+        "And", begun, node.emit("Less", before, node.emit("Mul", node.const(i + 1), n))
+    )
+    order = list(range(rank(x) + 1))
+    order[axis], order[-1] = order[-1], order[axis]
+    x = node.emit("Transpose", x, perm=tuple(order))
+    if mean:
+        ones = node.emit("Cast", inside, to="float32")
+        sizes = node.emit("Reduce", ones, node.ints(0), kind="sum", keepdims=True)
+        y = node.emit("MatMul", x, node.emit("Div", ones, sizes))
+    else:
+        least = node.number(float("-inf"), x)
+        some = node.emit("Where", inside, node.emit("Unsqueeze", x, node.ints(-1)), least)
+        y = node.emit("Reduce", some, node.ints(-2), kind="max", keepdims=False)
+    return node.emit("Transpose", y, perm=tuple(order))
 
 
 @layer("SPP")

@@ -79,18 +79,44 @@ def split(node: Node) -> Result:
 @layer("Reshape")
 def reshape(node: Node) -> Result:
     x, expression = node[0], node.attr("shape_expr")
-    if (node.attr("in_batch_axis"), node.attr("out_batch_axis")) != (NO_BATCH, NO_BATCH):
-        raise Unsupported("it moves a batch between the axes")
+    batched = {node.attr("in_batch_axis"), node.attr("out_batch_axis")} != {NO_BATCH}
     told = {n: node.attr(n) for n in "whdc"}
     if expression:
         sizes = sizes_of(node, expression)
+        if batched:
+            return _batch_moved(node, x, sizes[::-1])
         if len(sizes) not in LETTERS:
             raise Unsupported(f"its expression {expression!r} tells {len(sizes)} sizes")
         told = {n: AUTO for n in "whdc"} | dict(zip(LETTERS[len(sizes)][::-1], sizes, strict=True))
     names = [n for n in "cdhw" if isinstance(told[n], Value) or told[n] != AUTO]
     if tuple(names) not in [tuple(v) for v in LETTERS.values()]:
         raise Unsupported(f"it tells the sizes {told}, which make no shape")
+    if batched:
+        return _batch_moved(node, x, [told[n] for n in names])
     return node.reshaped(x, *(_same_or(node, x, n, told[n]) for n in names))
+
+
+def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
+    """A Reshape that counts the batch as an axis, before and after it; without one, it is of 1."""
+    before, after = node.attr("in_batch_axis"), node.attr("out_batch_axis")
+    if before == NO_BATCH:
+        if shape(x)[0] != 1:
+            raise Unsupported("it has no axis for a batch: give the batch a size of 1 (batch=1)")
+        y = node.emit("Squeeze", x, node.ints(0))
+    else:
+        at = node.axis(before, rank(x) + 1) - 1
+        order = (*range(1, at + 1), 0, *range(at + 1, rank(x) + 1))
+        y = node.emit("Transpose", x, perm=order) if at else x
+    if any(isinstance(s, int) and s == 0 and i >= (y.rank or 0) for i, s in enumerate(sizes)):
+        raise Unsupported(f"its sizes {sizes} keep an axis that its input has not")
+    zeros = [isinstance(s, int) and s == 0 for s in sizes]
+    full = [node.dim(y, i) if z else s for i, (z, s) in enumerate(zip(zeros, sizes, strict=True))]
+    y = node.emit("Reshape", y, node.joined(full))
+    if after == NO_BATCH:
+        return node.emit("Unsqueeze", y, node.ints(0))
+    at = node.axis(after, len(sizes)) - 1
+    others = [i for i in range(len(sizes)) if i != at]
+    return node.emit("Transpose", y, perm=(at, *others)) if at else y
 
 
 def _same_or(node: Node, x: Value, letter: str, told: Size) -> Size:

@@ -105,9 +105,11 @@ def hard(w: Export, node: Node) -> None:
     )  # fmt: skip
     if node.op.name == "HardSigmoid":
         bounds = {"min_val": 0.0, "max_val": 1.0}
-        return w.add("nn.Hardtanh", node.name, [line], node.outputs, bounds)
+        w.add("nn.Hardtanh", node.name, [line], node.outputs, bounds)
+        return None
     part = w.step(node, "nn.Hardtanh", line, min_val=0.0, max_val=1.0)
-    return w.add("pnnx.Expression", node.name, [x, part], node.outputs, {"expr": "mul(@0,@1)"})
+    w.add("pnnx.Expression", node.name, [x, part], node.outputs, {"expr": "mul(@0,@1)"})
+    return None
 
 
 @writes("Identity", "Declared")

@@ -22,7 +22,7 @@ def _pads(node: Node) -> tuple[int, ...]:
     return pads[:rank_]
 
 
-def _padded(w: Export, node: Node, x: Value, fill: float) -> tuple[Value | str, tuple[int, ...]]:
+def _padded(w: Export, node: Node, x: Any, fill: float) -> tuple[Value | str, tuple[int, ...]]:
     """What a window slides over, and the padding of each axis: one that differs before and after an
     axis is an operator before."""
     pads, count = node.attrs.get("pad"), spatial(node)
@@ -138,7 +138,7 @@ def global_pool(w: Export, node: Node) -> None:
 def pool(w: Export, node: Node, name: str) -> None:
     windows = ("kernel", "stride", "pad", "ceil_mode", "dilation", "auto_pad")
     need_defaults(node, "count_include_pad", *windows)
-    x = node.inputs[0]
+    x: Any = node.inputs[0]
     if name == "MaxPool" or (node.count_include_pad and not node.ceil_mode):
         x, pads = _padded(w, node, x, float("-inf") if name == "MaxPool" else 0.0)
     else:
