@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any
 
+import numpy as np
+
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.node import Node, Size
 from tinsmith.graph import Value
@@ -31,8 +33,11 @@ UNARY: dict[str, Any] = {
         "tanh", "asinh", "acosh", "atanh", "erf",
     )
 }  # fmt: skip
-FREE = {"+": "Add", "-": "Sub", "*": "Mul", "//": "Div", "max": "Max", "min": "Min"}
-"""What is computed of sizes that only the run tells, which are whole and positive."""
+FREE = {
+    "+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "//": "Div", "max": "Max", "min": "Min",
+    "trunc": "Floor", "floor": "Floor", "ceil": "Ceil", "round": "Round",
+}  # fmt: skip
+"""What is computed of sizes that only the run tells, which are positive."""
 
 
 def sizes_of(node: Node, text: str) -> list[Size]:
@@ -45,25 +50,42 @@ def sizes_of(node: Node, text: str) -> list[Size]:
             raise Unsupported(
                 f"its expression {text[:80]!r} fails at {token!r}: {error}"
             ) from error
-    return [v if isinstance(v, Value) else int(v) for v in reversed(stack)]
+    return [_whole(node, v) if isinstance(v, Value) else int(v) for v in reversed(stack)]
+
+
+def _is_real(v: Any) -> bool:
+    return v.dtype.kind == "f" if isinstance(v, Value) else isinstance(v, float)
+
+
+def _whole(node: Node, v: Value) -> Value:
+    return node.emit("Cast", v, to="int64") if _is_real(v) else v
+
+
+def _free(node: Node, token: str, *operands: Any) -> Value:
+    """An operation on sizes that only the run tells: in float32 where a number is real."""
+    if token not in FREE:
+        raise ValueError("it needs a size that only the run tells")
+    real = token == "/" or any(map(_is_real, operands))
+    if len(operands) == 1:
+        return _whole(node, node.emit(FREE[token], *operands)) if real else operands[0]
+    values = [v if isinstance(v, Value) else node.const([v], np.float32 if real else np.int64)
+              for v in operands]  # fmt: skip
+    if real:
+        values = [v if _is_real(v) else node.emit("Cast", v, to="float32") for v in values]
+    y = node.emit(FREE[token], *values)
+    return node.emit("Floor", y) if real and token == "//" else y
 
 
 def _value(node: Node, token: str, stack: list[Any]) -> Any:
     if token in BINARY:
         a, b = stack.pop(), stack.pop()
         if isinstance(a, Value) or isinstance(b, Value):
-            if token not in FREE:
-                raise ValueError("it needs a size that only the run tells")
-            return node.emit(
-                FREE[token], *(v if isinstance(v, Value) else node.ints(v) for v in (a, b))
-            )
+            return _free(node, token, a, b)
         return BINARY[token](a, b)
     if token in UNARY:
         a = stack.pop()
         if isinstance(a, Value):
-            if token in ("trunc", "ceil", "floor", "round", "abs"):
-                return a
-            raise ValueError("it needs a size that only the run tells")
+            return a if token == "abs" else _free(node, token, a)
         return UNARY[token](a)
     if re.fullmatch(r"\d[whdcn]", token):
         if token[1] == "n":

@@ -11,20 +11,12 @@ from tinsmith.formats.mapped import Files
 from tinsmith.formats.ncnn.pair import read_pair
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Import
-from tinsmith.frontends.ncnn.node import LETTERS, Node, layer
+from tinsmith.frontends.ncnn.inputs import free_sizes
+from tinsmith.frontends.ncnn.node import Node, layer
 from tinsmith.frontends.nodes import Scope
 from tinsmith.graph import Graph, Type, Value, dtype_of
 
 FLOAT = dtype_of("float32")
-
-RANKS = {
-    "Convolution1D": 2, "ConvolutionDepthWise1D": 2, "Deconvolution1D": 2, "Pooling1D": 2,
-    "DeconvolutionDepthWise1D": 2, "LSTM": 2, "GRU": 2, "RNN": 2, "MultiHeadAttention": 2,
-    "Convolution3D": 4, "ConvolutionDepthWise3D": 4, "Deconvolution3D": 4, "Pooling3D": 4,
-    "DeconvolutionDepthWise3D": 4, "Embed": 1, "Spectrogram": 1,
-}  # fmt: skip
-"""How many axes an input has whose size the file does not tell, by the first layer that reads it;
-pictures have 3."""
 
 
 def accepts(source: Any) -> bool:
@@ -83,7 +75,7 @@ def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> N
     values = row.schema.values(row.given)
     for i, blob in enumerate(row.outputs):
         sizes = [values[n] for n in "cdhw" if values.get(n)]
-        dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or _free(blob, readers)
+        dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or free_sizes(blob, readers)
         if any(isinstance(d, int) and d < 0 for d in dims):
             raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")
         if batch is not None:
@@ -105,19 +97,6 @@ def _hint(row: Layer, index: int) -> tuple[int, ...]:
     w, h, d, c = (*sizes[:2], 1, sizes[2]) if step == 4 else sizes
     found = {1: (w,), 2: (h, w), 3: (c, h, w), 4: (c, d, h, w)}.get(rank, ())
     return found if all(n > 0 for n in found) else ()
-
-
-def _free(blob: str, readers: dict[str, Layer]) -> tuple[int | str, ...]:
-    reader = readers.get(blob)
-    while reader is not None and reader.type in ("Split", "Noop") and reader.outputs:
-        reader = readers.get(reader.outputs[0])
-    if reader is not None and reader.type == "MultiHeadAttention":
-        told = reader.schema.values(reader.given)
-        if told["kv_cache"] and blob in reader.inputs[-2:]:
-            heads = max(told["num_heads"], 1)
-            return heads, f"{blob}_h", max(told["embed_dim"] // heads, 1)
-    rank = RANKS.get(reader.type, 3) if reader is not None else 3
-    return tuple(f"{blob}_{letter}" for letter in LETTERS[rank])
 
 
 def _renamed(graph: Graph, value: Value) -> Value:

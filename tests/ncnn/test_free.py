@@ -1,0 +1,104 @@
+"""Layers of inputs whose sizes the file does not tell, as in all files that pnnx writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tinsmith.errors import ImportFailed
+
+Array = np.ndarray[Any, Any]
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def model(*rows: str, size: str = "") -> bytes:
+    """Layers of one input and one output each, one after the other."""
+    lines = [f"Input x 0 1 v0 {size}"]
+    for i, row in enumerate(rows):
+        type, _, params = row.partition(" ")
+        lines.append(f"{type} layer{i} 1 1 v{i} v{i + 1} {params}")
+    return f"7767517\n{len(lines)} {len(lines)}\n{chr(10).join(lines)}\n".encode()
+
+
+def computed(x: Array, *rows: str, size: str = "", **options: Any) -> Array:
+    graph = ts.load(model(*rows, size=size), random_weights=0, **options)
+    return ts.compile(graph)(x)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("sizes", ["8=3 18=2", "8=1 18=4", "8=7 18=5", "8=-233 18=3"])
+def test_windows_of_a_told_number_are_those_of_known_sizes(kind: int, sizes: str) -> None:
+    row, x = f"Pooling 0={kind} 7=1 {sizes}", numbers(2, 3, 8, 9)
+    wanted = computed(x, row, size="0=9 1=8 2=3")
+    np.testing.assert_allclose(computed(x, row), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "expression, height, width",
+    [
+        ("floor(*(0w,1.7)),floor(*(0h,1.7))", 13, 15), ("ceil(/(0w,2)),//(0h,2)", 4, 5),
+        ("trunc(+(0w,0.5)),round(*(0h,0.8))", 6, 9), ("max(0w,3),min(0h,3)", 3, 9),
+    ],
+)  # fmt: skip
+def test_sizes_are_computed_with_their_fractions(expression: str, height: int, width: int) -> None:
+    row, x = f'Interp 0=2 9="{expression}"', numbers(1, 3, 8, 9)
+    found = computed(x, row)
+    assert found.shape == (1, 3, height, width)
+    np.testing.assert_allclose(found, computed(x, row, size="0=9 1=8 2=3"), rtol=1e-5, atol=1e-6)
+
+
+def test_channels_are_those_that_a_layer_tells() -> None:
+    for row in ("InstanceNorm 0=4 1=1e-5 2=0", "GroupNorm 0=2 1=4 2=1e-5"):
+        x = numbers(2, 4, 5, 6)
+        np.testing.assert_allclose(
+            computed(x, row), computed(x, row, size="0=6 1=5 2=4"), rtol=1e-5
+        )
+
+
+def test_a_reshape_may_count_the_batch_as_an_axis() -> None:
+    x = numbers(2, 6, 1, 4)
+    both = computed(x, 'Reshape 12=0 13=0 6="-1,3,0n"')
+    np.testing.assert_array_equal(both, x.reshape(2, 3, 8))
+    moved = computed(x, 'Reshape 12=1 13=2 6="4,0n,6"')
+    wanted = x.transpose(1, 0, 2, 3).reshape(6, 2, 4).transpose(2, 0, 1)
+    assert moved.shape == (4, 6, 2)
+    np.testing.assert_array_equal(moved, wanted)
+    gone = computed(x, "Reshape 12=0 0=-1")
+    np.testing.assert_array_equal(gone, x.reshape(1, -1))
+    new = computed(x[:1], "Reshape 13=0 0=4 1=3 2=2", batch=1)
+    np.testing.assert_array_equal(new, x[0].reshape(2, 3, 4))
+    with pytest.raises(ImportFailed, match="give the batch a size of 1"):
+        computed(x, "Reshape 13=0 0=4 1=3 2=2")
+
+
+def test_what_pnnx_tells_of_one_group_is_no_other_layer() -> None:
+    row, x = "Convolution 0=6 1=3 5=1 6=216", numbers(1, 4, 8, 9)
+    np.testing.assert_array_equal(computed(x, row + " 7=1"), computed(x, row))
+
+
+@pytest.mark.parametrize(
+    "row, sizes",
+    [
+        ("Convolution 0=6 1=3 6=216", [4, "x_h", "x_w"]),
+        ("ConvolutionDepthWise 0=4 1=3 6=36 7=4", [4, "x_h", "x_w"]),
+        ("Deconvolution1D 0=6 1=3 6=72", [4, "x_w"]), ("InnerProduct 0=6 2=30", [5]),
+        ("LSTM 0=3 1=160 2=2 3=4", ["x_h", 5]), ("GRU 0=4 1=60", ["x_h", 5]),
+        ("MultiHeadAttention 0=8 1=2 2=320 3=40 4=40", ["x_h", 40]),
+        ("BatchNorm 0=7", [7, "x_h", "x_w"]),
+        ("Gemm 3=1 5=1 6=1 8=6 9=5 10=-1", ["x_h", 5]), ("ReLU", ["x_c", "x_h", "x_w"]),
+        ("Pooling3D 0=1 4=1", ["x_c", "x_d", "x_h", "x_w"]), ("Embed 0=5 1=9 3=45", ["x_w"]),
+    ],
+)  # fmt: skip
+def test_an_input_has_the_sizes_that_its_readers_tell(row: str, sizes: list[Any]) -> None:
+    text = model(row).decode().replace("v0", "x").replace("7767517\n2 2", "7767517\n4 5")
+    text = text.replace(" 1 1 x v1", " 1 1 x2 v1") + "Split s 1 2 x x1 x2\nReLU other 1 1 x1 y\n"
+    rows = text.splitlines()
+    ordered = "\n".join([*rows[:3], *rows[4:], rows[3]])
+    (x, *_) = ts.load(ordered.encode(), random_weights=0).inputs
+    assert list(x.shape or ())[1:] == sizes
