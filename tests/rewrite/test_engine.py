@@ -140,6 +140,23 @@ def test_a_set_that_has_run_takes_further_rules():
     assert rewrite(g, rules).counts == {"double_negation": 1}
 
 
+def test_rules_have_the_tolerance_of_their_set_unless_they_give_one():
+    loose = RuleSet("loose", halves=False, tolerance=1e-5)
+
+    @loose.rule(p.Neg(p.Neg("x")))
+    def own(x):
+        """--x -> x."""
+        return x
+
+    @loose.rule(p.Abs(p.Abs("x")), tolerance=0.0, x=(2,))
+    def exact(x):
+        """||x|| -> |x|."""
+        return x
+
+    assert (own.tolerance, own.halves, own.sample) == (1e-5, False, {"x": (2, 3, 4)})
+    assert (exact.tolerance, exact.halves, exact.sample) == (0.0, True, {"x": (2,)})
+
+
 def test_an_output_is_never_an_input_or_twice_the_same():
     g, x = graph((2,))
     g.outputs.append(ops.Neg(ops.Neg(x), name="result"))
