@@ -20,7 +20,7 @@ from tinsmith.quantizer.report import Quantized
 from tinsmith.quantizer.table import apply_table, rows_of
 
 DATA = np.random.default_rng(3).standard_normal((12, 3, 10, 9)).astype(np.float32)
-LAYERS = ["first", "second", "depthwise", "pixels", "grouped", "dense"]
+LAYERS = ["first", "second", "depthwise", "between", "pixels", "grouped", "dense"]
 
 
 @cache
@@ -30,7 +30,7 @@ def net() -> Graph:
     first = b.emit("Relu", b.conv(b.x, 16, name="first"))
     second = b.emit("Relu", b.conv(first, 16, name="second"))
     y = b.emit("Relu", b.conv(second, 16, name="depthwise", group=16, stride=(2, 2)))
-    y = b.conv(y, 24, 1, name="pixels")
+    y = b.conv(b.conv(y, 20, 1, name="between"), 24, 1, name="pixels")
     y = b.emit("Relu", b.conv(y, 24, name="grouped", group=4))
     y = b.emit("GlobalPool", y)
     y = b.dense(b.emit("Flatten", y), 7, name="dense")
@@ -73,7 +73,7 @@ def test_layers_are_written_in_bytes_and_read_again(tmp_path: Path) -> None:
 def test_weights_for_winograd_have_six_bits() -> None:
     by_layer = {name: scales[0] for name, scales in plain().scales.items()}
     assert {name: scale.bits for name, scale in by_layer.items()} == {
-        "first": 6, "second": 6, "depthwise": 8, "pixels": 8, "dense": 8,
+        "first": 6, "second": 6, "depthwise": 8, "between": 8, "pixels": 8, "dense": 8,
     }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_a_table_says_all(tmp_path: Path) -> None:
     text = found.table()
     rows = rows_of(text)
     assert list(rows) == [name for name in LAYERS if name != "grouped"]
-    assert [row.weights.size for row in rows.values()] == [16, 16, 16, 24, 7]
+    assert [row.weights.size for row in rows.values()] == [16, 16, 16, 20, 24, 7]
     np.testing.assert_array_equal(values(apply_table(net(), text)), values(found.graph))
     found.write(tmp_path / "net.table")
     assert (tmp_path / "net.table").read_text(encoding="utf-8") == text
@@ -108,7 +108,7 @@ def test_layers_without_both_lines_stay_in_float(tmp_path: Path) -> None:
     ts.write(apply_table(net(), "\n".join([*kept, "lstm_param_1 3"])), tmp_path / "y.param")
     layers = types_of(tmp_path / "y.param")
     assert not any(word.startswith("8=") for word in layers["pixels"])
-    assert "8=1" in layers["depthwise"]  # pixels reads floats
+    assert "8=1" in layers["between"]  # pixels reads floats
 
 
 @pytest.mark.parametrize(("text", "match"), [

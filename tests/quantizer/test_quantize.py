@@ -248,3 +248,16 @@ def test_progress_is_told_and_can_end_it() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ts.quantize(graph, x, progress=stop)
+
+
+def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
+    """As the boxes of a detector; all else is quantised and told."""
+    b = Building("N", 3, 6, 6)
+    y = b.conv(b.x, 8)
+    found = b.emit("NonZero", b.emit("Greater", y, np.float32(0)))
+    graph = b.ends(b.emit("Cast", found, to="float32"), y)
+    x = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
+    told = quantised(graph, x)
+    first, second = told.judgement.outputs.values()
+    assert np.isnan(first) and second > 30
+    assert "is not compared" in str(told)

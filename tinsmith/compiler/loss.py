@@ -21,12 +21,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Noise:
-    """Sums of squares: of what is wanted, and of how far it is missed."""
+    """Sums of squares: of what is wanted, and of how far it is missed; NaN where shapes differ."""
 
     signal: float = 0.0
     noise: float = 0.0
 
     def add(self, want: Array, got: Array) -> None:
+        if want.shape != got.shape:
+            self.signal = math.nan
+            return
         exact = want.astype(np.float64)
         off = exact - got.astype(np.float64)
         self.signal += float(np.vdot(exact, exact).real)
@@ -35,6 +38,8 @@ class Noise:
     @property
     def decibels(self) -> float:
         """The ratio of signal to noise; infinite where there is no noise."""
+        if math.isnan(self.signal):
+            return math.nan
         if self.noise == 0:
             return math.inf
         return 10 * math.log10(self.signal / self.noise) if self.signal > 0 else -math.inf

@@ -80,13 +80,13 @@ def insert_layers(
     are rounded to bytes once for all readers; sums get a factor and a bias for each output."""
     bytes_of: Values = {}
     names: list[tuple[Node, str]] = []
-    for node in nodes:
-        (x,) = places.data_of(node)
-        if x not in scales:
+    given = [(node, scales.get(places.data_of(node)[0])) for node in nodes]
+    for node, data in given:
+        if data is None:
             continue
-        at = _Adding(graph, node)
+        at, (x,) = _Adding(graph, node), places.data_of(node)
         q, scale = rounded(node, 1)
-        bottom = multiplier(scales[x])
+        bottom = multiplier(data)
         if x not in bytes_of:
             bytes_of[x] = at.bytes(x, bottom)
         whole = at.product(bytes_of[x], graph.const(q, f"{node.name}_weight"))

@@ -53,7 +53,8 @@ class Layer:
 class Judgement:
     """A quantised model against the float one, over all data.
 
-    outputs   decibels of signal to noise by output
+    outputs   decibels of signal to noise by output; of those whose sizes depend on data, such as
+              the boxes that a detector finds, NaN where these have other sizes
     accuracy  the share of labels that the first output has as its greatest class, in percent
     before    the same of the float model
     agreement the share of samples for which both models say the same class, in percent
@@ -128,7 +129,11 @@ class Quantized:
             ratio = f"{layer.decibels:6.1f}" if math.isfinite(layer.decibels) else "     -"
             lines.append(f"{layer.name:{width}} {layer.op:12} {ratio} {shown}{what}")
         found = self.judgement
-        lines += [f"output {name}: {ratio:.1f} dB" for name, ratio in found.outputs.items()]
+        for name, ratio in found.outputs.items():
+            other = "has another size for some data, and is not compared"
+            lines.append(
+                f"output {name} {other}" if math.isnan(ratio) else f"output {name}: {ratio:.1f} dB"
+            )
         if found.accuracy is not None:
             lines.append(f"accuracy {found.before:.2f} -> {found.accuracy:.2f} %")
         if found.agreement is not None:
@@ -192,10 +197,10 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 def _classes(y: Any) -> Array | None:
     """The index of the greatest element of each sample of y [N,...], all its other axes flattened:
-    its class, where y has scores of classes. None for other types than floats, and ranks below
-    2."""
+    its class, where y has scores of classes. None for other types than floats, ranks below 2, and
+    where there are none."""
     y = np.asarray(y)
-    if y.ndim < 2 or y.dtype.kind != "f":
+    if y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return None
     return y.reshape(len(y), -1).argmax(axis=1)
 
