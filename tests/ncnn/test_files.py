@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,13 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tinsmith.errors import ImportFailed, ModelFileError, OptionError, TinsmithError
+from tinsmith.errors import (
+    DuplicateName,
+    ImportFailed,
+    ModelFileError,
+    OptionError,
+    TinsmithError,
+)
 from tinsmith.formats.ncnn.layers import LAYERS
 from tinsmith.formats.ncnn.param import param_bytes, param_text, read_param
 from tinsmith.formats.ncnn.schema import layer_type
@@ -116,7 +124,7 @@ WRONG = {
     net("Softmax c 1 1 data out 0=x").decode(): "is no number",
     net("Softmax c 1 1 data out 0=1").decode(): "fixbug0",
     net("ReLU c 1 1 data out 5=1").decode(): "'parameter 5'",
-    net("Interp c 1 1 data out 0=2 1=-1.0 2=2.0").decode(): "must not be negative",
+    net("Interp c 1 1 data out 0=2 1=-1.0 2=2.0").decode(): "must be positive",
     net("MultiHeadAttention c 1 1 data out 0=0").decode(): "do not fit together",
 }  # fmt: skip
 
@@ -153,3 +161,47 @@ def test_a_layer_of_ones_own(tmp_path: Path) -> None:
     finally:
         layer.remove("Gain")
         del LAYERS["Gain"]
+
+
+@pytest.mark.parametrize(
+    "type, params, weights",
+    [
+        ("Own", "zero a=0", ""), ("Own", "0 a=0, 0 b=1", ""), ("Own", "0 a=0, 1 a=1", ""),
+        ("Own", "40 a=0", ""), ("Own", "30 a=0", ""), ("My own", "0 a=0", ""),
+        ("Own", "0 a=0", "R w nosuch"), ("Own", "0 a=0", "X w a"), ("Own", "0 a=0", "R w a +"),
+        ("Own", "0 a=0", "R w"),
+    ],
+)  # fmt: skip
+def test_a_row_that_means_nothing_is_refused_at_once(type: str, params: str, weights: str) -> None:
+    with pytest.raises(OptionError, match=type):
+        layer_type(type, params, weights)
+    assert type not in LAYERS
+
+
+def test_a_name_that_is_taken_is_refused_where_it_is_registered() -> None:
+    with pytest.raises(DuplicateName, match="ReLU"):
+        layer_type("ReLU")
+    code = (
+        "from tinsmith.frontends.ncnn.node import layer\n"
+        "from tinsmith.frontends.pnnx.node import operator\n"
+        "for register, name in ((layer, 'ReLU'), (operator, 'nn.ReLU')):\n"
+        "    try:\n"
+        "        register(name)(lambda node, input=None: node[0])\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, name in str(error))\n"
+        "import tinsmith as ts\n"
+        "print(len(ts.load(b'7767517\\n2 2\\nInput x 0 1 x 0=4\\nReLU r 1 1 x y\\n').nodes))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["DuplicateName", "True"] * 2 + ["1"]
+
+
+def test_an_importer_that_gives_no_value_is_told() -> None:
+    layer_type("Three")
+    layer("Three")(lambda node: 3)
+    try:
+        with pytest.raises(ImportFailed, match="its importer gave 3, no value"):
+            ts.load(net("Three t 1 1 data out"))
+    finally:
+        layer.remove("Three")
+        del LAYERS["Three"]

@@ -72,11 +72,18 @@ class Importers(Registry[Importer]):
 
     def __call__(self, *types: str) -> Callable[[Importer], Importer]:
         def register(function: Importer) -> Importer:
+            self.settle(function)
             for type in types:
                 self.register(type, function)
             return function
 
         return register
+
+    def settle(self, function: Callable[..., Any]) -> None:
+        """Fill the table before a function of a user is registered, so that a name that is taken is
+        an error there, and not of the next model."""
+        if self._package is not None and not function.__module__.startswith(self._package + "."):
+            self._load_own()
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,8 @@ class Scope:
         self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""
     ) -> None:
         self.shared, self.graph, self.nested, self.prefix = shared, graph, nested, prefix
+        self.kinds: type | tuple[type, ...] = object
+        """What importers may give."""
         self.declared: dict[str, Type] = {}
         """What the file says of values that nodes compute: checked, where it does not follow."""
         self.broken = False
@@ -272,6 +274,9 @@ class Scope:
                     reason = f"its output {i} ({name!r}) is not supported"
                     self.shared.fail(node.key, node.label, reason, node.edition)
                 continue
+            if not isinstance(value, self.kinds):
+                self.shared.fail(node.key, node.label, f"its importer gave {value!r}, no value")
+                value = BROKEN
             if isinstance(value, Value) and value not in self.named:
                 value = self._name(value, name, node if i == 0 else None)
             self.bind(name, value)

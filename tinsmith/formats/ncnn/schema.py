@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import prod
 from typing import Any
 
-from tinsmith.errors import DuplicateName, ModelFileError
+from tinsmith.errors import DuplicateName, ModelFileError, OptionError
 from tinsmith.records import dataclass
 
 COMMON = "30 shapes=[i], 31 featmask=0"
@@ -100,6 +100,8 @@ def _params(text: str) -> tuple[Param, ...]:
     known: dict[str, Param] = {}
     for part in filter(None, map(str.strip, f"{text},{COMMON}".split(","))):
         param = _param(part, known)
+        if any(param.id == p.id or param.name == p.name for p in known.values()):
+            raise ValueError(f"{part!r} has a number or a name that another parameter has")
         known[param.name] = param
     return tuple(known.values())
 
@@ -109,12 +111,15 @@ _CONDITION = re.compile(r" if (?![^()]*\))")
 _BUILTINS = {"__builtins__": {}, "prod": prod, "max": max}
 
 
-def _weights(text: str) -> Callable[[Mapping[str, Any]], Iterable[Slot]]:
+def _weights(text: str, params: Collection[str]) -> Callable[[Mapping[str, Any]], Iterable[Slot]]:
     rows = []
     for part in filter(None, map(str.strip, text.split(";"))):
         what, condition = [*_CONDITION.split(part), "1"][:2]
         tag, name, count = what.split(None, 2)
         codes = [compile(s, "<ncnn>", "eval") for s in (count, condition)]
+        unknown = {n for c in codes for n in c.co_names} - {*params, *_BUILTINS}
+        if tag not in ("T", "Q", "R") or unknown:
+            raise ValueError(f"{part!r} begins with none of T, Q, R, or asks for {unknown}")
         rows.append((tag, name, *codes))
 
     def slots(values: Mapping[str, Any]) -> Iterable[Slot]:
@@ -135,11 +140,20 @@ def layer_type(
     number: int | None = None,
 ) -> Schema:
     """Register a layer type: its parameters and weights as this module's table has them, or a
-    function from the values of the parameters to the weights. Raises DuplicateName."""
+    function from the values of the parameters to the weights. Raises DuplicateName, OptionError."""
     if type in LAYERS:
         raise DuplicateName(f"ncnn layer type {type!r} is registered twice")
-    made = _weights(weights) if isinstance(weights, str) else weights
-    LAYERS[type] = Schema(type, number, _params(params), made)
+    try:
+        found = _params(params)
+        names = {p.name for p in found}
+        made = _weights(weights, names) if isinstance(weights, str) else weights
+    except (ValueError, SyntaxError) as error:
+        raise OptionError(f"the row of ncnn layer type {type!r} cannot be read: {error}") from error
+    if type.split() != [type] or not all(0 <= p.id < 32 for p in found):
+        raise OptionError(
+            f"ncnn layer type {type!r}: a name has no spaces, and numbers are 0 to 29"
+        )
+    LAYERS[type] = Schema(type, number, found, made)
     return LAYERS[type]
 
 

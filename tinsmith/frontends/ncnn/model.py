@@ -47,6 +47,7 @@ def graph_of(
     graph = Graph(name or "ncnn", file)
     graph.meta["format"] = "ncnn"
     scope = Scope(shared, graph)
+    scope.kinds = Value
     readers: dict[str, Layer] = {}
     for row in layers:
         for blob in row.inputs:

@@ -59,6 +59,7 @@ def operator(*types: str) -> Callable[[Function], Function]:
     that name. Defaults are those of PyTorch."""
 
     def register(function: Function) -> Function:
+        IMPORTERS.settle(function)
         given = [*inspect.signature(function).parameters.values()][1:]
         signature = inspect.Signature(given)
 
