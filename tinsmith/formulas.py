@@ -65,10 +65,16 @@ def balanced(length: int, most: int) -> list[tuple[int, int]]:
 def pieces_of(length: int, sizes: int, size: int) -> int:
     """How many pieces of `size` there are where `length` is cut into pieces of some sizes, `sizes`
     having a bit for each: balanced ones, if there are such sizes, else as few as can be."""
+    return _cut(length, sizes).get(size, 0)
+
+
+@lru_cache(maxsize=4096)
+def _cut(length: int, sizes: int) -> dict[int, int]:
+    """How many pieces there are of each size. A program asks for every size of a length."""
     found = balanced(length, sizes.bit_length() - 1)
     if any(not sizes >> s & 1 for s, _ in found):
         found = fewest(length, sizes)
-    return dict(found).get(size, 0)
+    return dict(found)
 
 
 @lru_cache(maxsize=1024)
