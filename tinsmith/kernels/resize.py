@@ -23,12 +23,13 @@ from tinsmith.kernels.resize_axes import (
     Row,
     axes_of,
     cost_of,
-    packed_of,
     rows_at,
     taps_at,
     weighted_sum,
+    with_tables,
     with_vectors,
 )
+from tinsmith.kernels.resize_computed import Computed
 from tinsmith.kernels.resize_plain import plain
 from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Sampling, Table, axis_tables
@@ -40,21 +41,28 @@ LONGEST = 1 << 12  # elements of an axis of free size that is repeated; estimate
 
 @kernel("Resize", Tier.VECTOR)
 def resize_separable(site: Site) -> list[Choice]:
-    """Nearest, linear and cubic resizing of any axes, from constant sizes."""
+    """Nearest, linear and cubic resizing of any axes; sizes may be free."""
     x = site.input(0)
     site.need_no_epilogue("the result is not finished in place")
     every = _repeated(site)
-    tables = [t for t in _tables(site, every) if t.axis not in every]
-    if any(t.weights is not None for t in tables) and x.dtype != np.float32:
+    computed = _computed(site, every)
+    known = [
+        a for a in range(len(x.dims)) if a not in every and not any(a == t.axis for t in computed)
+    ]
+    fixed = _tables(site, every, known)
+    tables = [*fixed, *computed]
+    if any(t.weighted for t in tables) and x.dtype != np.float32:
         raise Skip(f"interpolates float32, not {x.dtype}")
     crop = site.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
-    if crop and any(t.outside.any() for t in tables):
+    if crop and computed:
+        raise Skip("crops images of free sizes")
+    if crop and any(t.outside.any() for t in fixed):
         raise Skip("places outside of the input are wanted")
     return choices_for(site, tables, site.attr("mode"), every)
 
 
 def choices_for(
-    site: Site, tables: Sequence[Table], detail: str, every: Mapping[int, int] = NONE
+    site: Site, tables: Sequence[Table | Computed], detail: str, every: Mapping[int, int] = NONE
 ) -> list[Choice]:
     """The choices on plain data, and on blocked data if only spatial axes change, for tables whose
     weights are multiplied, and axes whose elements are repeated."""
@@ -62,7 +70,7 @@ def choices_for(
     if not tables and not every:
         raise Skip("nothing changes")
     lead = min([*(t.axis for t in tables), *every])
-    if prod(t.places.shape[1] for t in tables) > MOST_TAPS:
+    if prod(t.taps for t in tables) > MOST_TAPS:
         raise Skip(f"more than {MOST_TAPS} elements are summed")
     choices = [plain(site, axes_of(site, tables, lead, every), lead, detail)]
     if x.dtype == np.float32 and 3 <= len(x.dims) <= 5 and lead >= 2 and y.dims[:2] == x.dims[:2]:
@@ -87,7 +95,7 @@ def _repeated(site: Site) -> dict[int, int]:
         times = m // n if isinstance(n, Size) else 0
         if isinstance(times, int) and times > 1 and same(n * times, m):
             found[a] = times
-    for t in _tables(site, found):
+    for t in _tables(site, found, list(found)):
         even = np.arange(len(t.places)) // found.get(t.axis, 1)
         if t.axis in found and not np.array_equal(t.places[:, 0], even):
             del found[t.axis]
@@ -96,20 +104,52 @@ def _repeated(site: Site) -> dict[int, int]:
     return found
 
 
-def _tables(site: Site, every: Mapping[int, int]) -> list[Table]:
-    """The tables of a site's axes (`ops/resize`). Axes in `every` have free sizes; their tables are
-    made for LONGEST elements."""
-    given = {i: _given(site, i) for i in range(1, len(site.inputs))}
+def _scale(site: Site, axis: int) -> float | None:
+    """The scale that the model gives for an axis; None where it gives sizes."""
+    scales, axes = _given(site, 2), site.attr("axes")
+    if scales is None or not scales.size:
+        return None
+    rank = len(site.input(0).dims)
+    chosen = [a % rank for a in (range(rank) if axes is None else axes)]
+    return float(scales[chosen.index(axis)]) if axis in chosen else 1.0
+
+
+def _computed(site: Site, every: Mapping[int, int]) -> list[Computed]:
+    """The tables of the other axes of free sizes that change."""
+    sampling, found = Sampling(*map(site.attr, Sampling._fields)), []
+    for a, (n, m) in enumerate(zip(site.input(0).dims, site.out.dims, strict=True)):
+        factor = _scale(site, a)
+        free = isinstance(n, Size) or isinstance(m, Size)
+        if a in every or not free or (same(n, m) and factor in (None, 1)):
+            continue
+        if not n:
+            raise Skip("there is nothing to resize")
+        found.append(Computed(a, n, m, factor, sampling))
+    return found
+
+
+def _tables(site: Site, every: Mapping[int, int], wanted: Sequence[int]) -> list[Table]:
+    """The tables (`ops/resize`) of the wanted ones of a site's axes. Axes in `every` have free
+    sizes; their tables are made for LONGEST elements."""
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
-    sizes = given.get(3)
+    own = [a % len(dims) for a in site.attr("axes") or range(len(dims))]
+    kept = [i for i, a in enumerate(own) if a in wanted]
+    axes, (roi, scales, sizes) = [own[i] for i in kept], [_given(site, i) for i in (1, 2, 3)]
+    if not axes:
+        return []
+    if roi is not None and roi.size:
+        roi = roi.reshape(2, -1)[:, kept].reshape(-1)
+    if scales is not None and scales.size:
+        scales = scales[kept]
     if sizes is not None and sizes.size:
-        axes = [a % len(dims) for a in site.attr("axes") or range(len(dims))]
+        given = [sizes.tolist()[i] for i in kept]
         longest = [
-            LONGEST * every[a] if a in every else n for a, n in zip(axes, sizes, strict=True)
+            LONGEST * every[a] if a in every else n for a, n in zip(axes, given, strict=True)
         ]
-        given[3] = np.array(longest, object)
-    sampling = Sampling(*map(site.attr, Sampling._fields))
-    return axis_tables(dims, [given.get(i) for i in (1, 2, 3)], site.attr("axes"), sampling)
+        sizes = np.array(longest, object)
+    return axis_tables(
+        dims, (roi, scales, sizes), axes, Sampling(*map(site.attr, Sampling._fields))
+    )
 
 
 def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
@@ -133,10 +173,11 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
             _pixels(em, axes[-1], with_vectors(rows, block), dst, steps[0][-1], steps[1][-1], block)
 
     vectors = typical(n * blocks * lines * axes[-1].out)
-    return Choice(
-        cost_of(site, axes, 0.4 * vectors), site.reads_first(layout, layout),
-        (layout,), one_phase(n * blocks * lines, emit), packed_of(axes), detail=detail,
+    choice = Choice(
+        cost_of(site, axes, 0.4 * vectors), site.reads_first(layout, layout), (layout,),
+        one_phase(n * blocks * lines, emit), detail=detail,
     )  # fmt: skip
+    return with_tables(choice, axes)
 
 
 def _pixels(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import Emit, Packed, Site, packed_table
+from tinsmith.codegen.types import F32, I64
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, packed_table
+from tinsmith.kernels.resize_computed import Computed
 from tinsmith.kernels.walk import Position, digits
 from tinsmith.ops.resize import Table
 from tinsmith.records import dataclass
@@ -26,21 +29,28 @@ Row = tuple[Ptr, Val | None]  # an input row and its weight
 class Axis:
     """One axis: extents before and after, and its table (None if the axis does not change, or if
     each element is there `every` times). `index` is that of its first packed array: places, then
-    weights."""
+    weights; of a computed table, that of its places in the scratch, in units of 8 bytes."""
 
     size: int
     out: int
-    table: Table | None
+    table: Table | Computed | None
     index: int
     every: int = 0
 
     @property
     def taps(self) -> int:
-        return 1 if self.table is None else self.table.places.shape[1]
+        return 1 if self.table is None else self.table.taps
 
     @property
     def weighted(self) -> bool:
-        return self.table is not None and self.table.weights is not None
+        return self.table is not None and self.table.weighted
+
+    def arrays(self, em: Emit) -> tuple[Ptr, Ptr]:
+        """Where the places of its table are, and the weights, if it has some."""
+        if isinstance(self.table, Computed):
+            places = em.scratch.cast(I64) + em.b.index(self.index)
+            return places, (places + em.b.index(self.out * self.taps)).cast(F32)
+        return em.packed[self.index], em.packed[self.index + self.weighted]
 
     def in_vectors(self, lanes: int) -> int:
         """How many results of a row are copied in whole vectors."""
@@ -53,8 +63,10 @@ class Axis:
         """How often each element is repeated, where all are repeated equally; else 0."""
         if self.table is None:
             return self.every
+        if self.weighted or isinstance(self.table, Computed):
+            return 0
         times, rest = divmod(int(self.out), int(self.size))
-        if self.weighted or rest or times < 2:
+        if rest or times < 2:
             return 0
         even = np.arange(self.out) // times
         return times if np.array_equal(self.table.places[:, 0], even) else 0
@@ -62,7 +74,7 @@ class Axis:
     def copied(self, least: int) -> list[tuple[int, int, int]]:
         """Runs of at least `least` results that copy neighbouring elements, as (first result, end,
         place of the first element). None at all if there are more than MOST_RUNS."""
-        if self.table is None or self.weighted:
+        if self.weighted or not isinstance(self.table, Table):
             return []
         places = self.table.places[:, 0]
         edges = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
@@ -71,29 +83,48 @@ class Axis:
 
 
 def axes_of(
-    site: Site, tables: Sequence[Table], lead: int, every: Mapping[int, int] = NONE
+    site: Site, tables: Sequence[Table | Computed], lead: int, every: Mapping[int, int] = NONE
 ) -> list[Axis]:
     """The axes of the site's input from axis `lead` on; `every` tells how often each element of an
     axis is repeated that has no table."""
     named = {t.axis: t for t in tables}
-    axes, index = [], 0
+    axes: list[Axis] = []
+    packed = start = 0
     for d in range(lead, len(site.out.dims)):
         table = named.get(d)
         times = every.get(d, 0)
+        computed = isinstance(table, Computed)
+        index = start if computed else packed
         axes.append(Axis(site.input(0).dims[d], site.out.dims[d], table, index, times))
-        index += 0 if table is None else 1 if table.weights is None else 2
+        if computed:
+            start += 2 * axes[-1].out * axes[-1].taps
+        elif table is not None:
+            packed += 1 + table.weighted
     return axes
 
 
-def packed_of(axes: Sequence[Axis]) -> tuple[Packed, ...]:
-    packed = []
+def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
+    """The choice with the tables of the axes: packed, or computed before anything else."""
+    packed: list[Packed] = []
+    computed = [axis for axis in axes if isinstance(axis.table, Computed)]
     for k, axis in enumerate(axes):
         of = axis.table
-        if of is not None:
+        if isinstance(of, Table):
             packed.append(packed_table(f"places{k}", of.places))
             if of.weights is not None:
                 packed.append(packed_table(f"weights{k}", of.weights.astype(np.float32)))
-    return tuple(packed)
+    if not computed:
+        return replace(choice, packed=tuple(packed))
+
+    def emit(em: Emit) -> None:
+        for axis in computed:
+            assert isinstance(axis.table, Computed)
+            axis.table.emit(em.b, *axis.arrays(em))
+
+    room = sum(16 * axis.out * axis.taps for axis in computed)
+    return replace(
+        choice, packed=tuple(packed), phases=(Phase(1, emit), *choice.phases), scratch=room
+    )
 
 
 def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
@@ -118,10 +149,10 @@ def rows_at(
             rows = [(p + place * steps[0][k], w) for p, w in rows]
             continue
         more: list[Row] = []
-        first = b.index(at) * axis.taps
+        first, (places, weights) = b.index(at) * axis.taps, axis.arrays(em)
         for t in range(axis.taps):
-            place = (em.packed[axis.index] + first + t).load() * steps[0][k]
-            weight = (em.packed[axis.index + 1] + first + t).load() if axis.weighted else None
+            place = (places + first + t).load() * steps[0][k]
+            weight = (weights + first + t).load() if axis.weighted else None
             for p, w in rows:
                 both = weight if w is None else w if weight is None else w * weight
                 more.append((p + place, both))
@@ -147,8 +178,9 @@ def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
 def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
     """The places of the inputs of element i of an axis, with their weights."""
     first = em.b.index(i) * axis.taps
-    places = (em.packed[axis.index] + first).fixed()
-    weights = (em.packed[axis.index + 1] + first).fixed() if axis.weighted else None
+    every = axis.arrays(em)
+    places = (every[0] + first).fixed()
+    weights = (every[1] + first).fixed() if axis.weighted else None
     return [
         ((places + t).load(), None if weights is None else (weights + t).load())
         for t in range(axis.taps)

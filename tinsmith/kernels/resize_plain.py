@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase, packed_table
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase
 from tinsmith.kernels.layout import lanes_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.resize_axes import (
     Axis,
     Row,
     cost_of,
-    packed_of,
     rows_at,
     taps_at,
     weighted_sum,
+    with_tables,
     with_vectors,
 )
 from tinsmith.kernels.sharing import PARTS
@@ -29,7 +27,7 @@ from tinsmith.sizes import Size, typical
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     """The choice for plain tensors; `axes` are the axes from `lead` on."""
-    return (_stretched if _grows(axes) else _summed)(site, axes, lead, detail)
+    return with_tables((_stretched if _grows(axes) else _summed)(site, axes, lead, detail), axes)
 
 
 def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
@@ -68,8 +66,7 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     counted = axes if direct else [last]
     return Choice(
         cost_of(site, counted, each * typical(rows)), site.reads_first(PLAIN, PLAIN), (PLAIN,),
-        one_phase(rows, emit), packed_of(axes), workspace=4 * last.size if summed else 0,
-        detail=detail,
+        one_phase(rows, emit), workspace=4 * last.size if summed else 0, detail=detail,
     )  # fmt: skip
 
 
@@ -86,47 +83,49 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     that get more rows."""
     down, along = axes
     images = prod(site.out.dims[:lead])
-    nbytes = 4 * down.size * along.out
-    count = max(-(-nbytes // (site.target.l2 // 4)), -(-PARTS // max(1, images)))
-    count = max(1, min(count, down.size // (2 * down.taps)))
-    assert down.table is not None
-    places = [down.table.places[_share(k, count, down.out)] for k in range(count)]
-    spans = np.array([[p.min() for p in places], [p.max() + 1 for p in places]], np.int64)
-    most = int((spans[1] - spans[0]).max())
-    own = packed_of(axes)
+    nbytes = typical(4 * down.size * along.out)
+    count = max(-(-nbytes // (site.target.l2 // 4)), -(-PARTS // max(1, typical(images))))
+    count = max(1, min(count, typical(down.size) // (2 * down.taps)))
+    lines = -(-typical(down.out) // count)
+    most = -(-lines * down.size // down.out) + down.taps + 1
+    bands = -(-down.out // lines)
 
     def emit(em: Emit) -> None:
         b, source, room = em.b, em.input(0), em.workspace.cast(F32)
         with b.loop(em.begin, em.end) as tile:
-            band, image = tile % count, tile // count
+            band, image = tile % bands, tile // bands
             src = source.pointer + image * (down.size * along.size)
             dst = (em.outs[0].pointer + image * (down.out * along.out)).fixed()
-            low = (em.packed[len(own)] + band).load()
-            high = (em.packed[len(own)] + band + count).load()
+            begin = b.index(band * lines)
+            end = b.index(b.minimum(begin + lines, down.out))
+            low, high = _span(em, down, begin, end)
             with b.loop(low, high) as row:
                 to = (room + (row - low) * along.out).fixed()
                 _along(em, along, (src + row * along.size).fixed(), to)
-            with b.loop(band * down.out // count, (band + 1) * down.out // count) as line:
+            with b.loop(begin, end) as line:
                 rows = [
                     ((room + (place - low) * along.out).fixed(), weight)
                     for place, weight in taps_at(em, down, line)
                 ]
                 _vertical(em, rows, along.out, (dst + line * along.out).fixed())
 
-    rows = images * int((spans[1] - spans[0]).sum())
     lanes = lanes_of(site.target, site.out.dtype.itemsize)
-    sums = images * down.out * along.out / lanes
-    stretching = 0.4e-9 * along.taps * rows * along.out
+    sums = typical(images * down.out * along.out) / lanes
+    stretching = 0.4e-9 * along.taps * typical(images * bands * most * along.out)
     return Choice(
         cost_of(site, [down], 0.15 * sums) + stretching, site.reads_first(PLAIN, PLAIN), (PLAIN,),
-        one_phase(images * count, emit), (*own, packed_table("spans", spans)),
-        workspace=4 * most * along.out, detail=f"{detail}, rows first",
+        one_phase(images * bands, emit), workspace=4 * most * along.out,
+        detail=f"{detail}, rows first",
     )  # fmt: skip
 
 
-def _share(k: int, count: int, length: int) -> slice:
-    """Part k of `count` equal parts of `length` elements."""
-    return slice(k * length // count, (k + 1) * length // count)
+def _span(em: Emit, axis: Axis, begin: Val, end: Val) -> tuple[Val, Val]:
+    """The first place that results begin .. end - 1 of an axis read, and the one after the last:
+    places follow each other along an axis, forwards or backwards."""
+    b = em.b
+    first, last = ([at for at, _ in taps_at(em, axis, i)] for i in (begin, end - 1))
+    low = b.index(b.minimum(first[0], last[0]))
+    return low, b.index(b.maximum(first[-1], last[-1])) + 1
 
 
 def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:

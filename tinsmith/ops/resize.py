@@ -92,6 +92,14 @@ class Table:
     weights: Array | None
     outside: Array
 
+    @property
+    def weighted(self) -> bool:
+        return self.weights is not None
+
+    @property
+    def taps(self) -> int:
+        return self.places.shape[1]
+
 
 def axis_tables(
     dims: Sequence[int], given: Sequence[Array | None], axes: Sequence[int] | None, how: Sampling
@@ -191,8 +199,9 @@ def _ratio(dim: int, size: int) -> float:
 def _scaled(dim: Dim, scale: float) -> Dim:
     if isinstance(dim, str):
         return dim if scale == 1 else fresh()
-    if isinstance(dim, Size) and float(scale).is_integer() and dim < 1 << 24:
-        return dim * int(scale)
+    times, parts = float(scale).as_integer_ratio()
+    if isinstance(dim, Size) and dim * times < 1 << 24:  # the product is exact
+        return dim * times // parts
     return floor(np.float32(dim) * np.float32(scale))
 
 
