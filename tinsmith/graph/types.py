@@ -104,6 +104,11 @@ class Type:
         """Whether a size is known only in the call, by its formula."""
         return self.shape is not None and any(type(d) not in (int, str) for d in self.shape)
 
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether it is static, and a size is known to be 0."""
+        return self.is_static and any([type(d) is int and not d for d in self.dims])
+
     @property
     def dims(self) -> tuple[int, ...]:
         """The shape of a static type, as numbers."""

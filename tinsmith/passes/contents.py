@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops._move import moves_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER, Number, Size, has_sizes, largest, same, smallest
@@ -67,7 +68,7 @@ def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
 
 def _is_followed(v: Value) -> bool:
     """Whether numbers of its element type are."""
-    return v.dtype.kind in "iub" or v.dtype.name in EXACT
+    return v.dtype.kind in "iub" or name_of(v.dtype) in EXACT
 
 
 def content_after(node: Node, known: dict[Value, Content]) -> Content | None:

@@ -12,16 +12,13 @@ from tinsmith.passes.fold import is_pure, put
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
-from tinsmith.sizes import Size
 
 
 def _is_empty(value: Value | None) -> bool:
     """Whether a value is a tensor of numbers that is known to have no elements."""
     if value is None or isinstance(value.type, Holder) or value.dtype == object:
         return False
-    if not value.type.is_static:
-        return False
-    return any(not isinstance(d, Size) and d == 0 for d in value.dims)
+    return value.type.is_empty
 
 
 @register("portable", name="drop-empty")

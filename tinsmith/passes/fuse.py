@@ -7,6 +7,7 @@ import heapq
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.conv import affine, batch_norm
 from tinsmith.passes.facts import shape_of
@@ -159,7 +160,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _fits(node: Node, result: Value) -> bool:
-    dtypes = {node.output.dtype.name, result.dtype.name}
+    dtypes = {name_of(node.output.dtype), name_of(result.dtype)}
     return (
         _is_elementwise(node) and (len(dtypes) == 1 or dtypes <= set(MIXED))
         and result.shape is not None and node.output.shape == result.shape

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node, Origin, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
@@ -96,7 +97,7 @@ class Placement:
                 )
             if v.const is None and v in self.homes and not self.homes[v].is_static:
                 raise Skip(f"{v.name} is computed by the reference with a shape known only then")
-            if v.const is None or v.dtype.name not in NIBBLES:  # these are packed
+            if v.const is None or name_of(v.dtype) not in NIBBLES:  # these are packed
                 elem(v)
             size = v.type.size
             if same(size, 0) if moves and v in node.inputs else size == 0:
