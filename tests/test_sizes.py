@@ -9,9 +9,12 @@ import tinsmith as ts
 from tests.dependent import DEPENDENT, INT, B, F, model_of, node
 from tests.models import agree
 from tinsmith import ops
+from tinsmith.conditions import Scope
 from tinsmith.errors import DataError, TypeRuleError
 from tinsmith.formulas import pieces_of, widths
 from tinsmith.graph.text import parse_graph
+from tinsmith.graph.types import Type
+from tinsmith.sizes import symbol
 
 RANDOM = np.random.default_rng(5)
 
@@ -158,3 +161,12 @@ def test_any_length_is_cut_into_pieces_of_few_sizes(most):
             assert min(counts) >= 0 and sum(map(int.__mul__, counts, sizes)) == length
             if length == example or length >= most * (most - 1):
                 assert sum(counts) == -(-length // most)
+
+
+def test_a_type_is_empty_where_a_size_is_known_to_be_0():
+    n = symbol(Scope(), "n", 2)
+    empty = {(0,): True, (3, 0): True, (): False, (1, 2): False, ("n", 0): False}
+    assert {dims: Type("float32", dims).is_empty for dims in empty} == empty
+    assert not Type("float32", None).is_empty
+    assert Type("float32", (n, 0)).is_empty and not Type("float32", (n,)).is_empty
+    assert not n.scope.conditions
