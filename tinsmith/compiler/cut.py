@@ -152,7 +152,9 @@ class _Owners:
     def _keys_of(self, node: Node) -> list[Hashable]:
         """Keys of the part to which a node goes; none where it stays."""
         given = [v for v in node.inputs if v is not None]
-        if "control" in node.op.traits or any(map(_is_strange, (*given, *node.outputs))):
+        # An If may be known by the sizes: exporters ask whether there are any boxes.
+        control = "control" in node.op.traits and node.op.name != "If"
+        if control or any(map(_is_strange, (*given, *node.outputs))):
             return []
         read, made = _unknown(given), _unknown(node.outputs)
         if read:

@@ -9,7 +9,7 @@ the program. What is not known for certain is None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,15 @@ def _equal(x: Any, y: Any) -> Any:
     return 1 if x == y and x is not None else None
 
 
+def _product(node: Node, x: Content, *axes: Content) -> Content | None:
+    """The product of all numbers of a list, as exporters ask whether a tensor has elements."""
+    if node.kind != "prod" or x.ndim != 1 or not x.size or node.noop_with_empty_axes:
+        return None
+    if not all([isinstance(d, NUMBER) for d in x]):
+        return None
+    return np.array([prod(x.tolist()), None], object)[:1].reshape((1,) * bool(node.keepdims))
+
+
 def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
     condition, x, y = np.broadcast_arrays(condition, x, y)
     flat = [
@@ -291,6 +300,7 @@ _CONTENT: dict[str, Any] = {
     "Min": _picked(smallest),
     "Max": _picked(largest),
     "Equal": _each(_equal),
+    "Reduce": _product,
     "Where": _where,
 }
 """How the numbers of a result follow from those of the inputs, by operator."""
