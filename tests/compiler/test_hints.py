@@ -220,3 +220,13 @@ def test_a_range_beyond_all_sizes_is_no_call(encoder: Path) -> None:
 def test_truth_is_no_end_of_a_range(encoder: Path) -> None:
     with pytest.raises(OptionError, match="range"):
         ts.compile(encoder, sizes={"seq": (True, 4)})
+
+
+def test_sizes_that_the_model_refuses_are_noted() -> None:
+    """A Reshape of constant sizes takes none but its own."""
+    graph = Graph("pinned")
+    x = graph.input("x", Type("float32", ("n", 6)))
+    graph.outputs = [OPS["Reshape"](x, np.array([2, 6]))]
+    assert not ts.compile(graph, shapes="free", sizes={"n": 2}).notes
+    (note,) = ts.compile(graph, shapes="free", sizes={"n": 3}).notes
+    assert "nothing was compiled for n 3, which the model refuses: " in note

@@ -9,7 +9,6 @@ that is all it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from math import isqrt
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -135,18 +134,24 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
 
 def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
     """Compile for the typical sizes, if all are told and the model takes them; `others` are those
-    of which the model's equal ones are. Raises OptionError for hints that contradict each other."""
+    of which the model's equal ones are. Where it takes neither, a note of the net says why. Raises
+    OptionError for hints that contradict each other."""
     shapes = typical_shapes(hints, net.inputs)
     if shapes is None:
         return
     unfit = (TypeRuleError, ReferenceFailed, PassError, PlanError)
     try:
         net.program(shapes)
-    except unfit:
-        equal = others()
+    except unfit as error:
+        equal, why = others(), error
         if equal is not None and equal != shapes:
-            with suppress(*unfit):
+            try:
                 net.program(equal)
+                return
+            except unfit as other:
+                why = other
+        shown = ", ".join(f"{name} {typical(hint)}" for name, hint in hints.items())
+        net.notes.append(f"sizes: nothing was compiled for {shown}, which the model refuses: {why}")
 
 
 def common(hints: Hints, names: Iterable[str]) -> Hint | None:
