@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cli.harness import read
 from tinsmith.cli._classes import best, read_labels, scores_of
+from tinsmith.cli._model import literal
 from tinsmith.errors import (
     InputNameError,
     InputShapeError,
@@ -269,3 +271,11 @@ def test_labels(tmp_path: Path) -> None:
     path.write_text("\n")
     with pytest.raises(ModelFileError, match="hold no line"):
         read_labels(path)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("3", 3), ("[1, [2.5, true]]", [1, [2.5, True]]), ("name", None), ("null", None),
+    ('["a"]', None), ("[{}]", None), ("[" * 100_000, None),
+])  # fmt: skip
+def test_what_an_option_takes_as_numbers(text: str, value: Any) -> None:
+    assert literal(text) == value

@@ -263,12 +263,19 @@ def fixed(texts: Sequence[str]) -> dict[str, Any] | None:
 
 
 def literal(text: str) -> Any:
-    """A number, true, false, or a list of these, as JSON writes them; None for anything else."""
+    """A number, a bool, or a list of these or of such lists, written as JSON; None for any other
+    text, such as a name or a path."""
     try:
         value = json.loads(text)
-    except ValueError:
+        return value if _holds_numbers(value) else None
+    except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, int | float | list) else None
+
+
+def _holds_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_holds_numbers, value))
+    return isinstance(value, int | float)
 
 
 def check_names(precision: str | None, target: str | None) -> None:

@@ -246,8 +246,9 @@ class Compilation:
 
 
 class _LettingGo:
-    """A room that has the model's weights leave memory before a program's own, now complete, are
-    mapped."""
+    """Memory for packed weights (`cpu.Room`) that keeps the peak low: before the packed weights
+    are joined (`finish`), the pages of the model's own mapped `weights` are given back to the
+    system. They are read from the file again if anybody looks."""
 
     def __init__(self, room: Room, weights: list[Array]) -> None:
         self.put, self._room, self._weights = room.put, room, weights

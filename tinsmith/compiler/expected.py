@@ -21,8 +21,14 @@ PART = re.compile(r"(.+)\[(\d+(?: *, *\d+)*)\]")
 
 
 def expected_of(against: Any) -> tuple[dict[str, Any], str]:
-    """Arrays by name, or paths of .csv files, whose numbers have a shape only when the output is
-    known; and what they are, in words. Raises InputTypeError, ModelFileError."""
+    """What outputs are compared with: by name (`ONLY` for a file without names) an array, or the
+    path of a .csv file, which is read when the output's shape is known; and its source, in words.
+
+    against   a mapping of names to arrays or paths; a path of an .npz, .npy or .csv file; or
+              "reference" or "onnxruntime", for which there are no arrays yet: ({}, against)
+
+    Raises InputTypeError for another type, ModelFileError for another file or one that cannot be
+    read."""
     if isinstance(against, Mapping):
         return {n: _held(v) for n, v in against.items()}, "the given arrays"
     if not isinstance(against, (str, os.PathLike)):

@@ -303,8 +303,10 @@ def _shapes(
     scope: Scope,
     told: Mapping[str, str | int],
 ) -> tuple[tuple[Any, ...], dict[Any, str]]:
-    """The signature with symbols, and the names of these. `told`: the names of dimensions that are
-    numbers, or equal to others."""
+    """The shapes of `signature` with symbols (`Size`) where the model leaves dimensions free, and
+    by each symbol the model's name of that dimension. Dimensions of one name are one symbol.
+    Sizes below LEAST (2) or above LARGEST stay numbers, as do dimensions that `told` has as
+    numbers; `told` gives to other names the name that they equal."""
     symbols: dict[str, Size] = {}
     names: dict[Any, str] = {}
 

@@ -87,8 +87,12 @@ def _part_type(v: Value, micro_batches: int) -> Type:
 
 
 def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int) -> Node | None:
-    """The node as it computes one micro-batch, in `body`; `env` gives its inputs there (an input is
-    made where it does not). None where the node cannot run in micro-batches."""
+    """Add to `body` the node as it computes one of `micro_batches` equal parts of axis 0.
+
+    `env` maps values outside to those in `body`; the node's results are added to it. An input that
+    it lacks is added, too: a constant is copied, any other becomes a value without a producer, of
+    one part's shape if axis 0 divides. None where the node cannot run in micro-batches; then
+    `body` may hold remains."""
     cut = [v is not None and _is_cut(v, micro_batches) for v in node.inputs]
     return _narrowed(body, node, cut, env, micro_batches)
 

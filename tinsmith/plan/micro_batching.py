@@ -167,8 +167,9 @@ class _Traffic:
 
 @estimate
 def _moved(step: Placed) -> float:
-    """Bytes of tensors that a step moves. Without weights, which the costs of kernels include; 0
-    for elementwise kernels, whose costs include everything."""
+    """Bytes that a step moves for its tensors, without weights, whose cost kernels include: those
+    it reads, and `WRITTEN` times those it writes. 0 for elementwise kernels, whose costs include
+    everything, and for steps without a kernel."""
     if step.choice is None or (step.site is not None and step.site.anchor is None):
         return 0.0
     return _nbytes(step.reads) + WRITTEN * _nbytes(step.writes)

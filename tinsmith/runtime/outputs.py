@@ -15,8 +15,9 @@ EFFORT = 1000  # of deciding whether strided views overlap: numpy's `max_work`; 
 
 
 def check_names(model: str, names: Any) -> list[str]:
-    """The names of values that a caller asks for. Raises OutputError unless it is a list of
-    names."""
+    """The names of outputs that a caller asks for, as a list. Raises OutputError unless they are a
+    list or tuple of strings, at least one, none twice. Whether the model has them is not checked
+    here; `model` is its name, for the error."""
     listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
     if not listed or not names:
         hint = f"; [{names!r}] is one" if isinstance(names, str) else ""

@@ -93,9 +93,15 @@ def fault_text(step: Step) -> str:
 
 
 class Entry(NamedTuple):
-    """What a session needs to know of a program besides sizes: the plan's numbers of threads and
-    words; the table of pointers, but for the session's own; the function of a whole call, if there
-    is one; the dtypes of outputs that are written where callers find them (None: of the others)."""
+    """What a session needs of a program that is the same for all sizes.
+
+    threads        of the plan
+    stamp_words    words of 8 bytes for time stamps, for each thread
+    counter_words  words of the counters by which threads share tiles
+    table          the table of pointers; addresses of the session's memory are still 0
+    enter          the function that is a whole call (None: segments are called one by one)
+    dtypes         for each output its dtype, if code writes it to a new array; else None
+    put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs"""
 
     threads: int
     stamp_words: int

@@ -63,7 +63,9 @@ class Runner:
         self._session: Session | None = None
 
     def _kept(self, arrays: Sequence[Array]) -> tuple[Net, list[Room]] | None:
-        """The net with states that are kept in place, and their rooms; None where none are."""
+        """The net compiled so that runs update states in place, and the rooms of those that grow;
+        None where no state can be kept so. `arrays` are inputs of one run: a state grows along the
+        axes on which its output's size differs from its input's. Raises InputShapeError."""
         net = self._own
         shapes = net._takes.signature(arrays)
         net._takes.check_signature(shapes)

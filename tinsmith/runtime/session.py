@@ -241,7 +241,9 @@ class Session(OfThisProcess):
         ]
 
     def _through(self, run: _Run) -> None:
-        """Run all segments in order, and then read the results whose size only the run tells."""
+        """Run all segments in order; then put into `run.outputs` the results that no code writes
+        to arrays of their own: those whose size only the run tells, and those that code cannot
+        hold (constants such as strings)."""
         table: Any = self._table
         self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
         try:

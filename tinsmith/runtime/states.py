@@ -78,8 +78,9 @@ LEAST_ROOM = 64
 
 
 def capacity_for(rows: int, most: int | None) -> int:
-    """How many rows a room gets that needs so many: twice as many, so that all copies to larger
-    rooms move no more than twice what the last one holds; no more than `most`, if it needs less."""
+    """The capacity, in rows, of a room that must hold `rows`: twice as many, at least LEAST_ROOM;
+    at most `most` (None: no limit), but never less than `rows`. As capacities double, all copies to
+    larger rooms together move no more than twice what the last one holds."""
     wide = max(2 * rows, LEAST_ROOM)
     return wide if most is None else max(rows, min(wide, most))
 

@@ -129,7 +129,9 @@ def bias_add(call: Call) -> Result:
 
 @importer(_MS + "GroupNorm", _MS + "SkipGroupNorm")
 def group_norm(call: Call) -> Result:
-    """Channels last (or not), with a skip and a bias before, and a SiLU after."""
+    """GroupNorm: y = GroupNorm(x), then a SiLU if `activation`. SkipGroupNorm: the same of
+    s = x + skip + bias (inputs 3 and 4, each optional), and s as second result. With
+    `channels_last` (the default) x is [N, *spatial, C], else [N, C, *spatial]."""
     x, bare = call[0], call.type == "GroupNorm"
     last = bool(call.attr("channels_last", 1))
     if not bare:

@@ -24,7 +24,9 @@ def recurrent(
     num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False,
     proj_size: int = 0, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
-    """Layer after layer, each of one node; the states of all of them are one tensor."""
+    """y, and the final states if the file reads them (h; of LSTM h and c), as in torch: one node
+    for each layer. Each of the states, given or final, is [layers * directions, N, size], of which
+    each node gets its layers' rows. Raises Unsupported for an input without a batch (rank 2)."""
     if node.rank(input) == 2:
         raise Unsupported("its input has no batch")
     op, ends = node.type[3:], ("", "_reverse")[: 1 + bidirectional]

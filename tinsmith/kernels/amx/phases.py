@@ -55,7 +55,9 @@ class Results:
     def each(
         self, b: Builder, first: Val, last: Val, body: Callable[[Val, int, Val], None]
     ) -> None:
-        """body(i, k, sums) for every position i + k of [first, last), several an iteration."""
+        """Emit `body(i, k, sums)` for every position p = i + k of [first, last), UNROLL of them in
+        an iteration: k (an int) counts within it, i is its first position. `sums` are the loaded
+        sums of p, one vector of SIDE float32, a lane for each output channel."""
 
         def one(i: Val, k: int) -> None:
             body(i, k, (self.sums + (i - self.first) * SIDE + k * SIDE).load(SIDE))

@@ -89,8 +89,9 @@ class Blocks:
     def scores(
         self, b: Builder, q: Start, k: Start, row: Any, height: Any, scale: float, rooms: Rooms
     ) -> None:
-        """Compute the scores of `height` queries from `row` on, times a factor. The keys lie where
-        `pack` has put them, and `k` tells."""
+        """Emit scale * q k^T for the queries [row, row + height) and all keys of an item, to
+        `rooms.scores` (a query every `pitch` float32). `scale` includes log2(e). Keys are read from
+        `rooms.keys`, or, in variants that do not pack them, where they lie (`k`)."""
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:

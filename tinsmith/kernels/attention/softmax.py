@@ -83,9 +83,12 @@ def exponentials(
     b: Builder, row: Ptr, n: int, lanes: int, changes: Sequence[Change], zeros: bool,
     put: Put | None = None,
 ) -> Val:  # fmt: skip
-    """Turn a row of scores, changed, into 2^(score - largest); the reciprocal of their sum. They go
-    to where the scores were, or to `put`, with zeros beyond the last. Where no score counts, all
-    are NaN, or, with `zeros`, 0."""
+    """Emit the softmax of a row of `n` scores (float32, in units of log2) but for the division:
+    e[i] = 2^(s[i] - max s), where s are the scores after `changes`. Returns 1 / sum(e).
+
+    e replaces the scores in place, where lanes beyond n are undefined, or goes to `put`, with zeros
+    beyond n (then the row holds s). Where all of s are -inf, e and the result are NaN, or 0 with
+    `zeros`."""
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:
         score = (row + i).load(size)

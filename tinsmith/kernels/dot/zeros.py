@@ -108,8 +108,13 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
 
 @dataclass(frozen=True)
 class Known:
-    """Constant weights (k, n) less their zero points, or shifted, with their zero points; of floats
-    the bits."""
+    """Constant weights (k, n), all int64, as `known` prepares them for a row of the table of
+    products, before they are packed.
+
+    elements  (k, n): w - zero where the row takes zero points off; else w + shift, as int8;
+              of float32 the bits of the nearest bfloat16
+    zeros     (n,): zero + shift; 0 where there is nothing left to take off
+    columns   (n,): sums over k of w - zero; 0 likewise"""
 
     elements: Array
     zeros: Array  # (n,), shifted

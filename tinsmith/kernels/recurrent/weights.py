@@ -80,8 +80,10 @@ def _last(b: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
-    """Weights (D, gates, H, K) as one matrix (lanes of K, columns) for each direction, as a row of
-    the table of products reads them."""
+    """Weights (D, gates, H, K) as D matrices, for the row `row` of the table of products:
+    (K / g rounded up, blocks * gates * V), where g is the row's k-group, whose elements are packed
+    into one number, V is `lanes`, and columns are [block of V hidden units][gate][V], padded with
+    zeros."""
     found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
     return [packed_lanes(m, PRODUCTS[row], m.dtype) for m in found]
 

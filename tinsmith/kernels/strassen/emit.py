@@ -139,8 +139,9 @@ def _group(w: Work, lo: Position, hi: Position) -> None:
 
 @dataclass(frozen=True)
 class _Panel:
-    """A panel of rows: `height` rows of each unit, beginning with `row`; `slot` is its place in the
-    group."""
+    """A panel of rows of the left operand, beginning with `row`: `side` units (2 at level 1, 4 at
+    level 2), one after the other, of `height` rows each. Row i of unit u is row + u * height + i.
+    `slot` is the panel's number within its group, which tells where its workspace lies."""
 
     w: Work
     slot: Position

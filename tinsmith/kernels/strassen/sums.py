@@ -59,7 +59,8 @@ class Room:
 
     @property
     def limits(self) -> int:
-        """For each panel, the sum of squares below which a row is computed by the definition."""
+        """The offset of the limits: one float32 for each panel of a group. Rows whose sum of
+        squares is no larger are computed by the definition."""
         s = self.shape
         return self.sizes + s.together * s.side * s.tiling.rows.size
 

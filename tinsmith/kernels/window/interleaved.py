@@ -100,8 +100,11 @@ class Interleaved:
         ]
 
     def given(self, first: int, count: int) -> dict[int, Mix]:
-        """For each block that `count` vectors of results from number `first` on hold: the vectors
-        and lanes that it is made of."""
+        """How results go back from (output, side) lanes to blocks of channels.
+
+        The results are vectors first .. first + count - 1 of a set. Returns, for each output block
+        of the set that they fill (its number within the set), the lanes to take: of a `Mix` the
+        vectors count from `first`. They must hold whole blocks (else KeyError)."""
         width = self.width
         place = {self.output(first * width + k): k for k in range(count * width)}
         found = {}

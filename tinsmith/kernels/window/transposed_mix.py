@@ -109,8 +109,11 @@ def mix(
 def _mix_rows(
     em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr, filled: Val
 ) -> None:
-    """Compute the sequences of one plane that are sums of neighbouring rows of the image. Around
-    the image there are zeros; those at the ends of rows may be there already (`filled`)."""
+    """Emit the sequences of channel c and kernel plane z whose terms are rows: line y of sequence s
+    is the sum over (i, factor) of factor * input row (y * stride + i), from the segment's first.
+
+    They go to `to` as [sequence][line][pitch], with zeros around, as outside the image all is 0.
+    `filled`: an i1, true where an earlier channel has already put the zeros at the ends of rows."""
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes

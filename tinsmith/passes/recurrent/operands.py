@@ -63,7 +63,8 @@ def attributes(cell: Cell, direction: str) -> dict[str, Any]:
 
 
 def count_rows(rows: tuple[Dim, ...]) -> Dim:
-    """How many rows leading dims make; a symbol where one of them is not known."""
+    """The product of leading dims, as one dim: a number; the symbol itself, if it is the only dim;
+    "?rows" (a symbol) if one of several is a symbol. Skip where more than one is, or one is 0."""
     symbols = [d for d in rows if isinstance(d, str)]
     if len(symbols) > 1 or 0 in rows:
         raise Skip(f"the number of rows {list(rows)} is not known")
