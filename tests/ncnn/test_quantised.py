@@ -14,7 +14,7 @@ import tinsmith as ts
 from tests.ncnn.against import PEER, run_peer
 from tests.quantizer.nets import Building
 from tinsmith.cli import main
-from tinsmith.errors import OptionError, QuantizeError
+from tinsmith.errors import NotWritable, OptionError, QuantizeError
 from tinsmith.graph import Graph
 from tinsmith.quantizer.report import Quantized
 from tinsmith.quantizer.table import apply_table, rows_of
@@ -97,7 +97,7 @@ def test_a_table_says_all(tmp_path: Path) -> None:
     rows = rows_of(text)
     assert list(rows) == [name for name in LAYERS if name != "grouped"]
     assert [row.weights.size for row in rows.values()] == [16, 16, 16, 20, 24, 7]
-    np.testing.assert_array_equal(values(apply_table(net(), text)), values(found.graph))
+    np.testing.assert_array_equal(values(apply_table(net(), text).graph), values(found.graph))
     found.write(tmp_path / "net.table")
     assert (tmp_path / "net.table").read_text(encoding="utf-8") == text
 
@@ -105,7 +105,9 @@ def test_a_table_says_all(tmp_path: Path) -> None:
 def test_layers_without_both_lines_stay_in_float(tmp_path: Path) -> None:
     lines = plain().table().splitlines()
     kept = [f"# {line}" if line.startswith("pixels ") else line for line in lines]
-    ts.write(apply_table(net(), "\n".join([*kept, "lstm_param_1 3"])), tmp_path / "y.param")
+    found = apply_table(net(), "\n".join([*kept, "grouped_param_1 3"]))
+    assert found.kept == ("pixels",) and str(found) == "5 layers in bytes; in float32: pixels"
+    found.write(tmp_path / "y.param")
     layers = types_of(tmp_path / "y.param")
     assert not any(word.startswith("8=") for word in layers["pixels"])
     assert "8=1" in layers["between"]  # pixels reads floats
@@ -118,6 +120,7 @@ def test_layers_without_both_lines_stay_in_float(tmp_path: Path) -> None:
     ("first_param_0 1\n\nfirst nan", "line 3: 'first' has no scales"),
     ("first_param_0 -1\nfirst 1", "line 1: 'first_param_0' has no scales"),
     ("third_param_0 1\nthird 1", "1 layer that the model has not.* 'third'; .*first, second"),
+    ("first_param_0 1\nfirst 1\nfurst_param_0 1", "1 layer that the model has not.* 'furst'"),
     ("grouped_param_0 1\ngrouped 1", "ncnn does not compute in bytes, such as 'grouped'"),
     ("first_param_0 1 2\nfirst 1", "'first' has 2 scales for 16 outputs"),
     ("first_param_0 1\nfirst 0", "the scale of the input of 'first' is 0"),
@@ -132,6 +135,11 @@ def test_what_has_no_table() -> None:
         quantised().table()
     with pytest.raises(OptionError, match="leave `products` and `weight_bits` out"):
         quantised(weight_bits=4)
+
+
+def test_small_weights_hint_at_layers_of_bytes(tmp_path: Path) -> None:
+    with pytest.raises(NotWritable, match="`tinsmith quantize` makes layers that compute in bytes"):
+        ts.write(net(), tmp_path / "y.param", weights="int8")
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -150,4 +158,25 @@ def test_the_command(tmp_path: Path) -> None:
     assert "y.bin" in made.output
     assert "8=101" in types_of(Path(out))["first"]
     assert "--data, or --table" in run(model, out).output
+    assert "5 layers in bytes" not in made.output and "6 layers in bytes" in made.output
     assert "leave --method out" in run(model, out, "--table", table, "--method", "kl").output
+
+
+def test_pictures_and_arrays_lie_in_one_folder(tmp_path: Path) -> None:
+    from PIL import Image
+
+    model, table = (str(tmp_path / name) for name in ("x.param", "x.table"))
+    ts.write(net(), model)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    Image.new("RGB", (9, 10), (255, 0, 0)).save(folder / "a.png")
+
+    def scale_of_input(*words: str) -> float:
+        made = CliRunner().invoke(main, ["quantize", model, table, "--data", *words])
+        assert made.exit_code == 0, made.output
+        return rows_of(Path(table).read_text(encoding="utf-8"))["first"].data
+
+    assert scale_of_input(str(folder / "a.png")) == scale_of_input(str(folder)) == 127
+    np.save(folder / "b.npy", 2 * np.ones((1, 3, 10, 9), np.float32))
+    assert scale_of_input(str(folder)) == 63.5
+    assert scale_of_input(str(folder), "--scale", "bytes") == pytest.approx(127 / 255)

@@ -11,12 +11,16 @@ import numpy as np
 
 from tinsmith.cli import _show
 from tinsmith.cli._files import files_of
-from tinsmith.cli._model import MODEL, Number
+from tinsmith.cli._model import MODEL, READING, Number
 from tinsmith.cli._picture import SCALES, SUFFIXES, Picture
 from tinsmith.graph import Graph
 
 if TYPE_CHECKING:
     from tinsmith.quantizer.report import Quantized
+    from tinsmith.quantizer.table import Applied
+
+FILES = ("model", "out", "table", "random_weights", "json_")
+"""Parameters that say which files are read and written, and how they are told of."""
 
 
 @click.command(short_help="Quantise a model: 8-bit integers, chosen by data.")
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     help="ncnn's calibration table, in the place of data: its layers compute in bytes as in ncnn.",
 )
 @click.option(
-    "--method", default="minmax", show_default=True, help="How ranges are chosen; see below."
+    "--method", default="minmax", show_default=True, help="How ranges are chosen: a method above."
 )
 @click.option("--per-tensor", is_flag=True, help="One scale for all weights of a layer.")
 @click.option("--symmetric", is_flag=True, help="Activations without zero points, int8.")
@@ -52,13 +56,27 @@ if TYPE_CHECKING:
     help="Points of accuracy that may be lost: what loses most stays in float32. Counts an array "
     "'labels' of the data, or else how often the greatest class changes.",
 )
-@click.option("--scale", type=click.Choice(SCALES), default="unit", help="What pixels become.")
+@click.option(
+    "--scale",
+    type=click.Choice(SCALES),
+    default="unit",
+    show_default=True,
+    help="What pixels become: 0 to 1, -1 to 1, as ImageNet's nets expect, or 0 to 255.",
+)
+@click.option(
+    "--fit",
+    type=click.Choice(("crop", "stretch")),
+    default="crop",
+    show_default=True,
+    help="How pictures get the size of the input.",
+)
+@READING[0]  # --random-weights
 @click.option("--threads", type=click.IntRange(1, 64), default=1, help="That calibrate.")
 @_show.json_option
 @click.pass_context
 def command(
     context: click.Context, model: str, out: str, data: str | None, table: str | None,
-    json_: bool, **options: Any,
+    json_: bool, random_weights: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """Quantise MODEL by data, and write it to OUT: .onnx, .tin, or another format that can say it.
 
@@ -86,19 +104,19 @@ def command(
     form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
     if (data is None) == (table is None):
         raise click.UsageError("Give --data, or --table: one of the two.")
+    graph = ts.load(model, random_weights=random_weights)
     with _show.working(f"quantising {model}"):
         if table is not None:
-            found = _by_table(context, model, out, table)
+            found = _by_table(context, graph, out, table)
         else:
             assert data is not None
-            found = _by_data(ts.load(model), data, form, _is_table(out), options)
-            found.write(out)
+            found = _by_data(graph, data, form, _is_table(out), options)
+        found.write(out)
     before, after = (sum(files_of(p).values()) for p in (model, out))
     if json_:
-        told = {} if found is None else found.to_json()
+        told = found.to_json()
         return _show.as_json({"model": model, "written": out, "bytes": after, **told})
-    if found is not None:
-        click.echo(str(found))
+    click.echo(str(found))
     for name, nbytes in files_of(out).items():
         click.echo(f"{name}: {_show.size(nbytes)}")
     if not _is_table(out):
@@ -116,39 +134,45 @@ def _by_data(
     """A model quantised by data; `unchanged`: with the weights that it has."""
     import tinsmith as ts
 
-    per_channel, scale = not options.pop("per_tensor"), options.pop("scale")
+    per_channel = not options.pop("per_tensor")
+    picture = Picture(options.pop("scale"), options.pop("fit"))
     if unchanged:
         options["equalise"] = False
-    samples = _pictures(graph, Path(data), scale) or data
+    samples = _pictures(graph, Path(data), picture) or data
     return ts.quantize(graph, samples, per_channel=per_channel, form=form, **options)
 
 
-def _by_table(context: click.Context, model: str, out: str, table: str) -> None:
-    """Write a model quantised by a table, of which nothing is measured."""
-    import tinsmith as ts
+def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> Applied:
+    """A model quantised by a table, of which nothing is measured."""
     from tinsmith.quantizer.table import apply_table
 
     given = [
         p.opts[0]
         for p in context.command.params
-        if p.name not in ("model", "out", "table", "json_") and p.name is not None
+        if p.name is not None and p.name not in FILES
         and context.get_parameter_source(p.name) is click.core.ParameterSource.COMMANDLINE
     ]  # fmt: skip
     if given:
         raise click.UsageError(f"A table says all there is to say: leave {', '.join(given)} out.")
     if _is_table(out):
         raise click.UsageError("A table is no data that another could be made from.")
-    ts.write(apply_table(ts.load(model), Path(table).read_text(encoding="utf-8"), table), out)
+    return apply_table(graph, Path(table).read_text(encoding="utf-8"), table)
 
 
-def _pictures(graph: Graph, folder: Path, scale: str) -> list[Any]:
-    """Functions that read the pictures of a folder, each as the input of a model."""
-    if not folder.is_dir() or len(graph.inputs) != 1:
+def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:
+    """Functions that read a picture, or those of a folder, as the input of a model, and the other
+    files of data beside them; nothing where there is no picture, or several inputs."""
+    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    shown = [f for f in files if f.suffix.lower() in SUFFIXES]
+    if not shown or len(graph.inputs) != 1:
         return []
-    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
     (image,) = graph.inputs
 
     def read(file: Path) -> dict[str, np.ndarray[Any, Any]]:
-        return {image.name: Picture(scale).read(file, image.type, image.name)}
+        return {image.name: picture.read(file, image.type, image.name)}
 
-    return [partial(read, file) for file in files]
+    return [
+        partial(read, f) if f in shown else f
+        for f in files
+        if f in shown or f.suffix in (".npy", ".npz")
+    ]

@@ -42,7 +42,10 @@ class Samples:
             if path.is_dir():
                 files = sorted(f for f in path.iterdir() if f.suffix in (".npy", ".npz"))
                 if not files:
-                    raise CalibrationError(f"{path} holds no .npy and no .npz files")
+                    raise CalibrationError(
+                        f"{path} holds no .npy and no .npz files; `tinsmith quantize` also reads"
+                        " pictures, for models of one input"
+                    )
                 for file in files:
                     yield lambda file=file: self._named(npz.read_arrays(file), file)
                 return

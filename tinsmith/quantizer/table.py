@@ -10,10 +10,13 @@ scale are whole:
 from __future__ import annotations
 
 import math
+import os
+import re
 
 import numpy as np
 
 from tinsmith.compiler.compile import ModelLike, load
+from tinsmith.compiler.write import write
 from tinsmith.errors import QuantizeError, counted
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._weights import is_matrix_product
@@ -23,6 +26,30 @@ from tinsmith.quantizer.quantize import canonical_of
 from tinsmith.quantizer.rounding import nearest
 from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.records import NamedTuple
+
+PARAMETER = re.compile(r"_param_\d+$")
+"""What ends the names of all lines of weights; recurrent layers and attention have several."""
+
+
+class Applied(NamedTuple):
+    """A model quantised by a table, the names of its layers in bytes, and of those that could be
+    and stay in float32 because the table has no scales for them."""
+
+    graph: Graph
+    layers: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the model in the format that the path's ending says; see `tinsmith.write`."""
+        write(self.graph, path)
+
+    def to_json(self) -> dict[str, object]:
+        """What `tinsmith quantize --json` prints of it (docs/json.md)."""
+        return {"layers": [{"name": name} for name in self.layers], "kept": list(self.kept)}
+
+    def __str__(self) -> str:
+        told = f"{counted(len(self.layers), 'layer')} in bytes"
+        return f"{told}; in float32: {', '.join(self.kept)}" if self.kept else told
 
 
 class Row(NamedTuple):
@@ -35,6 +62,18 @@ class Row(NamedTuple):
 def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
     """The layers of a table that have both lines; those of others, and lines after `#`, are left
     out. Raises QuantizeError for what is no table."""
+    found = _lines(text, file)
+    names = [name for name in found if name + WEIGHTS in found]
+    if not names:
+        raise QuantizeError(
+            f"{file} has no layer with both lines, NAME{WEIGHTS} for its weights and NAME for its"
+            " input: it is no calibration table of ncnn"
+        )
+    return {n: Row(np.array(found[n + WEIGHTS], np.float64), found[n][0]) for n in names}
+
+
+def _lines(text: str, file: str) -> dict[str, list[float]]:
+    """The numbers of a table by the names that begin its lines."""
     found: dict[str, list[float]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, *rest = line.split() or [""]
@@ -50,28 +89,25 @@ def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
                 f" such as '{name} 151.0 143.9'"
             )
         found[name] = values
-    names = [name for name in found if name + WEIGHTS in found]
-    if not names:
-        raise QuantizeError(
-            f"{file} has no layer with both lines, NAME{WEIGHTS} for its weights and NAME for its"
-            " input: it is no calibration table of ncnn"
-        )
-    return {n: Row(np.array(found[n + WEIGHTS], np.float64), found[n][0]) for n in names}
+    return found
 
 
-def apply_table(model: ModelLike, table: str, file: str = "the table") -> Graph:
+def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applied:
     """A float model with the layers of a calibration table in bytes, as ncnn computes them; all
     others stay in float32.
 
     table   the text of the table: its names are those of layers (of another format's file, of
             nodes)
+    file    where it comes from, for errors
     Raises QuantizeError for a table that does not fit the model, and what `load` raises.
     """
     graph = canonical_of(load(model))
     rows, form = rows_of(table, file), FORMS["ncnn"]
     nodes = by_title(places.targets(graph, (), form.takes, False))
     titles = {node: name for name, node in nodes.items()}
-    if unknown := [name for name in rows if name not in nodes]:
+    there = {n.origin.name for n in graph.nodes} | {n.name for n in graph.nodes}
+    named = dict.fromkeys(PARAMETER.sub("", name) for name in _lines(table, file))
+    if unknown := [n for n in named if n not in there or (n in rows and n not in nodes)]:
         known = ", ".join(list(nodes)[:8])
         raise QuantizeError(
             f"{file} has {counted(len(unknown), 'layer')} that the model has not, or that ncnn does"
@@ -101,8 +137,9 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Graph:
         scale = _scale(np.resize(given, outputs), axis, form.bits(node))
         return nearest(w.const, scale), scale
 
+    kept = tuple(name for name in nodes if name not in rows)
     form.insert(graph, [nodes[name] for name in rows], scales, rounded)
-    return graph
+    return Applied(graph, tuple(rows), kept)
 
 
 def _scale(numbers: Array, axis: int = 0, bits: int = 8) -> Scale:

@@ -57,6 +57,8 @@ def write(graph: Graph, path: Path, kind: str = "float32") -> None:
         raise NotWritable(
             f"{writer.title} has no way to keep weights as {kind} that are computed with as "
             f"float32: {path.name!r} can have them as float32"
+            + "; `tinsmith quantize` makes layers that compute in bytes"
+            * (writer.form != "qdq" and kind.startswith("int"))
         )
     try:
         write_graph(graph, path)
