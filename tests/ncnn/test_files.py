@@ -157,6 +157,8 @@ def test_a_layer_of_ones_own(tmp_path: Path) -> None:
         x = np.ones((1, 3, 5, 6), np.float32)
         np.testing.assert_allclose(ts.compile(graph)(x)[0, :, 0, 0], [1, 4, 9])
         write(graph, tmp_path / "y.param")
+        written = read_param(memoryview((tmp_path / "y.param").read_bytes()), "y")
+        assert len({row.name for row in written}) == len(written) == 3
         np.testing.assert_allclose(ts.compile(tmp_path / "y.param")(x)[0, :, 0, 0], [1, 4, 9])
     finally:
         layer.remove("Gain")
@@ -169,13 +171,19 @@ def test_a_layer_of_ones_own(tmp_path: Path) -> None:
         ("Own", "zero a=0", ""), ("Own", "0 a=0, 0 b=1", ""), ("Own", "0 a=0, 1 a=1", ""),
         ("Own", "40 a=0", ""), ("Own", "30 a=0", ""), ("My own", "0 a=0", ""),
         ("Own", "0 a=0", "R w nosuch"), ("Own", "0 a=0", "X w a"), ("Own", "0 a=0", "R w a +"),
-        ("Own", "0 a=0", "R w"),
+        ("Own", "0 a=0", "R w"), ("Own", "0 a=0", "R"), ("Own", "0 a=0", "R w a, R b a if a"),
     ],
 )  # fmt: skip
 def test_a_row_that_means_nothing_is_refused_at_once(type: str, params: str, weights: str) -> None:
     with pytest.raises(OptionError, match=type):
         layer_type(type, params, weights)
     assert type not in LAYERS
+
+
+def test_two_weights_with_a_comma_between_them_are_told_what_belongs_there() -> None:
+    with pytest.raises(OptionError, match="';' goes between two weights") as caught:
+        layer_type("Own", "0 a=0", "R w a, R b a if a")
+    assert not isinstance(caught.value.__cause__, SyntaxError)
 
 
 def test_a_name_that_is_taken_is_refused_where_it_is_registered() -> None:

@@ -9,7 +9,8 @@ First the type and its number in binary files; then its parameters: number, name
 which tells the kind: 0 an integer, 0.0 a real number, [i] and [f] lists, "" text, a name the value
 of another parameter. Then its weights: T with a tag that tells the encoding, Q the same, which is
 integers where the layer's quantize_term or int8_scale_term is not 0, R as float32; the name, how
-many elements, and a condition. Both are expressions of the parameters.
+many elements, and "if" with a condition, if there is one: expressions of the parameters, which may
+use prod and max. A comma goes between parameters, a semicolon between weights.
 """
 
 from __future__ import annotations
@@ -115,8 +116,14 @@ def _weights(text: str, params: Collection[str]) -> Callable[[Mapping[str, Any]]
     rows = []
     for part in filter(None, map(str.strip, text.split(";"))):
         what, condition = [*_CONDITION.split(part), "1"][:2]
-        tag, name, count = what.split(None, 2)
-        codes = [compile(s, "<ncnn>", "eval") for s in (count, condition)]
+        tag, name, count, *_ = [*what.split(None, 2), "", ""]
+        try:
+            codes = [compile(s.strip(), "<ncnn>", "eval") for s in (count, condition)]
+        except SyntaxError as error:
+            raise ValueError(
+                f"{part!r} is not 'R name count' or 'R name count if condition' ({error.msg}); "
+                "a ';' goes between two weights"
+            ) from None
         unknown = {n for c in codes for n in c.co_names} - {*params, *_BUILTINS}
         if tag not in ("T", "Q", "R") or unknown:
             raise ValueError(f"{part!r} begins with none of T, Q, R, or asks for {unknown}")
@@ -147,7 +154,7 @@ def layer_type(
         found = _params(params)
         names = {p.name for p in found}
         made = _weights(weights, names) if isinstance(weights, str) else weights
-    except (ValueError, SyntaxError) as error:
+    except ValueError as error:
         raise OptionError(f"the row of ncnn layer type {type!r} cannot be read: {error}") from error
     if type.split() != [type] or not all(0 <= p.id < 32 for p in found):
         raise OptionError(

@@ -91,7 +91,10 @@ class Writer:
                     self.blobs.setdefault(v, "")
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
-        return _split(self.layers, outputs)
+        layers, taken = _split(self.layers, outputs), set[str]()
+        for layer in layers:  # one name is one layer's: ncnn's tables and cuts go by it
+            layer.name = unused(layer.name, taken)
+        return layers
 
     def _claim(self) -> None:
         for node in self.graph.nodes:
