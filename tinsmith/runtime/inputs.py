@@ -59,6 +59,13 @@ class Inputs:
             None if isinstance(t, Holder) else a.shape for t, a in zip(types, arrays, strict=True)
         )
 
+    def example(self) -> Signature:
+        """A signature for messages: every free dimension is 1."""
+        return tuple(
+            None if shape is None else tuple(d if isinstance(d, int) else 1 for d in shape)
+            for shape in self.shapes
+        )
+
     def as_signature(self, shapes: Any) -> Signature:
         """A signature from shapes given as any sequences of whole numbers."""
         try:
@@ -200,8 +207,9 @@ class Inputs:
                 hint = "; array[None] fits: a batch of one"
             elif dims and _fits(shape[1:], dims[1:]):
                 hint = (
-                    "; the model's file fixes its first size: give as many at a time, or export "
-                    "it with a free one (torch.onnx.export(..., dynamic_shapes=...))"
+                    "; its first size is fixed: give as many at a time, or make it free, as "
+                    'batch="free" does for ncnn and PNNX, dynamic_shapes of torch.onnx.export '
+                    "for ONNX"
                 )
             raise InputShapeError(
                 f"the input {name!r} of {self.model} must have shape "

@@ -275,10 +275,11 @@ class Net(OfThisProcess):
             return self._takes.fixed
         if (last := self._programs.last) is not None:
             return last
+        shapes = self._takes.example()
         raise InputShapeError(
             f"{self.name} has inputs of free shape ({self._takes}), and nothing is compiled for it "
-            "before its first call: call it once, or net.program(((2, 3), ...)) with a shape for "
-            "each input"
+            "before its first call: call it once, or give a shape for each input, such as "
+            f"net.session({shapes}) or net.program({shapes})"
         )
 
     # ---- reporting
