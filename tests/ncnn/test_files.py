@@ -16,6 +16,7 @@ import tinsmith as ts
 from tinsmith.errors import (
     DuplicateName,
     ImportFailed,
+    InputShapeError,
     ModelFileError,
     OptionError,
     TinsmithError,
@@ -62,6 +63,19 @@ def test_a_pair_is_found_given_or_zipped(tmp_path: Path) -> None:
     plain = ts.load(param, batch="none")
     assert [v.shape for v in (*plain.inputs, *plain.outputs)] == [(3, 5, 6), (4,)]
     np.testing.assert_array_equal(ts.compile(plain)(x[0]), y[0])
+
+
+def test_a_batch_may_be_free_or_fixed() -> None:
+    free = ts.compile(TEXT.encode(), random_weights=0, batch="free")
+    assert free.inputs["data"].shape == ("N", 3, 5, 6)
+    with pytest.raises(InputShapeError, match=r"net\.session\(\(\(1, 3, 5, 6\),\)\)"):
+        free.session()
+    assert free.session(((1, 3, 5, 6),)).run([np.ones((1, 3, 5, 6), np.float32)])
+    fixed = ts.compile(TEXT.encode(), random_weights=0, batch=4)
+    with pytest.raises(
+        InputShapeError, match=r'first size is fixed: .* batch="free" does for ncnn'
+    ):
+        fixed(np.ones((2, 3, 5, 6), np.float32))
 
 
 def test_weights_of_every_encoding() -> None:

@@ -160,7 +160,7 @@ READING = (
     click.option(
         "--batch",
         metavar="[free|NAME|SIZE|none]",
-        help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
+        help="The batch: 'free' (N) of a PNNX file, which has one; the first axis that models of"
         " ncnn get, by name or size, or 'none'.",
     ),
 )

@@ -58,9 +58,9 @@ def load(
 
     random_weights  a seed, where weights are in a file of their own (PNNX, ncnn): they are drawn
                     at random, the same for a seed, and none are read
-    batch           "free": inputs of any batch, for files that have one (PNNX); the name or size of
-                    the first axis that all inputs and outputs get, or "none", for files that have
-                    none (ncnn, "N" where nothing is said)
+    batch           "free": inputs of any batch, "N", for files that have one (PNNX); the name or
+                    size of the first axis that all inputs and outputs get, or "none", for files
+                    that have none (ncnn; "free" is "N", as where nothing is said)
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.

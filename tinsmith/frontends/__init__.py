@@ -50,7 +50,7 @@ def load(source: Any, **options: Any) -> Graph:
     The format is recognised by content. `options`, of those that the format takes:
 
     random_weights  the seed of random weights in place of those of the file, which may lack them
-    batch           "free": inputs of any batch, where the file has one (PNNX)
+    batch           "free": inputs of any batch "N" (PNNX, ncnn); for ncnn also a name or a size
 
     Raises ModelFileError where it is missing, damaged or of no known format, ImportFailed where it
     holds what cannot be imported, and OptionError for an option that is not of its format.

@@ -25,9 +25,9 @@ def accepts(source: Any) -> bool:
 
 
 def load(source: Any, random_weights: int | None = None, batch: str | int | None = "N") -> Graph:
-    """The graph of a model; `batch` is what the first axis of all inputs is called, or its size.
-    With None, or "none", inputs and outputs are as ncnn's, without that axis."""
-    batch = None if batch == "none" else batch
+    """The graph of a model; `batch` is what the first axis of all inputs is called ("free" is "N"),
+    or its size. With None, or "none", inputs and outputs are as ncnn's, without that axis."""
+    batch = {"none": None, "free": "N"}.get(str(batch), batch)
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
     if random_weights is not None and (type(random_weights) is not int or random_weights < 0):

@@ -40,7 +40,10 @@ def import_model(
     stand for those of the file; with batch="free" the first axis of all inputs is free. Raises
     ImportFailed with everything that could not be imported."""
     if batch not in (None, "free"):
-        raise OptionError(f'batch can be "free" for PNNX, not {batch!r}')
+        raise OptionError(
+            f'batch can be "free" for PNNX, not {batch!r}: the first axis is then {BATCH!r}, '
+            f"and its size that of the arrays (--dim {BATCH}=SIZE for a command)"
+        )
     name = model.file.removesuffix(".param").removesuffix(".pnnx")
     graph = Graph(name or "model", model.file)
     graph.meta["format"] = "pnnx"
