@@ -18,7 +18,7 @@ import pytest
 
 import tinsmith as ts
 from tests.real import real_file
-from tinsmith.errors import ImportFailed, ModelFileError, OptionError, TinsmithError
+from tinsmith.errors import ImportFailed, ModelFileError, ModelKindError, OptionError, TinsmithError
 from tinsmith.formats.pnnx import text_of, value_of
 from tinsmith.frontends.pnnx.node import IMPORTERS, operator
 
@@ -302,6 +302,29 @@ def test_the_same_file_under_any_name_and_as_bytes(tmp_path: Path) -> None:
         assert len(ts.load(path).outputs) == 13
     with pytest.raises(ImportFailed, match="bytes have no file beside them"):
         ts.load((FOLDER / "norms.pnnx.param").read_bytes())
+
+
+def test_a_pair_is_paths_or_bytes(tmp_path: Path) -> None:
+    xs, ys = numbers("norms")
+    param, weights = FOLDER / "norms.pnnx.param", tmp_path / "other.weights"
+    weights.write_bytes((FOLDER / "norms.pnnx.bin").read_bytes())
+    data = weights.read_bytes()
+    for pair in ((str(param), str(weights)), (param, data), (param.read_bytes(), memoryview(data))):
+        for got, y in zip(ts.compile(pair, backend="numpy").run(xs), ys, strict=True):
+            np.testing.assert_allclose(got, y, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ModelFileError, match="are the two files swapped"):
+        ts.load((weights, param))
+    with pytest.raises(ImportFailed, match="checksum differs"):
+        at = data.index(b"parts.0.running_mean") + 60
+        ts.load((param, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]))
+    for wrong in (b"", data[:999]):
+        with pytest.raises(ImportFailed, match=r"the \.bin of .* is damaged, or no weights"):
+            ts.load((param, wrong))
+    with pytest.raises(ModelFileError, match=r"Give .*norms\.pnnx\.param, which lies beside it"):
+        ts.load(FOLDER / "norms.pnnx.bin")
+    digits = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+    with pytest.raises(ModelKindError, match="a model of ONNX is no pair of files"):
+        ts.load((digits, weights))
 
 
 def test_options_of_other_formats_are_refused() -> None:

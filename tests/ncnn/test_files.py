@@ -60,6 +60,11 @@ def test_a_pair_is_found_given_or_zipped(tmp_path: Path) -> None:
     pairs: list[Any] = [(param, weights), (TEXT.encode(), weights.read_bytes())]
     for source in (*pairs, packed.getvalue(), tmp_path / "net.zip"):
         np.testing.assert_array_equal(ts.compile(source)(x), y)
+    for swapped in ((weights, param), (weights.read_bytes(), TEXT.encode())):
+        with pytest.raises(ModelFileError, match="are the two files swapped"):
+            ts.load(swapped)
+    with pytest.raises(ModelFileError, match=r"Give .*net\.param, which lies beside it"):
+        ts.load(weights)
     plain = ts.load(param, batch="none")
     assert [v.shape for v in (*plain.inputs, *plain.outputs)] == [(3, 5, 6), (4,)]
     np.testing.assert_array_equal(ts.compile(plain)(x[0]), y[0])

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from struct import unpack_from
@@ -74,9 +75,10 @@ class Operator:
 class PnnxModel:
     """The operators of a model, and its weights."""
 
-    def __init__(self, file: str, operators: list[Operator], files: Files, bin: Path | None):
-        self.file, self.operators, self.files, self.bin = file, operators, files, bin
+    def __init__(self, file: str, operators: list[Operator], files: Files, weights: Any):
+        self.file, self.operators, self.files, self.weights = file, operators, files, weights
         self.name = file or "the model"
+        self.bin = weights if isinstance(weights, Path) else f"the .bin of {self.name}"
         self._entries: dict[str, memoryview] | None = None
 
     def array(self, op: Operator, weight: str) -> Array:
@@ -99,14 +101,15 @@ class PnnxModel:
         return flat.astype(dtype, copy=False).reshape([d or 0 for d in tensor.shape])
 
     def _opened(self) -> dict[str, memoryview]:
-        if self.bin is None or not self.bin.exists():
-            where = f"{self.bin} is not there" if self.bin else "bytes have no file beside them"
+        weights = self.weights
+        if weights is None or (isinstance(weights, Path) and not weights.exists()):
+            where = f"{self.bin} is not there" if weights else "bytes have no file beside them"
             raise ModelFileError(
                 f"{self.name} has no weights: {where}; random_weights=SEED (--random-weights SEED) "
                 "gives it seeded random ones"
             )
         try:
-            return _entries(self.files.map(self.bin))
+            return _entries(self.files.map(weights) if isinstance(weights, Path) else weights)
         except OSError as error:
             raise ModelFileError(f"{self.bin} cannot be read: {error}") from error
         except Exception as error:  # a damaged zip file can fail in any way
@@ -118,8 +121,9 @@ def sniff(head: bytes, path: str) -> bool:
 
 
 def read(source: Any) -> PnnxModel:
-    """The model of a `.param` file, given by path or as bytes, with the `.bin` file beside it.
-    Raises ModelFileError."""
+    """The model of a `.param` file, given by path or as bytes, with the `.bin` file beside it, or
+    of a pair (param, bin) of paths or bytes. Raises ModelFileError."""
+    source, weights = source if isinstance(source, tuple) else (source, None)
     file, data, files = opened(source)
     name = file or "the model"
     try:
@@ -142,8 +146,11 @@ def read(source: Any) -> PnnxModel:
             raise ModelFileError(f"line {at} of {name}: {error}") from error
         if found.setdefault(op.name, op) is not op:
             raise ModelFileError(f"line {at} of {name}: {op.name!r} is the name of two operators")
-    bin = Path(source).with_suffix(".bin") if file else None
-    return PnnxModel(file, [*found.values()], files, bin)
+    if weights is None and file:
+        weights = Path(source).with_suffix(".bin")
+    elif isinstance(weights, str | os.PathLike):
+        weights = Path(weights)
+    return PnnxModel(file, [*found.values()], files, weights)
 
 
 def _operator(words: list[str]) -> Operator:
@@ -191,13 +198,12 @@ def value_of(text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _entries(data: MappedFile | bytes) -> dict[str, memoryview]:
+def _entries(data: Any) -> dict[str, memoryview]:
     """The bytes of each entry of a zip that compresses nothing. Raises what `zipfile` does, and
-    ValueError; the checksums are looked at where the weights are first used."""
-    if not isinstance(data, MappedFile):
-        raise ValueError("it is empty")
-    whole, found, sums = memoryview(data), {}, {}
-    with zipfile.ZipFile(data) as archive:  # type: ignore[arg-type]
+    ValueError; the checksums of a file are looked at where the weights are first used."""
+    whole, found, sums = memoryview(data).cast("B"), {}, {}
+    mapped = isinstance(data, MappedFile)
+    with zipfile.ZipFile(data if mapped else BytesIO(data)) as archive:  # type: ignore[arg-type]
         for info in archive.infolist():
             at = info.header_offset
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
@@ -209,14 +215,20 @@ def _entries(data: MappedFile | bytes) -> dict[str, memoryview]:
                 raise ValueError(f"{info.filename!r} goes on beyond the end of the file")
             found[info.filename] = whole[start : start + info.file_size]
             sums[info.filename] = info.CRC
-    data.checks = (partial(_check_sums, found, sums),)
+    if mapped:
+        data.checks = (partial(_check_sums, found, sums),)
+    else:
+        _check_sums(found, sums)
     return found
 
 
-def _check_sums(found: dict[str, memoryview], sums: dict[str, int], mapped: MappedFile) -> None:
+def _check_sums(
+    found: dict[str, memoryview], sums: dict[str, int], mapped: MappedFile | None = None
+) -> None:
+    where = f" of {mapped.path}" if mapped is not None else ""
     for name, part in found.items():
         if zlib.crc32(part) != sums[name]:
-            raise ModelFileError(f"{name!r} of {mapped.path} is damaged: its checksum differs")
+            raise ModelFileError(f"{name!r}{where} is damaged: its checksum differs")
 
 
 # ---- writing

@@ -29,7 +29,8 @@ class Frontend:
 
     `sniff(head, path)`: whether a file with these first bytes is of this format (path is "" for
     bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true;
-    `options` are what else it takes, by keyword: see `load` below.
+    `options` are what else it takes, by keyword: see `load` below. `pairs`: whether it also takes
+    two files, (param, weights), each a path or bytes; `sniff` looks at the first.
     """
 
     title: str
@@ -38,14 +39,15 @@ class Frontend:
     load: Callable[..., Graph]
     accepts: Callable[[Any], bool] = lambda source: False
     options: tuple[str, ...] = ()
+    pairs: bool = False
 
 
 FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends", deep=False)
 
 
 def load(source: Any, **options: Any) -> Graph:
-    """The graph of a model: a path, the bytes of a file, an `onnx.ModelProto`, or a pair of these
-    where a format has two files.
+    """The graph of a model: a path, the bytes of a file, an `onnx.ModelProto`, or a pair (param,
+    weights) of paths or bytes where a format has two files.
 
     The format is recognised by content. `options`, of those that the format takes:
 
@@ -68,23 +70,39 @@ def load(source: Any, **options: Any) -> Graph:
 
 
 def _loaded(source: Any, options: dict[str, Any]) -> Graph:
-    if isinstance(source, bytes | bytearray | memoryview):
-        head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
-    elif isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
-        head = _head(Path(path))
-    else:
+    pair = isinstance(source, tuple) and len(source) == 2
+    files = [_begun(file) for file in (source if pair else [source])]
+    if files[0] is None or files[-1] is None:
         for row in FRONTENDS.rows():
             if row.accepts(source):
                 return _read(row, source, options)
         raise ModelKindError(
-            f"cannot load a model from {type(source).__name__}: "
-            "give a path, the bytes of a file, or an onnx.ModelProto"
+            f"cannot load a model from {type(source).__name__}: give a path, the bytes of a file, "
+            "an onnx.ModelProto, or for ncnn and PNNX a pair (param, bin) of paths or bytes"
         )
-    for row in FRONTENDS.rows():
-        if row.sniff(head, path):
-            return _read(row, source, options)
-    raise ModelFileError(_unknown(head, path))
+    row, *others = [_row_of(*file) for file in files if file]
+    if row is not None and (row.pairs or not pair):
+        return _read(row, source, options)
+    if any(other and other.pairs for other in others):
+        raise ModelFileError("a pair is (param, bin): are the two files swapped?")
+    if row is not None:
+        raise ModelKindError(f"a model of {row.title} is no pair of files")
+    raise ModelFileError(_unknown(*files[0]))
+
+
+def _begun(file: Any) -> tuple[bytes, str] | None:
+    """The first bytes and the path, "" of bytes; None for what is neither a path nor bytes. Raises
+    ModelFileError."""
+    if isinstance(file, bytes | bytearray | memoryview):
+        return bytes(memoryview(file).cast("B")[:HEAD]), ""
+    if isinstance(file, str | os.PathLike):
+        return _head(Path(file)), os.fspath(file)
+    return None
+
+
+def _row_of(head: bytes, path: str) -> Frontend | None:
+    """The format of a file that begins so; None where it is not known."""
+    return next((row for row in FRONTENDS.rows() if row.sniff(head, path)), None)
 
 
 def _read(row: Frontend, source: Any, options: dict[str, Any]) -> Graph:
@@ -126,4 +144,7 @@ def _unknown(head: bytes, path: str) -> str:
     found = describe(head, path)
     if found in FOREIGN:
         hint = " Convert it to ONNX first."
+    params = [path.removesuffix(".bin") + end for end in (".param", ".param.bin")]
+    if path.endswith(".bin") and (there := [p for p in params if Path(p).is_file()]):
+        hint = f" Give {there[0]}, which lies beside it: a .bin file holds its weights."
     return f"{name} looks like {found}, not a model of a known format ({known}).{hint}"

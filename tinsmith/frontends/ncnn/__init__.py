@@ -7,11 +7,16 @@ what ncnn has as (c, h, w) is (N, c, h, w), whatever N is, and axis a of ncnn is
 
 from tinsmith.formats.ncnn.pair import is_param
 from tinsmith.frontends import FRONTENDS, Frontend
-from tinsmith.frontends.ncnn.model import accepts, load
+from tinsmith.frontends.ncnn.model import load
 
 FRONTENDS.register(
     "ncnn",
     Frontend(
-        "ncnn", (".param", ".param.bin"), is_param, load, accepts, ("random_weights", "batch")
+        "ncnn",
+        (".param", ".param.bin"),
+        is_param,
+        load,
+        options=("random_weights", "batch"),
+        pairs=True,
     ),
 )

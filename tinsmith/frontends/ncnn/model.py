@@ -19,11 +19,6 @@ from tinsmith.graph import Graph, Type, Value, dtype_of
 FLOAT = dtype_of("float32")
 
 
-def accepts(source: Any) -> bool:
-    """Whether it is a pair (param, bin)."""
-    return isinstance(source, tuple) and len(source) == 2
-
-
 def load(source: Any, random_weights: int | None = None, batch: str | int | None = "N") -> Graph:
     """The graph of a model; `batch` is what the first axis of all inputs is called ("free" is "N"),
     or its size. With None, or "none", inputs and outputs are as ncnn's, without that axis."""

@@ -15,7 +15,8 @@ from tinsmith.graph import Graph
 
 
 def load(source: Any, **options: Any) -> Graph:
-    """The graph of a `.param` file, with the `.bin` beside it. Options: see `import_model`."""
+    """The graph of a `.param` file, with the `.bin` beside it, or of a pair of both. Options: see
+    `import_model`."""
     from tinsmith.frontends.pnnx.model import import_model
 
     return import_model(files.read(source), **options)
@@ -24,6 +25,11 @@ def load(source: Any, **options: Any) -> Graph:
 FRONTENDS.register(
     "pnnx",
     Frontend(
-        "PNNX", (".pnnx.param", ".param"), files.sniff, load, options=("random_weights", "batch")
+        "PNNX",
+        (".pnnx.param", ".param"),
+        files.sniff,
+        load,
+        options=("random_weights", "batch"),
+        pairs=True,
     ),
 )
