@@ -173,7 +173,7 @@ def test_run_and_verify_take_and_give_csv(tmp_path: Path, monkeypatch: pytest.Mo
     write_csv("wrong.csv", "y", y[::-1])
     tinsmith("verify", MODEL, "x.csv", "--against", "wrong.csv", code=3)
     for arguments, says in [
-        (["--against", "part.csv"], "part.csv holds 10 numbers"),
+        (["--against", "part.csv"], "name the part: 'probabilities[0]=part.csv' is the first"),
         (["--against", "none.csv"], "'none.csv' is no file"),
         (["--against", "p=y.csv"], "p, but no output of the model: probabilities"),
         (["--against", "probabilities[2]=part.csv"], "there is no part probabilities[2]"),

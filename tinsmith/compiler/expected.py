@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -116,4 +117,13 @@ def _shaped(name: str, value: Any, like: Any) -> Any:
         return value
     if not isinstance(like, np.ndarray):
         raise InputTypeError(f"{value} holds numbers, and the output {name!r} is no array")
-    return fit_csv(read_csv(value, like.dtype), like.shape, f"the output {name!r}", value)
+    array = read_csv(value, like.dtype)
+    if array.size != like.size:
+        for axis in range(1, like.ndim):
+            if array.size == prod(like.shape[axis:]):
+                raise InputShapeError(
+                    f"{value} holds {array.size} numbers, and the output {name!r}, "
+                    f"{list(like.shape)}, has {like.size}; for a part of it, name the part: "
+                    f"'{name}[{','.join('0' * axis)}]={value}' is the first"
+                )
+    return fit_csv(array, like.shape, f"the output {name!r}", value)
