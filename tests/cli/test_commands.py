@@ -84,6 +84,7 @@ def test_help_names_what_options_take() -> None:
         (["inspect", MODEL, "--no-memory", "--dim", "M=2"], "there are: N"),
         (["ops", "--trait", "shiny"], "'anchor'"),
         (["run", MODEL, "picture=random"], "no input 'picture'"),
+        (["run", MODEL, "pnnx_input_0=random"], "Did you mean 'image'"),
         (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
         (["run", MODEL, "--kernels", "Conv=softmax"], "'softmax' does not compute Conv"),
         (["run", MODEL, "--kernels", "Conv=foo"], "`tinsmith kernels Conv` lists them"),

@@ -151,12 +151,13 @@ def test_an_importer_that_gives_nothing_is_a_problem() -> None:
     ("net", "message"),
     [
         ([one("Relu", "z", "y")], "'the y' \\(Relu\\) of the model reads 'z', which is neither"),
+        ([one("Relu", "x", "first"), one("Relu", "fisrt", "y")], "Did you mean 'first'"),
         ([one("Relu", "x", "a")], "the output 'y' of the model is computed by no node"),
         ([one("Relu", "x", "y"), one("Relu", "x", "y")], "computes the value 'y' twice"),
         ([one("Relu", "x", "x")], "computes the value 'x' twice|cycle"),
         ([one("Relu", "y", "a"), one("Relu", "a", "y")], "has a cycle through 'the a', 'the y'"),
     ],
-    ids=["unknown", "no output", "twice", "an input", "cycle"],
+    ids=["unknown", "misspelled", "no output", "twice", "an input", "cycle"],
 )
 def test_graphs_that_are_none(net: list[Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):

@@ -32,7 +32,7 @@ from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
 from tinsmith.formats.csv import fit_csv, is_csv, read_csv
 from tinsmith.formats.npz import parts, read_arrays, whole
 from tinsmith.graph import Type, compatible
-from tinsmith.runtime.inputs import as_input
+from tinsmith.runtime.inputs import as_input, suggest_input
 
 Array = np.ndarray[Any, Any]
 MADE_UP = ("random", "zeros")
@@ -75,7 +75,10 @@ class Inputs:
                 self.put(name, self.one(rest, name), rest)
             elif equals and not Path(argument).exists():
                 known = ", ".join(self.types)
-                raise InputNameError(f"the model has no input {name!r}; its inputs are {known}")
+                raise InputNameError(
+                    f"the model has no input {name!r}; its inputs are {known}."
+                    f"{suggest_input(name, list(self.types))}"
+                )
             elif argument.endswith(".npz"):
                 loose += self.npz(argument)
             else:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.errors import GraphError, TypeRuleError, suggest
 from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipped, Unsupported
 from tinsmith.graph import Graph, Origin, Type, Value
 from tinsmith.graph.types import compatible
@@ -182,7 +182,8 @@ class Scope:
         if value is None:
             raise GraphError(
                 f"{node.label!r} ({node.type}) of {self.shared.name} "
-                f"reads {name!r}, which is neither an input, a weight, nor an output of a node"
+                f"reads {name!r}, which is neither an input, a weight, nor an output of a node."
+                f"{suggest(name, self.env)}"
             )
         return value
 

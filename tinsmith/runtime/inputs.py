@@ -138,7 +138,7 @@ class Inputs:
         for key, value in kwargs.items():
             if key not in self.types:
                 raise InputNameError(
-                    f"{self.model} has no input named {key!r}.{suggest(key, names)} "
+                    f"{self.model} has no input named {key!r}.{suggest_input(key, names)} "
                     f"It takes {wanted}."
                 )
             if key in given:
@@ -235,6 +235,16 @@ class Inputs:
                     f"{max(n, most)})}}, on the command line --dim {d}={min(n, least)}.."
                     f"{max(n, most)}, or without a range"
                 )
+
+
+def suggest_input(name: object, names: Sequence[str]) -> str:
+    """' Did you mean ...?' for an input that is not there: what is close to the name, or else the
+    input at the place that its last digits tell, as "pnnx_input_0" means the first."""
+    text = str(name)
+    end = text[len(text.rstrip("0123456789")) :]
+    if (near := suggest(text, names)) or not 0 < len(end) < 9 or int(end) >= len(names):
+        return near
+    return f" Did you mean {names[int(end)]!r}, the input at place {int(end)} from 0?"
 
 
 def run_arguments(
