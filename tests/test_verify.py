@@ -176,6 +176,8 @@ def test_expected_outputs_and_inputs_in_a_file(tmp_path):
     np.savez(file, z=want["y"])
     with pytest.raises(InputNameError, match="holds z, but no output"):
         ts.verify(ts.load(chain()), X, against=file)
+    with pytest.raises(InputNameError, match="the given mapping holds z, but"):
+        ts.verify(ts.load(chain()), X, against={"z": want["y"]})
     file.write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read: it is neither"):
         ts.verify(ts.load(chain()), X, against=file)

@@ -80,7 +80,7 @@ def test_rows_as_programs_write_them(text: str, want: Any, dtype: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "dtype", "says"),
     [
-        (b"1,2\n3\n", "float32", "line 2 holds 1 numbers, those before it 2"),
+        (b"1,2\n3\n", "float32", "line 2 holds 1 number, those before it 2"),
         (b"1,2\n3,4,5\n", "int64", "line 2 holds 3 numbers"),
         (b"a,b\n1,2\n", "float32", "line 1, field 1: 'a' is no number; names have no place"),
         (b"1,2\n3,x\n", "float32", "line 2, field 2: 'x' is no number"),

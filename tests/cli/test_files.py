@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,13 @@ def test_what_changed_is_told(net: Path, tmp_path: Path) -> None:
     assert "fold-into-conv" not in kept["changes"]
     stopped = parsed("optimize", net, tmp_path / "z.param", "--passes=stop-after=propagate-shapes")
     assert set(stopped["changes"]) <= {"take-branches", "propagate-shapes", "dense-after-pool"}
-    assert "changed: " in tinsmith("optimize", net, tmp_path / "z.param").stdout
+    assert (before["layers"], after["layers"]) == (6, 4)
+    shown = tinsmith("optimize", net, tmp_path / "z.param").stdout
+    assert "changed: " in shown and re.search(r"layers of the file +6 +4\n", shown)
+    binary = parsed("optimize", net, tmp_path / "z.param.bin")
+    again = parsed("optimize", tmp_path / "z.param.bin", tmp_path / "z.onnx")
+    assert binary["after"]["layers"] == again["before"]["layers"] == 4
+    assert again["after"]["layers"] is None
 
 
 @pytest.mark.parametrize("suffix", [".onnx", ".tin", ".param"])
@@ -107,7 +114,8 @@ def test_parts_are_written(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--cut", "y", "b"], "depends on 'y'"),
+        (["--cut", "y", "b"], "'y' depends on 'b': turn them round?"),
+        (["--cut", "layer5", "layer2"], "'y' depends on 'b': turn them round?"),
         (["--cut", "b", "b"], "nothing is between"),
         (["--outputs", "nobody"], "nobody"),
     ],
@@ -146,7 +154,8 @@ def test_ncnnoptimize_takes_ncnns_arguments(net: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     size = files[1].stat().st_size
     for flag in ("1", "65536"):
-        tinsmith("ncnnoptimize", net, net.with_suffix(".bin"), *files, flag)
+        said = tinsmith("ncnnoptimize", net, net.with_suffix(".bin"), *files, flag).stdout
+        assert all(f"{file}: " in said for file in files) and "layers of the file" in said
         assert files[1].stat().st_size < 0.6 * size
     tinsmith("ncnnoptimize", net, "null", *files, "0")
     assert files[1].stat().st_size == size

@@ -385,7 +385,8 @@ def test_weights_that_do_not_fit_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["7767517", "2 1", "pnnx.Input a 0 1 x #x=(1)f32"], "has 1 operators, where it says 2"),
+        (["7767517", "2 1", "pnnx.Input a 0 1 x #x=(1)f32"], "says 2: it was cut short?"),
+        (["7767517", "1 1", "nn.ReLU a 1 1 x y", "nn.ReLU b 1 1 y z"], "second line says 1"),
         (["7767517", "1 1", "pnnx.Input a 0 -1 x"], "it needs a type, a name and the numbers"),
         (["7767517", "1 1", "pnnx.Input a 0 9999999999 x"], "lists fewer operands"),
         (["7767517", "1 1", "pnnx.Input a 0 1 x #x=(1,z)f32"], "is no element type and shape"),

@@ -100,7 +100,7 @@ def test_weights_of_every_encoding() -> None:
         read_weights(layers, memoryview(data), "net")
         np.testing.assert_array_equal(layers[1].weights["weight"], w)
         for wrong in (data[:-4], data + bytes(4), data[:3]):
-            with pytest.raises(ModelFileError, match=r"too (short|long)"):
+            with pytest.raises(ModelFileError, match=r"net is too (short|long)"):
                 read_weights(layers, memoryview(wrong), "net")
 
 
@@ -156,8 +156,15 @@ def test_what_is_wrong_is_told(text: str) -> None:
 
 def test_unknown_layers_are_named_at_once() -> None:
     text = net("Foo f 1 1 data a\nReLu r 1 1 a b\nFoo g 1 1 b c", 4)
-    with pytest.raises(ImportFailed, match=r"(?s)2 types.*Foo x2.*ReLu x1.*'ReLU'"):
+    with pytest.raises(ImportFailed, match=r"(?s)2 types are.*Foo x2.*ReLu x1.*'ReLU'"):
         ts.load(text)
+    with pytest.raises(ImportFailed, match="layers of 1 type are not known"):
+        ts.load(net("Foo f 1 1 data a"))
+
+
+def test_a_value_that_is_nowhere_is_told_with_one_of_a_name_like_it() -> None:
+    with pytest.raises(TinsmithError, match=r"'s'.* reads 'conv_1', which.*Did you mean 'conv1'"):
+        ts.load(net("ReLU s 1 1 conv_1 out\nReLU r 1 1 data conv1", 3))
 
 
 def test_a_layer_of_ones_own(tmp_path: Path) -> None:

@@ -90,6 +90,18 @@ def files_of(model: str) -> dict[str, int]:
     return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
 
 
+def layers_in(model: str) -> int | None:
+    """How many layers a .param file says that it has; None for files of other formats."""
+    from tinsmith.formats.ncnn.param import BINARY_MAGIC, MAGIC
+
+    with open(model, "rb") as file:
+        head = file.read(64)
+    if head[:4] == BINARY_MAGIC:
+        return int.from_bytes(head[4:8], "little")
+    magic, count, *_ = [*head.split(), b"", b""]
+    return int(count) if magic == str(MAGIC).encode() and count.isdigit() else None
+
+
 def differences(
     one: Graph, other: Graph, dims: Sequence[str], tolerance: float
 ) -> list[Difference]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tinsmith.cli import _show
+from tinsmith.cli._files import layers_in
 from tinsmith.cli._model import MODEL
 from tinsmith.cli.optimize import Changed, print_changes
 
@@ -57,21 +58,24 @@ def command(
         graph = graph_of(file, layers, files)
         if cutstart or cutend:
             graph = graph_of(file, between(graph, layers, cutstart, cutend), files)
+        whole = layers_in(inparam)
         smaller, reports = optimized(graph)
         write(smaller, outparam, halves=flag in HALVES, weights=outbin)
     changed = Changed(graph, smaller, reports)
+    changed.add_layers(whole, layers_in(outparam))
+    written = {name: Path(name).stat().st_size for name in (outparam, outbin)}
     if json_:
         return _show.as_json(
             {
                 "model": inparam,
                 "written": outparam,
-                "bytes": sum(Path(p).stat().st_size for p in (outparam, outbin)),
+                "bytes": sum(written.values()),
                 "before": changed.before,
                 "after": changed.after,
                 "changes": changed.passes,
             }
         )
-    return print_changes(changed)
+    return print_changes(changed, written)
 
 
 def between(graph: Any, layers: list[Any], start: str | None, end: str | None) -> list[Any]:

@@ -9,7 +9,14 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of
-from tinsmith.cli._files import DIFFERS, Writing, print_differences, rows_of, writing_options
+from tinsmith.cli._files import (
+    DIFFERS,
+    Writing,
+    layers_in,
+    print_differences,
+    rows_of,
+    writing_options,
+)
 from tinsmith.cli._sizes import sizes
 from tinsmith.graph import Graph
 from tinsmith.passes import Report
@@ -37,10 +44,12 @@ def command(writing: Writing, passes: str | None, json_: bool) -> None:
     from tinsmith.compiler.write import optimized
 
     with _show.working(f"optimizing {writing.model}"):
-        graph = writing.load()
+        graph, layers = writing.load(), layers_in(writing.model)
         smaller, reports = optimized(graph, passes)
         writing.write(smaller)
-    show(writing, Changed(graph, smaller, reports, writing.dims), json_)
+    changed = Changed(graph, smaller, reports, writing.dims)
+    changed.add_layers(layers, layers_in(writing.out))
+    show(writing, changed, json_)
 
 
 class Changed:
@@ -57,6 +66,10 @@ class Changed:
             for name, n in report.changes.items():
                 if n:
                     self.passes[name] = self.passes.get(name, 0) + n
+
+    def add_layers(self, before: int | None, after: int | None) -> None:
+        """Count the layers of the files, too; None for one that is no .param file."""
+        self.before["layers"], self.after["layers"] = before, after
 
     def facts(self, graph: Graph) -> dict[str, Any]:
         """What is counted: `memory` is that of activations in an engine that frees behind the last
@@ -90,22 +103,24 @@ def show(writing: Writing, changed: Changed, json_: bool) -> None:
             }
         )
     else:
-        print_changes(changed)
-        for name, nbytes in files.items():
-            click.echo(f"{name}: {_show.size(nbytes)}")
+        print_changes(changed, files)
         print_differences(found)
     if not all(d.ok for d in found):
         sys.exit(DIFFERS)
 
 
-def print_changes(changed: Changed) -> None:
-    shown = {"nodes": str, "parameters": _show.count, "parameter_bytes": _show.size,
+def print_changes(changed: Changed, files: dict[str, int]) -> None:
+    """What changed, and the files that were written with their bytes."""
+    shown = {"layers": str, "nodes": str, "parameters": _show.count, "parameter_bytes": _show.size,
              "flops": _show.count, "memory": _show.size}  # fmt: skip
-    titles = {"parameter_bytes": "bytes of parameters", "flops": "operations a run",
-              "memory": "activations alive at once"}  # fmt: skip
+    titles = {"layers": "layers of the file", "parameter_bytes": "bytes of parameters",
+              "flops": "operations a run", "memory": "activations alive at once"}  # fmt: skip
     rows = [
-        (titles.get(n, n), say(changed.before[n]), say(changed.after[n]))
+        (titles.get(n, n), *("-" if x is None else say(x) for x in pair))
         for n, say in shown.items()
+        if (pair := (changed.before[n], changed.after[n])) != (None, None)
     ]
     _show.table("", ["", "before", "after"], rows)
     click.echo(f"changed: {', '.join(f'{n} {k}' for n, k in changed.passes.items()) or 'nothing'}")
+    for name, nbytes in files.items():
+        click.echo(f"{name}: {_show.size(nbytes)}")

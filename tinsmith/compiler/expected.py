@@ -31,7 +31,7 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
     Raises InputTypeError for another type, ModelFileError for another file or one that cannot be
     read."""
     if isinstance(against, Mapping):
-        return {n: _held(v) for n, v in against.items()}, "the given arrays"
+        return {n: _held(v) for n, v in against.items()}, "the given mapping"
     if not isinstance(against, (str, os.PathLike)):
         raise InputTypeError(
             f"cannot compare with {type(against).__name__}: give 'reference', 'onnxruntime', an "

@@ -164,7 +164,8 @@ def _fault(file: Path, separator: str | None) -> str:
                         hint = "; names have no place in it" * (number == 1 and shown != "")
                         return f"line {number}, field {k}: {shown!r} is no number{hint}"
                 if columns not in (-1, len(fields)):
-                    return f"line {number} holds {len(fields)} numbers, those before it {columns}"
+                    held = counted(len(fields), "number")
+                    return f"line {number} holds {held}, those before it {columns}"
                 columns = len(fields)
     except UnicodeDecodeError:
         return "it is no text"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import ModelFileError, counted
 from tinsmith.formats import PNNX, describe
 from tinsmith.formats.mapped import Files, MappedFile, opened
 from tinsmith.graph.types import dtype_of
@@ -135,8 +135,10 @@ def read(source: Any) -> PnnxModel:
     if first != [MAGIC] or len(counts) != 2 or not _INT.fullmatch(counts[0]):
         raise ModelFileError(f"{name} does not begin with {MAGIC} and two counts")
     if int(counts[0]) != len(lines) - 2:
+        short = ": it was cut short?" if len(lines) - 2 < int(counts[0]) else ""
         raise ModelFileError(
-            f"{name} has {len(lines) - 2} operators, where it says {counts[0]}: it was cut short?"
+            f"{name} has {counted(len(lines) - 2, 'operator')}, where its second line says "
+            f"{counts[0]}{short}"
         )
     found: dict[str, Operator] = {}
     for at, words in lines[2:]:

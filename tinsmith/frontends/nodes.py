@@ -160,6 +160,8 @@ class Scope:
         self.env: dict[str, Any] = {}
         self.named: set[Value] = set()
         self.reads: set[str] = set()
+        self.offered: set[str] = set()
+        """The names of all that nodes compute, imported or not."""
 
     # ---- names
 
@@ -183,7 +185,7 @@ class Scope:
             raise GraphError(
                 f"{node.label!r} ({node.type}) of {self.shared.name} "
                 f"reads {name!r}, which is neither an input, a weight, nor an output of a node."
-                f"{suggest(name, self.env)}"
+                f"{suggest(name, (self.offered | self.env.keys()) - {*node.outputs})}"
             )
         return value
 
@@ -238,6 +240,7 @@ class Scope:
         reserved = {v.name for v in self.graph.inputs}
         nodes = [make(record) for record in records]
         self.reads.update(*(node.needs for node in nodes), results)
+        self.offered.update(*(node.outputs for node in nodes))
         if not self.prefix:
             for node in nodes:  # the file's names come before those that importers make
                 node.own_name = self.graph.unique_node(node.label)

@@ -70,9 +70,12 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     copy.sweep()
     for new, name in opened:
         if not new.uses:
+            before = _upstream(graph, name)
+            turned = [v.name for v in last if v.name in before]
             raise GraphError(
                 f"no output of {graph.name} depends on {name!r} where it is cut: the outputs are "
                 + ", ".join(v.name for v in last)
+                + (f"; {name!r} depends on {turned[0]!r}: turn them round?" if turned else "")
             )
         new.name = name
     taken = [v for v, _ in opened]
@@ -80,6 +83,17 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     copy.inputs = [*taken, *others]
     copy.take_names()
     return copy
+
+
+def _upstream(graph: Graph, name: str) -> set[str]:
+    """The names of all that a value depends on, and its own."""
+    waiting, found = [v for v in graph.values() if v.name == name], set[str]()
+    while waiting:
+        v = waiting.pop()
+        if v.name not in found:
+            found.add(v.name)
+            waiting += [x for x in (v.producer.inputs if v.producer else ()) if x is not None]
+    return found
 
 
 class Copier:

@@ -47,7 +47,7 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
     if seed is not None:
         draw_weights(layers, seed, name)
     elif weights is not None:
-        read_weights(layers, weights, f"the weights of {name}")
+        read_weights(layers, weights, f"the .bin file of {name}")
     else:
         found = (la for la in layers if any(s.count for s in la.schema.slots(la.given, name)))
         first = next(found, None)

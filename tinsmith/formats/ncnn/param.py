@@ -58,7 +58,7 @@ class _Unknown:
 
     def finish(self) -> None:
         if self.types:
-            from tinsmith.errors import ImportFailed, suggest
+            from tinsmith.errors import ImportFailed, counted, suggest
 
             lines = [
                 f"  {type} x{len(names)}: there is no layer type of that name."
@@ -66,8 +66,8 @@ class _Unknown:
                 for type, names in self.types.items()
             ]
             raise ImportFailed(
-                f"{self.model} cannot be imported; layers of {len(self.types)} types are not "
-                "known:\n" + "\n".join(lines) + "\nWhat helps: register them, by "
+                f"{self.model} cannot be imported; layers of {counted(len(self.types), 'type')} "
+                "are not known:\n" + "\n".join(lines) + "\nWhat helps: register them, by "
                 "tinsmith.formats.ncnn.schema.layer_type and tinsmith.frontends.ncnn.node.layer"
             )
 
