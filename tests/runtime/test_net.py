@@ -149,7 +149,7 @@ BAD_INPUTS = [
     (lambda net, x: net(), InputNameError, "needs 'x'"),
     (lambda net, x: net(x, x), InputNameError, "2 arrays"),
     (lambda net, x: net(y=x), InputNameError, "no input named 'y'"),
-    (lambda net, x: net(pnnx_input_0=x), InputNameError, r"Did you mean 'x', the input at place 0"),
+    (lambda net, x: net(pnnx_input_0=x), InputNameError, r"Did you mean 'x', input 0 if"),
     (lambda net, x: net(pnnx_input_1=x), InputNameError, r"'pnnx_input_1'\. It takes"),
     (lambda net, x: net(x, x=x), InputNameError, "given twice"),
     (lambda net, x: net(x.tolist()), InputTypeError, "numpy array"),

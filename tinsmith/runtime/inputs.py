@@ -244,7 +244,7 @@ def suggest_input(name: object, names: Sequence[str]) -> str:
     end = text[len(text.rstrip("0123456789")) :]
     if (near := suggest(text, names)) or not 0 < len(end) < 9 or int(end) >= len(names):
         return near
-    return f" Did you mean {names[int(end)]!r}, the input at place {int(end)} from 0?"
+    return f" Did you mean {names[int(end)]!r}, input {int(end)} if they are counted from 0?"
 
 
 def run_arguments(
