@@ -47,14 +47,14 @@ def test_errors_are_of_kinds_that_callers_know(call: Any, kinds: tuple[type, ...
         assert str(found.value) and not str(found.value).startswith("'the input")
 
 
-def test_a_first_size_that_the_file_fixes_is_said_to_be_that() -> None:
+def test_a_first_size_that_is_fixed_is_said_to_be_that() -> None:
     g = Graph("fixed")
     g.outputs = [g.input("x", Type("float32", (1, 3)))]
-    with pytest.raises(InputShapeError, match=r"not \[8, 3\]; the model's file fixes its first si"):
+    with pytest.raises(InputShapeError, match=r"not \[8, 3\]; its first size is fixed: give as"):
         ts.compile(g)(np.zeros((8, 3), np.float32))
     with pytest.raises(InputShapeError) as found:
         ts.compile(g)(np.zeros((8, 4), np.float32))
-    assert "fixes" not in str(found.value)
+    assert "fixed:" not in str(found.value)
 
 
 def test_a_setting_that_is_not_understood_is_said_where_the_program_is_stored(
