@@ -49,6 +49,8 @@ def check(report: MemoryReport) -> None:
     assert all(row.made <= row.alive for row in report.steps)
     assert max((row.workspace for row in report.steps), default=0) <= planned.workspace
     assert all(len(line) <= WIDTH for line in str(report).splitlines())
+    most = f"{planned.lower_bound / 1000:,.1f}"
+    assert f"{most}* " in str(report) or not planned.lower_bound
 
 
 @pytest.mark.parametrize("threads", [1, 2])

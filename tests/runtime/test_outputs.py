@@ -250,3 +250,15 @@ def test_array_objects_and_addresses_give_the_same(
         for got, w in zip(net.run([a, b]), want, strict=True):
             np.testing.assert_allclose(got, w, rtol=1e-6)
     assert (net.session(((2, 12), (2, 12)))._enter is not None) is header
+
+
+def test_values_are_asked_for_by_the_names_of_their_nodes() -> None:
+    text = b"7767517\n3 3\nInput data 0 1 data 0=4\nReLU first 1 1 data a\nAbsVal last 1 1 a b\n"
+    net, x = ts.compile(text, cache=False), np.float32([[-1, 2, -3, 4]])
+    first, last, again = net.run(["first", "b", "last"], [x])
+    for found in (first, last, again):
+        np.testing.assert_array_equal(found, np.maximum(x, 0))
+    into = np.empty_like(x)
+    assert net(x, outputs=["first"], out=into) is into and (into == first).all()
+    with pytest.raises(UnknownName, match=r"Known: .*first"):
+        net.run(["nobody"], [x])

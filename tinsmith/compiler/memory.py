@@ -76,7 +76,7 @@ class MemoryReport:
         least = "at least " if self.unsized else ""
         rows = [
             ("arena", p.peak, "the planned peak: what lies between steps"),
-            ("lower bound", p.lower_bound, "the most that is alive at one step"),
+            ("lower bound", p.lower_bound, "the most that is alive at one step: *"),
             ("without sharing", p.naive, "if each tensor had bytes of its own"),
             ("allocate, free", self.allocate_and_free, f"{least}without a plan, step by step"),
             ("workspace", p.workspace, "of all threads, for one step at a time"),
@@ -102,9 +102,9 @@ class MemoryReport:
     def _table(self) -> list[str]:
         lines = [f"{'step':>4}  {'node':<{NAME}} {'alive kB':>11} {'made kB':>11} {'work kB':>11}"]
         for r in self.steps:
-            numbers = " ".join(f"{n / 1000:>11,.1f}" for n in (r.alive, r.made, r.workspace))
-            mark = "*" if r.alive == self.planned.lower_bound and r.alive else ""
-            lines.append(f"{r.step:>4}  {shortened(r.name):<{NAME}} {numbers}{mark}")
+            alive, made, work = (f"{n / 1000:>11,.1f}" for n in (r.alive, r.made, r.workspace))
+            mark = "*" if r.alive == self.planned.lower_bound and r.alive else " "
+            lines.append(f"{r.step:>4}  {shortened(r.name):<{NAME}} {alive}{mark}{made} {work}")
         return lines
 
 

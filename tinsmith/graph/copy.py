@@ -28,14 +28,25 @@ def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict
 
 def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
     """A copy of a graph whose outputs are the values of these names (inputs, constants, or outputs
-    of nodes). Nodes that they do not need stay. Raises UnknownName."""
+    of nodes) or the first outputs of the nodes of these names. Nodes that they do not need stay.
+    Raises UnknownName."""
     copy = Copier(graph).copy({})
-    values = {v.name: v for v in copy.values()}
-    for name in names:
-        if name not in values:
-            raise UnknownName(f"value of {graph.name}", name, values)
-    copy.outputs = [values[name] for name in names]
+    copy.outputs = list(map(_finder(copy), names))
     return copy
+
+
+def _finder(graph: Graph) -> Callable[[str], Value]:
+    """What finds a value of a graph by its name, or else by that of the node that gives it first.
+    Raises UnknownName."""
+    values = {v.name: v for v in graph.values()}
+    nodes = {n.name: n.output for n in graph.nodes if n.outputs}
+
+    def find(name: str) -> Value:
+        if (found := values.get(name) or nodes.get(name)) is None:
+            raise UnknownName(f"value of {graph.name}", name, [*values, *nodes])
+        return found
+
+    return find
 
 
 def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
@@ -47,14 +58,7 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     Raises UnknownName, and GraphError for a start that no end depends on.
     """
     copy = Copier(graph).copy({})
-    values = {v.name: v for v in copy.values()}
-    nodes = {n.name: n.output for n in copy.nodes if n.outputs}
-
-    def named(name: str) -> Value:
-        if (found := values.get(name) or nodes.get(name)) is None:
-            raise UnknownName(f"value of {graph.name}", name, [*values, *nodes])
-        return found
-
+    named = _finder(copy)
     cut = dict.fromkeys(map(named, starts))
     last = list(map(named, ends)) or list(copy.outputs)
     if both := [v.name for v in last if v in cut]:

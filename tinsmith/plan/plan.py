@@ -113,13 +113,13 @@ class Memory(NamedTuple):
     code: int = 0
 
     def __str__(self) -> str:
-        def mib(n: int) -> str:
-            return f"{n / 2**20:.2f} MiB"
+        def mb(n: int) -> str:
+            return f"{n / 1e6:.2f} MB"
 
         return (
-            f"arena {mib(self.peak)} (lower bound {mib(self.lower_bound)}, without sharing "
-            f"{mib(self.naive)}), weights {mib(self.weights)}, workspace {mib(self.workspace)}, "
-            f"code {self.code / 1024:.0f} KiB"
+            f"arena {mb(self.peak)} (lower bound {mb(self.lower_bound)}, without sharing "
+            f"{mb(self.naive)}), weights {mb(self.weights)}, workspace {mb(self.workspace)}, "
+            f"code {self.code / 1000:.0f} kB"
         )
 
 

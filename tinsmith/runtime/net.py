@@ -98,8 +98,9 @@ class Net(OfThisProcess):
 
     def run(self, /, *given: Any, out: Any = None, **others: Any) -> list[Array]:
         """The outputs as a list, in order: `run(arrays)` for one array per input, in order or by
-        name; `run(names, arrays)` for the outputs, or other values, of these names, and with None
-        for the model's own. `out` is as in a call, or a list with an array (or None) for each.
+        name; `run(names, arrays)` for the outputs, or other values, of these names (or those of
+        the nodes that give them), and with None for the model's own. `out` is as in a call, or a
+        list with an array (or None) for each.
         """
         names, arrays = run_arguments(self.name, given, others)
         if names is None and out is None:
@@ -160,7 +161,11 @@ class Net(OfThisProcess):
         names = self.output_names if wanted is None else check_names(self.name, wanted)
         net = self._net_for(names)
         own = net.output_names
-        places = range(len(own)) if wanted is None else [own.index(n) for n in names]
+        places = (
+            range(len(own))
+            if wanted is None
+            else [own.index(n) if n in own else i for i, n in enumerate(names)]
+        )
         if out is None:
             results = net._run(arrays)
         else:
