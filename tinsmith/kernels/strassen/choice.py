@@ -83,8 +83,9 @@ def choice_of(
     site: Site, w: Array, shape: Shape, layout: Layout, ends: Callable[[Emit], Ends],
     more: Sequence[Packed] = (),
 ) -> Choice:  # fmt: skip
-    """The choice for operands in `layout`. `ends` gives access to rows and results; `more` are
-    packed arrays, from index 3 on."""
+    """The choice that computes a product cut as `shape` by the constant `w`, with operand and
+    result in `layout`. `ends(em)` gives access to rows and results. Packed arrays: right factors,
+    the table of products, scales of columns, then `more`."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
 

@@ -37,7 +37,7 @@ def conv_strassen(site: Site) -> list[Choice]:
 
 
 class PixelEnds:
-    """`Ends` for pixels of blocked images, counted through the batch and all spatial axes."""
+    """`Ends` whose rows are pixels of blocked images, numbered through batch and spatial axes."""
 
     def __init__(self, em: Emit, geo: Geometry) -> None:
         self.em, self.geo, self.input = em, geo, em.input(0)
@@ -69,14 +69,14 @@ class PixelEnds:
             sink.put(value.fma(scale, more), 0, o, 0, 0, 0)
 
     def _image(self, row: Position) -> tuple[Position, Position]:
-        """The image and the pixel's number in it."""
+        """The image in which a row's pixel lies, and the pixel's number in it."""
         if self.geo.batch == 1:
             return 0, row
         pixels = prod(self.geo.out)
         return row // pixels, row % pixels
 
     def _place(self, row: Position) -> tuple[Position, Position, Position, Position]:
-        """The image, and depth, height and width of the pixel."""
+        """The image, and the output indices (depth, height, width) of a row's pixel."""
         n, pixel = self._image(row)
         deep, high, wide = self.geo.out
         line = pixel // wide

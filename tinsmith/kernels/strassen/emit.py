@@ -53,7 +53,13 @@ class Ends(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """The emission of one kernel for the panels [lo, hi) of columns, and any rows."""
+    """What it takes to emit the code that computes column panels [lo, hi) of any rows.
+
+    ends       how rows are read and results stored
+    weights    the packed right factors (`choice.pack`)
+    table      `sums.table`: what becomes of each product
+    workspace  laid out as `Room` says
+    """
 
     b: Builder
     shape: Shape
@@ -73,7 +79,7 @@ class Work:
         return (self.workspace.cast(F32) + at).fixed()
 
     def right(self, c: Position) -> Ptr:
-        """The right factors of column panel c."""
+        """The address of the first right factor of column panel c; the others follow."""
         s = self.shape
         return (self.weights + c * (s.products * s.depth * s.tiling.columns.size)).fixed()
 
@@ -96,8 +102,8 @@ class Work:
 
 
 def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
-    """Zero the tiles from which products start that are added to nothing. Called before all
-    else."""
+    """Store zeros in the first tile of each slot, from which products start that are added to no
+    earlier sum. Must come before `rows`."""
     lanes, room = block_of(b.target), Room(shape)
     with b.loop(0, shape.together) as number:
         at = (workspace.cast(F32) + room.slots + number * shape.slot).fixed()
@@ -106,7 +112,7 @@ def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
 
 
 def rows(w: Work, lo: Position, hi: Position) -> None:
-    """Compute row panels [lo, hi), group by group."""
+    """Compute row panels [lo, hi), in groups of at most `Shape.together` panels."""
     s = w.shape
     if s.together == 1 or not isinstance(lo, int) or not isinstance(hi, int) or hi > s.together:
         with w.b.loop(lo, hi, s.together) as first:
@@ -150,7 +156,7 @@ class _Panel:
 
     @property
     def left(self) -> Ptr:
-        """The first left factor. The next one follows after those of all panels of the group."""
+        """The address of the panel's first left factor; the next is `Shape.apart` elements on."""
         return self.w.room(self.slot * self.w.shape.left)
 
     @property
@@ -161,14 +167,14 @@ class _Panel:
 
     @property
     def sizes(self) -> Ptr:
-        """The sums of squares of the panel's rows."""
+        """The address of the sums of squares of the panel's rows, one float32 each."""
         s = self.w.shape
         return self.w.room(self.slot * (s.side * s.tiling.rows.size) + Room(s).sizes)
 
     @property
     def limit(self) -> Ptr:
-        """Where the limit is kept: rows whose sum of squares is no larger are computed by the
-        definition."""
+        """The address of the panel's limit, one float32: rows whose sum of squares is no larger
+        are computed by the definition."""
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:
@@ -203,13 +209,15 @@ class _Panel:
         return largest
 
     def left_factors(self) -> None:
-        """Compute the left factors, the rows' sums of squares and their limit. If the panel has
-        fewer rows than `height`, the last row is repeated."""
+        """Store the panel's left factors, its rows' sums of squares (`sizes`), and the `limit`:
+        infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
+        operand's last row repeat it."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
-            """Compute everything that follows from `size` elements of each block."""
+            """Store all left factors of `size` elements of each block; `lines` are the places in
+            part 0 of K. Returns `squares` plus the squares of the elements."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
                 place = out + q * s.apart
@@ -255,7 +263,7 @@ def _plus_squares(values: list[Val], total: Val) -> Val:
 
 
 def _away(w: Work, part: int) -> int:
-    """The offset of part `part` of a row of the left operand."""
+    """The offset, in elements, of part number `part` of K in a row of the left operand."""
     depth = w.shape.depth
     if w.ends.step == w.lanes:
         return part * depth
@@ -265,15 +273,17 @@ def _away(w: Work, part: int) -> int:
 
 @dataclass(frozen=True)
 class _Unit:
-    """The products of one panel of rows and one panel of columns."""
+    """The products of one panel of rows and one panel of columns, which begins with `column` and
+    whose units have vectors of `widths` lanes side by side."""
 
     panel: _Panel
     column: Position
     widths: tuple[int, ...]
 
     def product(self, q: Val, right: Ptr) -> None:
-        """Compute product q: load the sum that it is added to, multiply, and store it for those
-        that need it."""
+        """Compute product q and do with its sum what row q of the table says (`FIELDS`): keep it
+        for later products, or store it as a finished unit of the result. `right` is the address of
+        the column panel's right factors."""
         panel, w = self.panel, self.panel.w
         b, s = w.b, w.shape
         line = (w.table + q * len(FIELDS)).fixed()
@@ -324,7 +334,8 @@ class _Unit:
         ]
 
     def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
-        """Finish one unit of the result, row by row."""
+        """Apply the epilogue to the finished unit (at_row, at_column) of the result and store it,
+        row by row. Rows that `repair` computes are left out."""
         panel, w = self.panel, self.panel.w
         b, s, size = w.b, w.shape, sum(self.widths)
         source = w.room(Room(s).result)

@@ -25,13 +25,13 @@ Grid = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class Product:
-    """One of the seven products, in the order in which they are computed. Two tiles, place 1 and
-    place 2, keep sums between products.
+    """What becomes of one of the seven products. Its sum is the product alone or, with `on`, added
+    to an earlier sum. Two tiles, place 1 and place 2, keep sums from product to product.
 
-    on       whether it is added to what place 1 holds; otherwise it starts from 0
-    keep     the place (1 or 2) in which the sum is kept, or 0
-    quarter  the quarter of the result that it completes: 0 C11, 1 C12, 2 C21, 3 C22; None for none
-    add      whether place 2 has to be added to complete that quarter
+    on       whether the product is added to the sum in place 1; otherwise its sum starts from 0
+    keep     the place (1 or 2) in which the sum is stored for later products; 0: it is not kept
+    quarter  the quarter of the result that the sum completes: 0 C11, 1 C12, 2 C21, 3 C22; or None
+    add      whether that quarter is the sum plus the tile in place 2, rather than the sum alone
     """
 
     on: bool
@@ -44,11 +44,13 @@ PRODUCTS = (
     Product(False, 1), Product(True, 0, 0), Product(True, 1), Product(False, 2),
     Product(True, 0, 1, True), Product(True, 1, 3, True), Product(True, 0, 2),
 )  # fmt: skip
-"""Those of one level."""
+"""P1 to P7 of one level, in the order in which they are computed."""
 
 
 def left_factors(a: Grid) -> Iterator[Any]:
-    """The left factors of all products, in order; each sum is computed when it is reached."""
+    """Yield the left factor of every product of a grid, in the order of `PRODUCTS` (at level 2 the
+    seven of P1 first): 7 for 2 x 2 blocks, 49 for 4 x 4. Each sum is computed when it is
+    reached."""
     if len(a) == 1:
         yield a[0][0]
         return
@@ -65,7 +67,7 @@ def left_factors(a: Grid) -> Iterator[Any]:
 
 
 def right_factors(b: Grid) -> Iterator[Any]:
-    """The right factors of all products, in order."""
+    """Yield the right factor of every product of a grid, in the order of `left_factors`."""
     if len(b) == 1:
         yield b[0][0]
         return

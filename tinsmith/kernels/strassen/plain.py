@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plain(w: Work, row: Position) -> None:
-    """Compute the results of one row by the definition."""
+    """Compute and store the results of one row for all of `w`'s columns, by the definition."""
     b, s = w.b, w.shape
     line = w.ends.source(row).fixed()
 
@@ -36,7 +36,7 @@ def plain(w: Work, row: Position) -> None:
 
 
 def zeros(w: Work, row: Position) -> None:
-    """Store the results of a row of zeros."""
+    """Store the results of a row whose elements are all 0: zeros, to which the epilogue applies."""
     b, s = w.b, w.shape
 
     def columns(_: Position, column: Position, widths: tuple[int, ...]) -> None:
@@ -48,7 +48,8 @@ def zeros(w: Work, row: Position) -> None:
 
 
 def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -> list[Val]:
-    """The results of one row for one unit of a panel of columns."""
+    """The results of the row at `line` for one unit of column panel c, summed over all of K: a
+    vector for each of the `widths`."""
     b, s, size = w.b, w.shape, sum(widths)
     zeros = [b.zero(F32.x(width)) for width in widths]
     right = w.right(c)
@@ -80,9 +81,9 @@ def _element(w: Work, k: Val) -> Val:
 
 
 def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
-    """The right factors whose sum is block (k, n) of the right operand, each with the condition
-    under which it is added. At one level B11, B21, T1 and B22 are factors 0, 1, 3 and 4, and
-    B12 = B11 + T1."""
+    """The numbers of the right factors whose sum is block (k, n) of the right operand, each with
+    the condition under which it is added (None: always). At one level B11, B21, T1 and B22 are
+    factors 0, 1, 3 and 4, and B12 = B11 + T1."""
     found: list[tuple[Val, Val | None]] = [(b.index(0), None)]
     for digit in reversed(range(level)):
         down, across = k // 2**digit % 2, n // 2**digit % 2

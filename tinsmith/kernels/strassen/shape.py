@@ -48,10 +48,12 @@ COMBINE_CYCLES = 1.5  # cycles for a vector of each product of the lower of two 
 class Shape:
     """A product (m x k) times (k x n), and how it is cut.
 
-    tiling    of one of the products, whose rows, depth and columns are those divided by `side`
-    groups    shares of the column panels; a tile of work is one of them by one of the row shares
-    cuts      shares of the row panels
-    together  row panels of a group, whose left factors are kept at the same time
+    level     1 or 2: how often matrices are halved, for 7 or 49 products
+    tiling    how one of these products is cut: of ceil(m / side) rows, k / side depth and n / side
+              columns. Its panels are the units of which the panels of the whole consist
+    groups    how many shares of the column panels there are
+    cuts      how many shares of the row panels there are; a tile of work is one share of each
+    together  row panels that are one group: their left factors are kept at the same time
     """
 
     level: int
@@ -84,7 +86,7 @@ class Shape:
 
     @property
     def lacks(self) -> int:
-        """How many rows the last panel has too few (padding)."""
+        """By how many rows all row panels exceed m: they are padding of the last panel."""
         return self.tiling.rows.total * self.side - self.m
 
     @property
@@ -94,13 +96,13 @@ class Shape:
 
     @property
     def apart(self) -> int:
-        """Elements from one left factor to the next; the factors of all panels of a group lie
-        between. An odd number of cache lines: all factors are written at once, and few of these
-        lines may share a cache set."""
+        """Elements from one left factor of a row panel to its next: the same factor of all panels
+        of the group lies between. An odd number of cache lines: all factors are written at once,
+        and few of these lines may share a cache set."""
         return (-(-self.together * self.left // LINE) | 1) * LINE
 
     def far(self, target: Target) -> float:
-        """The share of a group's left factors that L2 evicts."""
+        """The share (0 to 1) of the left factors of a group of row panels that L2 evicts."""
         filled = 4 * self.products * self.apart / target.l2
         return min(1.0, max(0.0, (filled - LEFT) / (1 - LEFT)))
 
@@ -111,13 +113,15 @@ class Shape:
 
     @property
     def slot(self) -> int:
-        """Elements of the tiles that keep sums between products: zeros, place 1 and place 2, and at
-        level 2 two more for each of the four quarters."""
+        """Elements of the tiles that keep sums of one row panel between products: a tile of zeros,
+        place 1 and place 2 (`form.Product`); at level 2 also the two places of the higher level,
+        each of which holds four quarters."""
         return (3 if self.level == 1 else 11) * self.tile
 
     @property
     def cycles(self) -> float:
-        """Cycles of all products and sums. Each group of columns computes all left factors."""
+        """Cycles of all products and sums, on one core. Left factors are computed `groups` times:
+        anew for each share of the column panels."""
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
@@ -148,16 +152,17 @@ class Shape:
         return self.products / self.side**2 * self.k * self.n
 
     def is_near(self, target: Target) -> bool:
-        """Whether L2 keeps the right factors of a group of columns."""
+        """Whether L2 keeps the right factors of one share of the column panels (`groups`)."""
         return 4.0 * self.stored / self.groups < NEAR * target.l2
 
     def seconds(self, target: Target, threads: int = 1) -> float:
-        """Seconds on one core, while `threads` cores work.
+        """Estimated seconds of the whole product on one core, while `threads` cores share caches
+        and memory. How unevenly they share the work is not included (`uneven`).
 
         The right factors come from memory once; the more arithmetic there is for each line, the
-        better that is hidden. Every further group of row panels reads them from where they then
-        are; left factors that L2 evicts are read again for each panel of columns. Threads that
-        share columns read rows that other threads have written.
+        better that is hidden. Every further group of row panels reads them again, from L2, L3 or
+        memory, whichever holds them; left factors that L2 evicts are read again for each panel of
+        columns. Threads that share columns read rows that other threads have written.
         """
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
@@ -179,7 +184,9 @@ class Shape:
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
-    """How a product is cut at a level. `k` and `n` must be multiples of 2 to the level."""
+    """How a product (m x k) times (k x n) is cut at a level (1 or 2), as is cheapest for `threads`
+    threads. k and n must be multiples of 2 to the level. Register tiles of more than NARROW vectors
+    are taken only where the threads would otherwise wait for each other."""
     narrow = _shape(target, level, m, k, n, threads, NARROW)
     if narrow.uneven(threads) <= WIDE_COST:
         return narrow
@@ -190,6 +197,7 @@ def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 
 def _shape(
     target: Target, level: int, m: int, k: int, n: int, threads: int, most_vectors: int
 ) -> Shape:
+    """The cheapest `Shape` whose register tiles have at most `most_vectors` vectors in a row."""
     side = 2**level
     tiling = choose(
         target, -(-m // side), n // side, k // side, exact=True, most_vectors=most_vectors
@@ -204,8 +212,9 @@ def _shape(
 
 
 def _shared(shape: Shape, threads: int) -> list[Shape]:
-    """The ways in which threads may share the work: by rows; by columns, too, if there are few row
-    panels."""
+    """Copies of `shape` for each way in which threads may share the work, with its `groups` and
+    `cuts`: those with LEAST_TILES tiles for each thread, or one for each pair of panels if there
+    are fewer. Of one thread: `shape` alone."""
     if threads == 1:
         return [shape]
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
@@ -220,7 +229,9 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
 
 
 def _together(shape: Shape, target: Target) -> list[int]:
-    """How many row panels a group may have, so that their left factors fit."""
+    """Counts of row panels that a group may have, ascending: about 1, 2, 4, ..., up to a whole
+    share of the rows, while the tiles that keep their sums fit into LEFT of L2. Only 1 where L2
+    keeps the right factors: these need not be read less often then."""
     share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))

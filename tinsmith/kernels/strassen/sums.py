@@ -13,24 +13,26 @@ from tinsmith.records import dataclass
 
 FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
           "column")  # fmt: skip
-"""The columns of the table. Places are offsets within a slot (`Room`).
+"""The columns of the table, which has a row for each product. A tile is given by its offset within
+a slot (`Room`), in elements; offset 0 is the tile of zeros. `outer...` are for level 2 only.
 
-start      the tile that the product is added to
-keep       where the sum is kept (0: nowhere)
-done       whether it completes a quarter of its level
-add        the tile that has to be added to complete it
-outer      at level 2: the tile that the quarter is added to,
-outer_keep and where that sum is kept (0: nowhere)
-final      whether it is a unit of the result,
-outer_add  the tile that has to be added to complete that,
-row        and the unit's row
-column     and column in the tile"""
+start       tile to which the product is added, which makes its sum
+keep        tile in which the sum is stored for later products; 0: it is not
+done        1 if the sum, plus `add`, is a complete quarter of its level's result; else 0
+add         tile that is added to the sum for that quarter
+outer       tile of the higher level to which the quarter is added, which makes the outer sum
+outer_keep  tile in which the outer sum is stored; 0: it is not
+final       1 if the (outer) sum, plus `outer_add`, is a finished unit of the result; else 0
+outer_add   tile that is added to the outer sum for that unit
+row         the unit's row among the `side` x `side` units of a pair of panels
+column      the unit's column among them"""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Offsets in the workspace, in elements: the left factors of all panels of a group; a slot of
-    tiles for each panel; then the rest."""
+    """Where things lie in a thread's workspace, as offsets in elements. In order: the left factors
+    of all row panels of a group; a slot of tiles for each of these panels (`slots`); one unit of
+    the result (`result`); `sizes`; `limits`."""
 
     shape: Shape
 
@@ -49,12 +51,12 @@ class Room:
 
     @property
     def result(self) -> int:
-        """One unit of the result, before the epilogue."""
+        """The offset of one unit of the result, before the epilogue."""
         return self.slots + self.shape.together * self.shape.slot
 
     @property
     def sizes(self) -> int:
-        """The sum of squares of each row, for all panels of a group."""
+        """The offset of the sums of squares: one float32 for each row of a group's panels."""
         return self.result + self.shape.tile
 
     @property
@@ -70,7 +72,7 @@ class Room:
 
 
 def table(shape: Shape) -> np.ndarray[Any, Any]:
-    """One row of `FIELDS` for each product."""
+    """The values of `FIELDS` for each product, row after row, flat; int64."""
     room = Room(shape)
     outer = PRODUCTS if shape.level == 2 else (None,)
     found = [_row(room, high, low) for high, low in product(outer, PRODUCTS)]
@@ -78,6 +80,8 @@ def table(shape: Shape) -> np.ndarray[Any, Any]:
 
 
 def _row(room: Room, high: Product | None, low: Product) -> list[int]:
+    """The row of the table for product `low`; at level 2 it belongs to the product `high` of the
+    higher level, which is None at level 1."""
     start = room.place(1) if low.on else room.place(0)
     keep = room.place(low.keep) if low.keep else 0
     add = room.place(2) if low.add else room.place(0)

@@ -78,8 +78,8 @@ def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
 
 
 def _packing(choice: Choice, name: str, width: int) -> Choice:
-    """A choice for constant weights, with phases before it that pack the weights of the run into
-    scratch."""
+    """A choice for constant weights of the kernel `name`, with phases before it that pack the
+    weights of the run into scratch; `width` is that of a vector in which they are moved."""
     weights, *others = choice.packed
     numbers = weights.make().astype(np.int32)
     squares, vectors = _moves(numbers, width)

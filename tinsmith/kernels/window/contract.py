@@ -25,7 +25,8 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Level:
-    """One loop of a reduction: how many times, and how far it moves the input and the weights."""
+    """One loop of a reduction: it runs `count` times, and each time moves on by so many elements of
+    the input and of the weights."""
 
     count: Val | int
     input: Val | int
@@ -34,7 +35,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Tap:
-    """Where a tap sees the input, and where its weights are, from those of the first."""
+    """How far, in elements, a tap's input and weights lie from those of the first tap."""
 
     input: int
     weights: int
@@ -56,7 +57,8 @@ class Contraction:
             are those of different groups
     taps    those that each loop body takes at once
     words   the weights are those of `kernels/narrow.py`; a loop body takes a multiple of 4 channels
-    early   the first of a loop's channels so many elements on is prefetched for each pixel
+    early   if not 0: of each pixel, what lies so many elements on from the first channel of a loop
+            is prefetched
     """
 
     lanes: Sequence[int]
@@ -113,8 +115,8 @@ def products(
     masks: Sequence[Val] | None = None, weights: Iterator[list[Val]] | None = None,
 ) -> list[Val]:  # fmt: skip
     """Add the products of one loop body, straight-line: pixels broadcast, weights in vectors. What
-    several taps see of different pixels is broadcast once. `weights` gives the vectors of each
-    channel where they are not at w as they are.
+    several taps see of different pixels is broadcast once. `weights` yields the vectors of each
+    channel, unless they are read at w.
 
     `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
     infinite, from lanes that it does not belong to.
@@ -195,13 +197,13 @@ def nest(
 
 
 def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
-    """The bias of the outputs from channel `which` * `width` on, where there is one: it is the last
-    packed array."""
+    """Where the bias of channel number `which` * `width` lies, in the last packed array; None if
+    the site has no bias."""
     return em.packed[-1] + which * width if em.site.has(2) else None
 
 
 def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
-    """The accumulators of a pixel at the start: the bias of each vector."""
+    """The accumulators with which a pixel starts, vectors of `lanes`: the bias, or zeros."""
     firsts = [sum(lanes[:o]) for o in range(len(lanes))]
     return [
         b.zero(F32.x(n)) if bias is None else (bias + f).load(n)

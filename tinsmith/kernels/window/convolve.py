@@ -76,7 +76,8 @@ class Following:
 
 
 def following(target: Target, way: Blocked, taps: int, among: int) -> Following | None:
-    """What the tiles of a panel prefetch, or None where the weights are near."""
+    """What the tiles of a panel prefetch; None if all weights fit into a quarter of L2. `among` as
+    in `Following`."""
     lanes = sum(way.lanes)
     panel = way.stored * taps * lanes
     if 4 * panel * way.panels.total <= target.l2 // 4:
@@ -128,7 +129,8 @@ def store_tile(
     spots: Iterable[tuple[Val | int, Val | int]],
     vectors: int,
 ) -> None:
-    """Finish the accumulators of a tile whose pixels are at these rows and columns from `sink`."""
+    """Store the results of a tile: `vectors` of each pixel, one pixel after the other. `spots` are
+    the (row, column) of the pixels from the place of `sink`."""
     for p, (i, j) in enumerate(spots):
         far = isinstance(i, Val) or isinstance(j, Val)
         place, i, j = (sink.at(0, 0, 0, i, j), 0, 0) if far else (sink, i, j)

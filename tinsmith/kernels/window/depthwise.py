@@ -71,6 +71,8 @@ def conv_depthwise_bytes(site: Site) -> Choice:
 def _choice(
     conv: ConvSite, packed: Sequence[Packed], edges: Edges | None, efficiency: float
 ) -> Choice:
+    """The choice of a depthwise convolution. Raises Skip if some group has more than one channel.
+    `edges`: what sums begin with, other than a bias; `efficiency`: the share of the peak."""
     site, geo, width, blocks = conv.site, conv.geo, conv.width, conv.blocks
     if not conv.groups == geo.channels == geo.out_channels:
         raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
@@ -118,7 +120,8 @@ def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
 
 @cached(1024)
 def tiling(target: Target, geo: Geometry) -> Tiling:
-    """The best cut of a channel's outputs; the cost is in multiply-adds a tap, per plane."""
+    """The best cut of a channel's outputs into tiles; its cost is in vector multiply-adds for each
+    tap, over a plane."""
     rich = target.registers >= 32
     most = 16 if rich else 8 if target.has_fma else 6
     room = 32 if rich else 14 if target.has_fma else 11
@@ -249,7 +252,8 @@ def taps(
 def row_taps(
     geo: Geometry, x: Ptr, w: Ptr, gap: int, start: list[Val], across: int, width: int
 ) -> list[Val]:
-    """The first `across` taps of one kernel row for a row of outputs; x is at the first input."""
+    """Add the first `across` taps of one kernel row to the accumulators `start` of a row of
+    outputs. x is at the first input, w at the weights; inputs are `gap` elements apart."""
     acc, loaded = list(start), {}
     for j in range(across):
         factor = (w + j * width).load(width)
@@ -264,7 +268,8 @@ def row_taps(
 def _rows(
     em: Emit, geo: Geometry, step: Triple, corner: Ptr, filters: Filters, start: list[Val]
 ) -> list[Val]:
-    """One row of outputs by a loop over kernel planes and rows, or over every tap of wide ones."""
+    """The sums of one row of outputs whose first window begins at `corner`, by loops over kernel
+    planes and rows, and over the taps of rows of more than WIDEST_ROW. `start`: accumulators."""
     kernel, width = geo.kernel, filters.width
     levels = [
         Level(kernel[0], geo.dilation[0] * step[0], kernel[1] * kernel[2] * width),

@@ -103,8 +103,8 @@ def way_of(target: Target, geo: Geometry, groups: int = 1) -> Blocked:
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
-    """The geometry of a pointwise convolution with all pixels in one row, where that is how they
-    lie."""
+    """The geometry of a pointwise convolution with all pixels of an image in one row, if they lie
+    so in memory; else `geo` itself."""
     if not lies_flat(em, geo):
         return geo
     row = (1, 1, prod(geo.out))

@@ -17,9 +17,10 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Edges:
-    """Where sums begin differently: in the `top` first rows of outputs and the rows from `last` on,
-    each in its own way, in all other rows alike; and in each of the columns. `rows` and `columns`
-    have, for each row and column of the table, the taps that see the input."""
+    """The table of what sums begin with, and which of its rows an output has. Each of the `top`
+    first rows of outputs and of the rows from `last` on has a row of its own; those between share
+    one. Each column has its own. `rows` and `columns`: for each row and column of the table, which
+    taps see the input."""
 
     top: int
     last: int
@@ -35,8 +36,8 @@ class Edges:
         self, b: Builder, table: Ptr | None, width: int, first: tuple[Val | int, Val | int],
         tile: tuple[int, int],
     ) -> list[Val]:  # fmt: skip
-        """What the sums of a tile of rows and columns begin with, whose first output is at `first`;
-        `table` is that of a block of `width` channels."""
+        """What the sums of a tile of (rows, columns) begin with, one vector for each output, row by
+        row. `first` is its first output; `table` that of a block of `width` channels."""
         assert table is not None
         if self.places == 1:
             return [table.load(width)] * (tile[0] * tile[1])
@@ -58,7 +59,7 @@ NO_EDGES = Edges(0, 1, ((True,),), ((True,),))
 
 
 def edges_of(geo: Geometry) -> Edges:
-    """The edges of a convolution, or Skip where they are not known or a depth is padded."""
+    """The edges of a convolution. Raises Skip where its sizes are free, or its kernel is deep."""
     if geo.is_free:
         raise Skip("its padding is not 0, and its sizes are free")
     if geo.kernel[0] > 1:
@@ -79,7 +80,8 @@ def edges_of(geo: Geometry) -> Edges:
 
 
 def pack_start(w: np.ndarray, zero: int, edges: Edges, width: int) -> np.ndarray:
-    """[block][row][column][channel] of what sums begin with, as float32."""
+    """The table of `Edges` as [block][row][column][channel], in float32: -zero times the sum of the
+    taps of w that see the input."""
     if edges.places == 1:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:

@@ -54,7 +54,7 @@ def conv_few_outputs(site: Site) -> Choice:
 
 
 def _pixels(target: Target, outputs: int) -> int:
-    """Pixels of a tile, so that accumulators and weights stay in registers."""
+    """How many pixels a tile has, so that its accumulators and weights stay in registers."""
     return max(1, (20 if target.registers >= 32 else 8) // outputs)
 
 

@@ -40,6 +40,9 @@ def pool_average_plain(site: Site) -> Choice:
 
 
 def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Choice:
+    """The choice of a pooling on plain data. `table`: by what an average multiplies its sums, the
+    tables of `shares_of` one after the other; None for a maximum."""
+
     def work(em: Emit, width: int) -> Sum:
         def start(_: Val | int, outputs: int) -> list[Val]:
             return [em.b.splat(fold.start, F32, width)] * outputs

@@ -32,7 +32,8 @@ MOST_CHANNELS = 8  # of the input, where a block has no more lanes than those (e
 
 @dataclass(frozen=True)
 class Band:
-    """Output rows done together, and the strides of their padded input rows in the workspace."""
+    """Output rows done together, and the distances, in elements, of their padded input rows in the
+    workspace, to which they are `copied`, or not."""
 
     rows: int
     count: int  # bands of one output plane
@@ -73,6 +74,7 @@ def conv_first_layer(site: Site) -> Choice:
 
 
 def _band(geo: Geometry) -> Band:
+    """A 16th of the output's rows, or fewer, so that their input rows fit into WORKSPACE."""
     copied = any(geo.begin) or any(geo.after)
     span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
     pitch = (geo.out[2] - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
@@ -139,7 +141,8 @@ def _rows_of(
 def _emit_panel(
     em: Emit, source: Rows, blocks: ChannelBlocks, panel: Panel, rows: Val | int, sink: Sink
 ) -> None:
-    """Compute `rows` rows of outputs for one panel of output channels."""
+    """Compute `rows` rows of outputs, the first at the place of `sink`, for one panel of output
+    channels."""
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = typical(em.outs[0].spec.nbytes) > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()

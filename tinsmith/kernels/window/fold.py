@@ -16,7 +16,8 @@ Part = tuple[Val, ...]
 
 @dataclass(frozen=True)
 class Fold:
-    """What pooling does: the value of no taps, one more tap, and the result from the fold."""
+    """What pooling does with the taps of a window: one by one, by `start` and `add`; or, unrolled,
+    column by column, by `column` and `across`. `start` is the value of no taps."""
 
     start: float
     add: Callable[[Val, Val], Val]
@@ -32,7 +33,8 @@ def larger(kept: Val, new: Val) -> Val:
 
 
 def _largest(xs: Sequence[Val]) -> Part:
-    """The maximum of the numbers, and where one is NaN: two of them are tested at once."""
+    """The fold of a column: (maximum of the numbers, mask of the lanes in which one is NaN). Two
+    numbers are tested for NaN at once."""
     pairs = [xs[i].unordered(xs[min(i + 1, len(xs) - 1)]) for i in range(0, len(xs), 2)]
     return reduce(Val.max, xs), reduce(Val.__or__, pairs)
 
@@ -63,7 +65,8 @@ def fold_range(
     b: Builder, low: Val | int, high: Val | int, carried: Carried,
     body: Callable[[Val | int, Carried], Carried],
 ) -> Carried:  # fmt: skip
-    """`carried` after `body` for every index; a range of one is no loop."""
+    """Emit `carried = body(index, carried)` for every index of [low, high), and return the last
+    `carried`. No loop is emitted for a range known to have one index or none."""
     if isinstance(low, int) and isinstance(high, int):
         if low >= high:
             return carried

@@ -23,7 +23,11 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Extents of one windowed operator; spatial entries are (depth, height, width)."""
+    """Extents of one windowed operator; spatial entries are (depth, height, width).
+
+    size   of the input; `out` those of the output, `kernel` the taps of a window
+    begin  how far the first window begins before the input: the padding there
+    """
 
     rank: int  # real spatial axes
     batch: int
@@ -92,7 +96,7 @@ class Geometry:
 
     @estimate
     def traffic(self, weights: int = 0) -> float:
-        """Bytes of input, output and so many weights, each touched once."""
+        """Bytes of input, output and so many `weights`, all float32, each touched once."""
         values = self.channels * prod(self.size) + self.out_channels * prod(self.out)
         return 4.0 * (self.batch * values + weights)
 
@@ -116,8 +120,9 @@ class Image:
 
     batch   from an image to the next
     plane   from a channel, or block of channels, to the next
-    step    from a place to the next along (depth, height, width); `stride` those of windows
-    back    from a plane's first place to where its first window begins
+    step    from a place to the next along (depth, height, width)
+    stride  from a window to the next along (depth, height, width)
+    back    from a plane's first place to where its first window begins: negative for padding
     """
 
     pointer: Ptr
@@ -137,7 +142,7 @@ class Image:
 
 
 def image_of(view: View, geo: Geometry) -> Image:
-    """The input of an operator that reads it at run time."""
+    """The input `view` of an operator of this geometry, as its windows read it."""
     batch, plane, step = steps(view.spec, geo.rank)
     stride = triple([k * s for k, s in zip(geo.stride, step, strict=True)])
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
@@ -145,13 +150,15 @@ def image_of(view: View, geo: Geometry) -> Image:
 
 
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
-    """Strides of a tensor: batch, channel (or block), and (depth, height, width)."""
+    """Strides of a tensor in elements: batch, channel (or block of channels), and (depth, height,
+    width), with 0 for axes that the `rank` lacks."""
     spatial = (0,) * (3 - rank) + spec.strides[2:]
     return spec.strides[0], spec.strides[1], (spatial[0], spatial[1], spatial[2])
 
 
 def conv_geometry(site: Site) -> Geometry:
-    """The geometry of a Conv site, or Skip."""
+    """The geometry of a Conv site. Raises Skip for other than 1 to 3 spatial axes, and where there
+    is nothing to compute."""
     x, w = site.input(0), site.input(1)
     attrs = [site.attr(name) for name in ("stride", "pad", "dilation", "auto_pad")]
     return _conv_geometry(x.dims, w.dims, *attrs)
@@ -163,7 +170,8 @@ def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any)
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:
-    """The geometry of a pooling site, or Skip, and its window on the real axes."""
+    """The geometry of a pooling site and its window on the real axes. Raises Skip for other than 1
+    to 3 spatial axes, and where there is nothing to compute."""
     x = site.input(0)
     names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
     win = window(x.dims[2:], *(site.attr(name) for name in names))

@@ -58,9 +58,9 @@ def conv_integer(site: Site) -> Choice:
 
 
 def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
-    """A convolution whose operands are packed for a row of the table of products. `start`: for each
-    group what the sums of its columns begin with, where that is not what the plan's zero point asks
-    for."""
+    """The choice of a convolution whose operands are packed for a row of the table of products.
+    `start`: for each group what the sums of its columns begin with, such as a bias; by default what
+    takes off the plan's zero point."""
     geo, row, cut, target = plan.geo, plan.row, plan.cut, site.target
     x, w, layout = site.input(0), site.input(1), Layout(plan.block)
     work = 2.0 * plan.images * plan.runs * plan.pixels * plan.panels * row.group
@@ -98,7 +98,8 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
 
 
 def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) -> Plan:
-    """How a convolution is computed whose operands are packed for a row of the table."""
+    """How a convolution is computed whose operands are packed for a row of the table of products.
+    `left` and `right` are the input and the weights."""
     block = block_of(site.target)
     cut = cut_groups(geo, site.attr("group"), row, block)
     w, zero = site.input(1).const, None
@@ -130,7 +131,8 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
 
 
 def _known_zero(site: Site, left: Side) -> int | None:
-    """The input's zero point, shifted, where it is a number that is known."""
+    """The zero point of the input as it is multiplied: shifted, or 0 where elements are centred
+    before; None if only the run knows it."""
     if left.centred:
         return 0
     if left.zero is None:
@@ -140,7 +142,7 @@ def _known_zero(site: Site, left: Side) -> int | None:
 
 
 def _padding_is_zero(site: Site, left: Side, geo: Geometry) -> bool:
-    """Whether no window sees padding, or that is zeros."""
+    """Whether no window sees padding, or the zero point, which padding has, is known to be 0."""
     return not any(map(any, geo.halo)) or _known_zero(site, left) == 0
 
 
@@ -166,6 +168,9 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
 class Source:
     """The input that windows are read from, packed or where it lies; distances are in lanes.
 
+    first  where the first window of the first image begins
+    image  from an image to the next; of a packed input from a group of an image to the next
+    group  from a group of an image to the next, where the input is not packed
     step   from a pixel to the next along (depth, height, width)
     block  from a block of channels to the next
     """
@@ -177,7 +182,8 @@ class Source:
     block: int
 
     def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
-        """Where a window begins: that of a pixel of a run of an image's group."""
+        """Where the window of an output pixel begins: pixel number `pixel` of a run. `image` counts
+        the groups of all images (`Plan.images`)."""
         geo = plan.geo
         at = self.first
         if plan.cut.groups > 1 and plan.direct:
@@ -207,8 +213,8 @@ def _contract(
     em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
     ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
 ) -> Tile:  # fmt: skip
-    """The sums of a tile (height, widths) whose first window begins at `a`. `start`: the numbers
-    with which the sums of each row begin."""
+    """The sums of a tile, `cut` = (height, widths), whose first window begins at `a`. `start`: the
+    numbers with which the sums of each row begin (None: 0)."""
     b, (height, widths), source = em.b, cut, _source(em, plan)
     size, d = sum(widths), plan.geo.dilation
     levels = [(plan.blocks, source.block)]
@@ -280,7 +286,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
-    """The panel of weights that begins at a column, and its table."""
+    """Where a group's panel of weights that begins at `column` lies, and its table."""
     columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
     if plan.constant:
         weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
@@ -292,7 +298,9 @@ def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[P
 
 
 class _Panel:
-    """A panel of weights, by which runs of pixels are multiplied."""
+    """Multiplies tiles of pixels of one image's group by one panel of weights, which begins with
+    `column`. `table`: zero points and sums of its columns; `left`: the input's zero point, if that
+    has to be taken off."""
 
     def __init__(
         self, em: Emit, plan: Plan, image: Position, group: Position, column: Position,
@@ -308,6 +316,7 @@ class _Panel:
         self.place = image // plan.cut.groups, first + column // plan.block
 
     def tile(self, run: Position, pixel: Position, height: int) -> None:
+        """Compute and store the tile of `height` pixels of a run from number `pixel` on."""
         em, plan = self.em, self.plan
         a = _source(em, plan).at(plan, self.image, run, pixel)
         start = None
@@ -328,7 +337,8 @@ class _Panel:
         self._finish(sums, run, pixel)
 
     def _ahead(self, pixel: Position) -> tuple[Ahead, ...]:
-        """The next panel of weights, a part of it with each tile, where they come from far away."""
+        """What the tile at `pixel` prefetches: its share of the next panel of weights, where an
+        image is one run and constant weights are larger than the second-level cache."""
         plan, size, tiles = self.plan, sum(self.widths), self.plan.tiling.rows.count
         far = 4 * plan.cut.groups * plan.panels > self.em.target.l2
         if not (plan.flat and plan.constant and far) or tiles == 1:

@@ -137,7 +137,8 @@ def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int) -> None:
 def _sums(
     em: Emit, geo: Geometry, corner: Ptr, line: int, weights: Ptr, start: list[Val], wide: int
 ) -> list[Val]:
-    """The sums of a tile whose first window begins at `corner`; rows are `line` elements apart."""
+    """The sums of a tile with `wide` outputs in a row, whose first window begins at `corner`; input
+    rows are `line` elements apart. `start` are the accumulators, `weights` those of the block."""
     width, acc, high = block_of(em.target), list(start), len(start) // wide
     row = product_of(em.target, "uint8", "int8")
     (_, down, across), (_, below, _) = geo.stride, geo.dilation

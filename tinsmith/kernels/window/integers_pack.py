@@ -40,7 +40,7 @@ def pack_input(em: Emit, plan: Plan) -> None:
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:
-    """One row that the input has."""
+    """Copy a row (image, depth, height) that the input has to scratch, with padding at its ends."""
     b, pixel = em.b, plan.cut.lanes * plan.row.group
     begin, width, after = plan.geo.begin[2], plan.geo.size[2], plan.geo.after[2]
     _padding(em, plan, to, begin, zero)
@@ -65,8 +65,8 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
 
 
 def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
-    """`body(block, channels, elements)` for the channel blocks of a pixel: how many channels there
-    are, and how many elements they take when they are packed."""
+    """Emit `body(block, channels, elements)` for the channel blocks of a pixel of one group:
+    `channels` of the block exist, and take `elements` elements when they are packed."""
     whole, rest = divmod(plan.cut.inputs, plan.block)
     if whole == 1:
         body(0, plan.block, plan.block)
@@ -79,7 +79,7 @@ def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) ->
 
 
 def _padding(em: Emit, plan: Plan, to: Ptr, pixels: int, zero: Val | None) -> None:
-    """Pixels whose elements are the zero point."""
+    """Write `pixels` pixels of padding to `to`: their elements are the zero point, or 0 if none."""
     if not pixels:
         return
     b, packed = em.b, plan.left.packed
@@ -106,6 +106,9 @@ def pack_computed(em: Emit, plan: Plan) -> None:
 
 
 def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
+    """Pack one column of a group's weights; with a table, also its zero point, and the sum of its
+    elements less that. Channels of other groups that were merged into this one get weights that
+    contribute nothing."""
     b, cut, right, g = em.b, plan.cut, plan.right, plan.row.group
     own = plan.geo.channels // em.site.attr("group")  # input channels of a group as it was
     each = plan.geo.out_channels // em.site.attr("group")
@@ -136,7 +139,7 @@ def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
 
 
 def _sink(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Val]:
-    """Where the elements of a column begin, and the columns of its panel."""
+    """Where the packed elements of a column begin, and how many columns its panel has."""
     b, columns, g = em.b, plan.tiling.columns, plan.row.group
     depth = plan.geo.taps * plan.cut.lanes
     wide, tail = columns.size, sum(columns.tail)

@@ -29,8 +29,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Cut:
-    """Channels of one group, after merging: `groups` of `inputs` to `outputs`, in lanes of `row`;
-    `columns` are the outputs with the padding of their last block."""
+    """The groups after merging, and the channels of each.
+
+    groups   how many there are
+    inputs   input channels of a group; `outputs` its output channels
+    lanes    lanes of 32 bits that the packed inputs of one pixel take
+    columns  the outputs, with the padding of their last block
+    """
 
     groups: int
     inputs: int

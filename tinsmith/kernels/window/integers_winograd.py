@@ -127,13 +127,14 @@ def conv_integer_winograd(site: Site) -> Choice:
 
 
 def _band(room: int, high: int, nbytes: int) -> int:
-    """How many rows of tiles, of so many bytes each, are multiplied together: a divisor of
-    `high`."""
+    """How many rows of tiles, of `nbytes` bytes each, are multiplied together: the largest divisor
+    of `high` for which they fit `room` bytes, or 1."""
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)
 
 
 def pack_weights(w: Array, zero: Array | None, name: str, tiling: Tiling) -> Array:
-    """[panel][point][lane][columns of the panel] of 4 G w G' of the row `name`."""
+    """The weights w [outputs, inputs, 3, 3], less their zero points, as 4 G w G' in the order
+    [panel][point][lane][columns of the panel]; lanes are those of the row `name`."""
     row = PRODUCTS[name]
     outputs, inputs = w.shape[:2]
     flat = known(w.reshape(outputs, -1).T, zero, row).elements.T
@@ -158,7 +159,7 @@ def _backward(m: list[Val]) -> list[Val]:
 
 
 def _both(lines: list[list[Val]], change: Any) -> list[list[Val]]:
-    """A transform along both axes."""
+    """The transform `change` of one axis, applied to the columns, then to the rows, of `lines`."""
     columns = [change(list(column)) for column in zip(*lines, strict=True)]
     return [change(list(line)) for line in zip(*columns, strict=True)]
 
@@ -220,8 +221,8 @@ def _multiply(em: Emit, tiles: Tiles) -> None:
 
 
 def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size: int) -> None:
-    """Transform the sums of one tile (image and band, number in the band, block) back, and store
-    those results that there are."""
+    """Transform the sums of one tile back, and store those of its 2x2 results that lie in the
+    output. `where` is (number of image and band, tile's number in the band, output block)."""
     b, plan = em.b, tiles.plan
     place, p, block = where
     sums, point = sums.fixed(), tiles.together * size

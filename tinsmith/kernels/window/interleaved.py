@@ -113,14 +113,15 @@ class Interleaved:
         return found
 
     def rows(self) -> np.ndarray:
-        """The output channel of each lane of all panels; what is no channel is beyond the last."""
+        """The output channel that each lane of all panels computes; none if beyond the last."""
         lanes = self.out_blocks * self.width
         order = np.array([self.output(lane) for lane in range(lanes)])
         return (np.arange(self.sets)[:, None] * lanes + order).reshape(-1)
 
 
 def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleaved:
-    """The least sides that fill blocks, and the panels of a set; or Skip."""
+    """The fewest groups side by side that fill whole blocks, and the panels of such a set. Raises
+    Skip for more than two groups whose outputs are too many for one panel."""
     width, sides = block_of(target), 1
     while widths.inputs * sides % width or widths.outputs * sides % width:
         sides *= 2
@@ -142,7 +143,7 @@ def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleav
 
 
 def interleaved(conv: ConvSite) -> Choice:
-    """The choice for groups side by side, or Skip."""
+    """The choice for groups side by side. Raises Skip as `plan_interleaved` does."""
     geo, widths, target = conv.geo, conv.widths, conv.target
     plan = plan_interleaved(target, geo, widths)
     cut, width, depth = plan.cut, plan.width, widths.inputs * geo.taps
@@ -197,7 +198,7 @@ def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
 
 
 def _reach(geo: Geometry, axis: int, outputs: Any) -> Any:
-    """The inputs along an axis that so many outputs read."""
+    """The number of neighbouring inputs along an axis that `outputs` neighbouring outputs read."""
     return (outputs - 1) * geo.stride[axis] + (geo.kernel[axis] - 1) * geo.dilation[axis] + 1
 
 
@@ -283,7 +284,8 @@ def _blended(vectors: Sequence[Val], mix: Mix) -> Val:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Output blocks that lie anywhere; with `ragged`, those beyond the last are left out."""
+    """A `Place` for output blocks that need not be neighbours: number o of `put` is parts[o]. With
+    `ragged`, blocks beyond the output's last are not stored."""
 
     parts: tuple[Sink, ...]
     ragged: bool

@@ -31,8 +31,11 @@ MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimat
 class Mixed(Way):
     """Panels of output vectors, each of which reads every group that it touches.
 
-    `step` input channels make one loop body; `most` is the most groups of a panel, which is how
-    many the packed weights hold for each. The second packed array is `group_ids`.
+    widths  input and output channels of a group
+    step    input channels of one loop body
+    most    the most groups that a panel touches: packed weights have so many for every panel
+
+    The second packed array is `group_ids`.
     """
 
     widths: Widths
@@ -64,7 +67,8 @@ class Mixed(Way):
 
 @cached(512)
 def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) -> Mixed:
-    """The best panels; their cost is in multiply-adds a tap."""
+    """The cheapest panels for a plane of `rows` by `cols` outputs and `taps` taps; their cost is in
+    vector multiply-adds for each tap."""
     width = block_of(target)
     blocks = -(-widths.groups * widths.outputs // width)
     step = next(s for s in (4, 2, 1) if widths.inputs % s == 0)

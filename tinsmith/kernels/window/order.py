@@ -44,7 +44,8 @@ class Order:
 def order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
-    """The order of `panels` of each group in at most so many bands; `weights` is in bytes."""
+    """The order for `panels` panels of each group and at most `most` bands of an image; `weights`
+    are bytes, `flops` those of the whole convolution."""
     with estimating():
         found = _order_of(site, geo, groups, panels, typical(most), weights, flops)
     batch, parts = typical(geo.batch), typical(found.parts)
@@ -57,6 +58,7 @@ def order_of(
 def _order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
+    """What `order_of` gives, with the example's numbers for free sizes."""
     sets = geo.batch * groups * panels
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)

@@ -68,8 +68,8 @@ def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
 
 
 def copy_inside(b: Builder, reach: Reach) -> None:
-    """`copy_rows` without the fill: the space already holds what lies outside the image. For kernel
-    planes that are neighbours."""
+    """The same as `copy_rows` where the space already holds what lies outside the image. Kernel
+    planes must be neighbours (no dilation in depth)."""
     geo, step, corner = reach.geo, reach.step, reach.corner
     depth, (lines, pitch) = geo.kernel[0], reach.extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
@@ -93,8 +93,8 @@ def copy_inside(b: Builder, reach: Reach) -> None:
 
 def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
     """How a row's elements from column `first` on, `pitch` of them, lie about an image of `size`
-    columns: how many come before the image, how many of the image are skipped, how many are inside,
-    and how many come after it."""
+    columns: (how many come before the image, how many columns of the image precede them, how many
+    lie inside, how many come after it)."""
     left = b.minimum(b.maximum(0 - first, 0), pitch)
     skipped = b.maximum(first, 0)
     inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
@@ -109,7 +109,7 @@ def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
 
 
 def room(elements: int) -> int:
-    """Elements of a workspace for the copy of so many, with what may be written behind it."""
+    """Elements of workspace for a copy of `elements`: a cache line more, for writes beyond it."""
     return -(-elements // LINE) * LINE + LINE
 
 
@@ -119,8 +119,9 @@ def each_vector(
     body: Callable[[Any, int, Val | None], None],
     unrolled: int = 1,
 ) -> None:
-    """`body(index, lanes, mask)` over a row: whole vectors, of which the last overlaps another,
-    where there are any; without a loop where it is known that there are at most so many."""
+    """Emit `body(index, lanes, mask)` for a row of `count` elements. If they fill a vector: whole
+    vectors without a mask, of which the last overlaps the one before, and no loop for a known count
+    of at most `unrolled` vectors. Else as `Builder.vectors` does."""
     lanes = b.target.lanes
 
     def whole() -> None:

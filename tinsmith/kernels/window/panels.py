@@ -17,9 +17,8 @@ Which = Literal["all", "main", "tail"]
 
 @dataclass(frozen=True)
 class Panel:
-    """Output channels that are computed together, one vector of weights for each entry of
-    `lanes`, with so many channels. `block` and `channel` are the numbers of their first block and
-    of their first channel."""
+    """Output channels that are computed together, in vectors: `lanes` has the channels of each.
+    `block` and `channel` are the numbers of the first block and of the first channel."""
 
     lanes: tuple[int, ...]
     block: Val | int
@@ -28,8 +27,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class PanelPlace:
-    """One tile of work: a band of image n for one panel of a group. Blocks and channels are counted
-    in lanes of the packed panels of all groups, bands as (which, of how many)."""
+    """One tile of work: a band of image n for one panel of a group. `band` is (which, of how many).
+    The panel's block and channel count the vectors and lanes of all packed panels before it, of all
+    groups."""
 
     panel: Panel
     group: Val | int
@@ -51,7 +51,8 @@ def pick_panel(
     b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None],
     group: Val | int = 0, among: Which = "all",
 ) -> None:  # fmt: skip
-    """Call `body` with panel number `which` of a group, one of those `among` all."""
+    """Emit `body(panel)` for panel number `which` of a group. `among` says which panels that may
+    be, so that no branch is emitted where it can only be one kind."""
     vectors, lanes = len(cut.main), sum(cut.main)
     block = group * (cut.count * vectors + len(cut.tail))
     channel = group * (cut.count * lanes + sum(cut.tail))

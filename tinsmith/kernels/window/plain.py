@@ -32,8 +32,9 @@ EFFICIENCY = 0.9  # of the peak, beside what `tile_of` counts (estimated)
 
 @dataclass(frozen=True)
 class Segments:
-    """How an output plane is cut: `bands` of rows times `parts` of columns, all of nearly one size;
-    `lines` and `pitch` are the rows, and their distance, of the largest one's input."""
+    """How an output plane is cut into segments: `bands` of rows times `parts` of columns, all of
+    nearly one size. The input of the largest has `lines` rows of `pitch` elements for each plane;
+    `copied`: it is copied to the workspace."""
 
     bands: int
     parts: int
@@ -49,8 +50,9 @@ class Segments:
 
 @dataclass(frozen=True)
 class Tile:
-    """`rows` of `vectors` neighbouring vectors of `width`; `cost` in products of whole vectors for
-    one tap of one input channel and one panel, over a plane."""
+    """A register tile: `rows` rows of `vectors` neighbouring vectors of `width` pixels, for each
+    output channel of a panel. `cost`: of an output plane, for one tap of one input channel and one
+    panel, in multiply-adds of whole vectors."""
 
     rows: int
     vectors: int
@@ -82,7 +84,7 @@ def segments(
 
 @cached(1024)
 def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: float) -> Tile:
-    """The best tile of a panel of `outputs` channels; `slots` are those of one product."""
+    """The cheapest tile of a panel of `outputs` channels; a product takes `slots` issue slots."""
     width = 1
     while width * 2 <= min(target.lanes, cut.columns):
         width *= 2
@@ -111,9 +113,10 @@ class Sum:
     """What is computed of one input plane, or of all planes of a group. Three functions emit a
     tile:
 
-    body    one more tap: (its weights, its vectors of the input, accumulators) -> accumulators
+    body    adds one tap: (its weights or None, its vectors of the input, accumulators, outputs of
+            the panel) -> accumulators, outputs innermost
     start   the first accumulators of a panel: (its first output channel, outputs) -> one each
-    finish  a result: (accumulator, (d, r, c)) -> value
+    finish  a result: (accumulator, its place (d, r, c)) -> value
     """
 
     body: Callable[[Ptr | None, list[Val], list[Val], int], list[Val]]
@@ -123,8 +126,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Windows:
-    """An operator whose windows see `inputs` channels at a time (those of a group), with outputs in
-    `panels`; how it is cut; and the number `fill` that lies around the image."""
+    """An operator whose windows see `inputs` channels at a time (those of a group), and how it is
+    cut. `panels` cut the outputs of a group, as (count, channels); `fill` is the number that lies
+    around the image."""
 
     geo: Geometry
     inputs: int
@@ -148,7 +152,8 @@ class Work:
 def plain_choice(
     site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work,
 ) -> Choice:  # fmt: skip
-    """The choice for windows over groups of `inputs` channels."""
+    """The choice for windows over groups of `inputs` channels, on plain data. `packed` are the
+    arrays that `work` reads. Raises Skip for a stride of more than MOST_STRIDE."""
     panels = work.panels
     target, cut = site.target, segments(geo, inputs)
     tile = tile_of(target, geo, cut, panels[0][1], work.slots)
@@ -170,7 +175,8 @@ def plain_choice(
 
 
 def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
-    """Whether some segment is no multiple of a tile."""
+    """Whether some segment is no multiple of a tile, so that its last tiles overlap others and
+    results are stored twice (`Choice.repeats`)."""
     rows, columns = (
         {cut.rows, -(-geo.out[1] // cut.bands)},
         {cut.columns, -(-geo.out[2] // cut.parts)},
@@ -193,9 +199,12 @@ def _emit(em: Emit, windows: Windows, work: Sum) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """The input rows of a segment, as tiles read them: the first window begins at `x`, rows are
-    `pitch` elements apart, and a channel and the taps of (depth, height, width) as many as `reach`
-    says."""
+    """The input rows of a segment, as tiles read them; distances are in elements.
+
+    x      where the first window begins
+    reach  from a channel to the next, and from a tap to the next along (depth, height, width)
+    pitch  from a row to the next
+    """
 
     x: Ptr
     reach: tuple[Val | int, int, int, int]
@@ -231,7 +240,7 @@ class Segment:
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
 
     def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
-        """`rows`, where the workspace already holds what lies around the image."""
+        """The same as `rows`, where the workspace already holds what lies around the image."""
         copy_inside(em.b, self._reach(em, first, count))
         return self.copied(em)
 
@@ -272,7 +281,7 @@ def each_segment(
 
 
 def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | int, Val | int]:
-    """Where part number `index` of `count` begins, and how long it is."""
+    """Where part number `index` of the `count` parts of a `length` begins, and how long it is."""
     if count == 1:
         return 0, length
     first = index * length // count
@@ -309,7 +318,8 @@ def _sums(
     b: Builder, windows: Windows, work: Sum, source: Rows, corner: Ptr, weights: Ptr | None,
     start: list[Val],
 ) -> list[Val]:  # fmt: skip
-    """The sums of one tile, output channels innermost."""
+    """The accumulators of one tile over all channels and taps: [row][vector][output channel].
+    `corner` is its first input; `start` the accumulators that each vector starts with."""
     geo, tile = windows.geo, windows.tile
     outputs, across = len(start), geo.kernel[2]
     row = 0 if weights is None else outputs
@@ -335,7 +345,8 @@ def _sums(
 
 
 def strided(x: Ptr, width: int, stride: int) -> Val:
-    """`width` elements, `stride` apart, from whole vectors; the last one is read to its end."""
+    """The `width` elements at x, x + `stride`, ..., from `stride` whole vectors; the last one is
+    read to its end."""
     value = x.load(width)
     if width == 1:
         return value

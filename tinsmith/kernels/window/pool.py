@@ -131,7 +131,8 @@ def _pool(
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring columns of the output whose windows keep the same taps [low, high)."""
+    """`count` neighbouring columns of the output, from `start` on, whose windows keep the same taps
+    [low, high) of a kernel row. `share`: this axis' factor of an average (1 for none)."""
 
     start: int
     count: int
@@ -141,6 +142,8 @@ class Run:
 
 
 def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
+    """All columns of the output as runs; `shares` are their factors of an average. Where sizes are
+    free: one run, of the columns whose windows lie inside the input."""
     if geo.is_free:
         first, behind = inner_columns(geo)
         return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
@@ -178,7 +181,7 @@ def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
-    """The kernel indices [low, high) of output `o` whose taps lie inside the input."""
+    """The taps [low, high) of output `o` that lie inside the input, along one axis."""
     if isinstance(o, int):
         if not isinstance(geo.size[axis], Size):
             return _taps_inside(geo, axis, o)
@@ -250,8 +253,9 @@ def emit_pool(
 def _lines(
     b: Builder, geo: Geometry, fold: Fold, step: Triple, ranges: tuple[Range, Range]
 ) -> list[Val | int] | None:
-    """The addresses at which the rows of a window begin, where their loop is unrolled; None where
-    it is not. In a maximum, rows outside the input are replaced by the first or last row inside."""
+    """The offsets, in elements, of the rows of a window (from kernel plane and row 0), where their
+    loop is unrolled; None where it is not. In a maximum, rows outside the input are replaced by the
+    first or last row inside."""
     found: list[Val | int] = [0]
     for axis, (low, high) in enumerate(ranges):
         if isinstance(low, int) and isinstance(high, int):
@@ -294,7 +298,8 @@ def _edges(
     b: Builder, geo: Geometry, fold: Fold, line: Ptr, step: Triple, row: Sequence[Position],
     place: Sink, counted: Counted,
 ) -> None:  # fmt: skip
-    """The columns at both ends of a row of outputs, whose windows may reach beyond the input."""
+    """Compute the columns at both ends of a row of outputs, one by one, where sizes are free: their
+    windows may reach beyond the input. Taps outside it are left out."""
     width = place.width
     first, behind = inner_columns(geo)
 
@@ -324,9 +329,9 @@ def _edges(
 
 @dataclass(frozen=True)
 class Neighbours:
-    """So many neighbouring windows of a run of columns, in vectors of `width`. `corner` is the
-    first tap that is kept of the first window; places of the input are `step` elements apart on
-    each axis."""
+    """`wide` neighbouring windows of a run of columns, in vectors of `width` channels. `corner` is
+    the address of the first window's kernel plane 0, row 0 and first tap that is kept; places of
+    the input are `step` elements apart on each axis."""
 
     geo: Geometry
     fold: Fold
@@ -338,8 +343,8 @@ class Neighbours:
 
 
 def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
-    """Emit the folds of neighbouring windows, one vector for each, from the rows at the addresses
-    `lines`, without a loop. Each column of taps is folded once for all windows that have it."""
+    """Emit the folds of neighbouring windows, one vector for each, without a loop; `lines` are the
+    offsets of their rows (`_lines`). Each column of taps is folded once for all its windows."""
     geo, fold, step, run, width = at.geo, at.fold, at.step, at.run, at.width
     rows = [(at.corner + line).fixed() for line in lines]
     columns: dict[int, Part] = {}

@@ -20,7 +20,8 @@ selections (estimated)."""
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
 def pool_places(site: Site) -> Choice:
-    """The first maximum of each window and its place in the flat input, a channel a lane."""
+    """The first maximum of each window (output 0) and its place in the flat plain input (output 1,
+    int64); a lane is a channel."""
     if not site.attr("with_indices"):
         raise Skip("no places are wanted")
     geo, _ = pool_geometry(site)
@@ -74,7 +75,8 @@ def _window(
     em: Emit, geo: Geometry, x: Ptr, out: tuple[Val | int, Val | int, Val | int], step: Triple,
     distances: Triple, width: int,
 ) -> tuple[Val, Val]:  # fmt: skip
-    """The maxima of one window and their places in the plane, -1 where it sees only padding."""
+    """The maxima of the window of output `out`, a channel a lane, and their places in the plane;
+    -1 where it sees only padding."""
     b = em.b
     corner = [o * s - p for o, s, p in zip(out, geo.stride, geo.begin, strict=True)]
 

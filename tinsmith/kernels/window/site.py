@@ -54,19 +54,20 @@ class ConvSite:
         return Widths(groups, geo.channels // groups, geo.out_channels // groups)
 
     def time(self, flops: float, efficiency: float) -> float:
-        """Seconds of so many operations, where input, output and weights are touched once."""
+        """Seconds of `flops` operations at a share of the peak (`efficiency`), where input, output
+        and weights are touched once."""
         return self.target.time(flops, self.geo.traffic(self.weights.size), efficiency)
 
     def packed_bias(self, pack: Callable[..., Array], *more: Any) -> list[Packed]:
-        """The bias in the order of `pack(bias, *more)`, where there is one."""
+        """The packed bias, made by `pack(bias, *more)`, as a list of one; an empty list if none."""
         return [] if self.bias is None else [Packed("bias", pack, (self.bias, *more))]
 
     def choice(
         self, cost: float, phases: tuple[Phase, ...], packed: Sequence[Packed],
         halo: Halo | None = None, **more: Any,
     ) -> Choice:  # fmt: skip
-        """A choice that reads and writes blocks of channels, the input with the halo that windows
-        read, or another; `more` are other fields of the `Choice`."""
+        """A choice that reads and writes blocks of channels. `halo`: that of the input, by default
+        what its windows read; `more` are other fields of the `Choice`."""
         layout = Layout(self.width)
         read = Layout(self.width, self.geo.halo if halo is None else halo)
         reads = self.site.reads_first(read, layout)

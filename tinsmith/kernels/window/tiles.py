@@ -23,6 +23,7 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, pieces, typical
 
 Pieces = tuple[tuple[int, int], ...]
+"""A length cut in pieces, in order: `count` pieces of `size` for each (count, size)."""
 
 PARALLEL_FLOPS = 4e5  # operations: fewer are done by one thread (estimated)
 UNROLL = 4  # input channels in one loop body: with more, LLVM's scheduler spills
@@ -53,9 +54,11 @@ def cut(length: int, most: int) -> Pieces:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How rows and columns are cut; `cost` is in vector multiply-adds a reduction step.
+    """How the rows and columns of an output plane are cut into tiles; `cost` is that of one
+    reduction step (one channel and tap) of the whole plane, in vector multiply-adds.
 
-    With `wrap`, the columns are the pixels of all rows of `wrap` each, one row after the other.
+    If `wrap` is not 0, tiles go on from row to row: `cols` then cuts the pixels of all rows, one
+    row of `wrap` pixels after the other, and `rows` is one piece.
     """
 
     rows: Pieces
@@ -81,7 +84,7 @@ class Tiling:
 
 
 def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
-    """How many pieces precede the piece of `size` that begins at `start`."""
+    """How many pieces precede the piece of `size` at `start`. Raises ValueError if none has it."""
     first = before = 0
     for count, each in cuts:
         if each == size:
@@ -101,7 +104,8 @@ def fits(target: Target, pixels: int, vectors: int) -> bool:
 
 
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
-    """Issue slots of a reduction step, with the tile's start and end spread over its steps."""
+    """Issue slots of one of the `depth` reduction steps of a tile of `pixels` by vectors of
+    `lanes`, with the tile's start and end spread over its steps."""
     width = block_of(target)
     whole = float(len(lanes)) if target.pipes > 1 else sum(lanes) / width
     made = pixels * whole
@@ -176,7 +180,8 @@ def free_tiling(
 
 @dataclass(frozen=True)
 class Panels:
-    """Output channels in panels: `count` of `main` lanes, then one of `tail` lanes (or none)."""
+    """Output channels in panels: `count` panels with vectors of `main` lanes each, then one with
+    vectors of `tail` lanes, unless that is empty. `cost` as in `Tiling`, for all panels."""
 
     count: int
     main: tuple[int, ...]
@@ -223,7 +228,7 @@ def panels(
 
 
 def unroll(channels: int) -> int:
-    """Channels of one loop body, so that few or none beyond `channels` are computed."""
+    """How many channels one loop body takes, so that few or none beyond `channels` are computed."""
     if channels % UNROLL == 0:
         return UNROLL
     return (
@@ -234,9 +239,9 @@ def unroll(channels: int) -> int:
 
 
 def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
-    """The number of bands into which the outputs of one panel are cut: enough that there are enough
-    tiles, and one for each of the threads that share a panel; at most `most`, and one for few
-    `flops`."""
+    """Into how many bands the outputs of each of `units` pairs of image and panel are cut: so many
+    that there are PARTS tiles in all, and one for each of `threads` that share a panel; at most
+    `most`, and one if there are at most PARALLEL_FLOPS `flops`."""
     with estimating():
         found = max(1, min(most, max(threads, -(-PARTS // units))))
         return typical(found) if flops > PARALLEL_FLOPS else 1
@@ -250,8 +255,10 @@ class Place(Protocol):
 
 
 class Sink:
-    """Output 0 and the extras, moved to a place: what is stored next has constant offsets. Places
-    (depth, height, width) are `spread` elements apart on each axis."""
+    """Stores results with their epilogue. Output 0 and the extras are moved to one place together
+    (`at`), from which all that is stored next (`put`) has constant offsets. Indices (depth, height,
+    width) are multiplied by `spread`: 2 stores at every other place of the output. `block` is the
+    number of the output channel block at the place."""
 
     def __init__(
         self, em: Emit, geometry: Geometry, block: Val | int = 0, spread: Triple = (1, 1, 1)
@@ -337,7 +344,8 @@ def sweep(
 def walk(
     b: Builder, pieces: Pieces, band: Val | int, count: int, body: Callable[[Val | int, int], None],
 ) -> None:  # fmt: skip
-    """Call `body(start, size)` for the pieces of band `band`, of `count` with equal shares."""
+    """Emit `body(start, size)` for every piece of band number `band` of `count`, among which the
+    pieces are divided evenly."""
     total = sum(n for n, _ in pieces)
     shared = isinstance(count, Size) or count > 1
     if shared:

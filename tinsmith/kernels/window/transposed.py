@@ -48,7 +48,7 @@ from tinsmith.sizes import typical
 class AxisPhase:
     """One phase of an axis of a transposed convolution: its `count` outputs `at`, `at` + stride,
     `at` + 2 stride, ..., which see the same taps. Output number t of these reads the inputs
-    `first` + t + j, times kernel element `taps[j]`."""
+    `first` + t + j * gap (`Axes.gaps`), times kernel element `taps[j]`, for each j."""
 
     at: int
     count: int
@@ -58,7 +58,8 @@ class AxisPhase:
 
 @dataclass(frozen=True)
 class Group:
-    """Phases that share code: their outputs, taps, and the phases themselves for each axis."""
+    """Phases of the stride that share code, as they have equally many outputs (`out`) and taps
+    (`kernel`) on each axis. A member is a phase of each axis: (depth, height, width)."""
 
     out: Triple
     kernel: Triple
@@ -67,7 +68,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Phases:
-    """A transposed convolution as direct ones."""
+    """A transposed convolution as direct convolutions of stride 1, one for each phase. `after`: how
+    far they read beyond the input's end, on each axis."""
 
     geometry: (
         Geometry  # of the whole: `out` and `kernel` as given, `begin` and `after` of the input
@@ -114,7 +116,8 @@ def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase
 @dataclass(frozen=True)
 class Axes:
     """The three axes of a transposed convolution: the phases of each, and how far apart their taps
-    are in the input. `geometry` has all extents as given, and `begin` what is cut from the sum."""
+    are in the input (`gaps`). `geometry` has all extents as given; its `begin` is the padding, by
+    which the result is cut at its beginning."""
 
     geometry: Geometry
     phases: tuple[tuple[AxisPhase, ...], ...]
@@ -122,7 +125,8 @@ class Axes:
 
 
 def axes_of(site: Site) -> Axes:
-    """The axes of a ConvTranspose site, or Skip."""
+    """The axes of a ConvTranspose site. Raises Skip for other than 1 to 3 spatial axes, and where
+    there is nothing to compute."""
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
@@ -142,9 +146,9 @@ def axes_of(site: Site) -> Axes:
 
 
 def phases(found: Axes, exact: bool = False) -> Phases:
-    """The phases of the stride that a transposed convolution consists of, in groups that share
-    code. Where it must be `exact`, taps that would read the padding around the input are left out:
-    there infinity times zero would give NaN."""
+    """The direct convolutions of which a transposed one consists, in groups that share code.
+    Where it must be `exact`, taps that would read the padding around the input are left out: there
+    infinity times zero would give NaN."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)
@@ -222,7 +226,7 @@ def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
 
 
 def _table(plan: Phases) -> np.ndarray:
-    """For each phase: its first outputs, then its first inputs, for three axes; int64."""
+    """A row of 6 for each phase: its first output, then its first input, on three axes; int64."""
     rows = [
         [*(p.at for p in member), *(p.first for p in member)]
         for group in plan.groups

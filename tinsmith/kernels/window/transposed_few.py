@@ -111,7 +111,7 @@ def _pack_bias(bias: np.ndarray | None, few: Few) -> np.ndarray:
 
 
 def _table(few: Few, number: int) -> np.ndarray:
-    """Where each column of each panel begins in the buffer."""
+    """Where each column of each panel begins in a row of the buffer, in elements; int64."""
     numbers = [c.number for k in few.tile.kinds[number] for p in k.panels for c in p]
     return np.array(numbers, np.int64) * few.pitch
 
@@ -196,9 +196,14 @@ def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextMa
 
 @dataclass(frozen=True)
 class Part:
-    """Some input channels of a segment, `count` of them: their rows; their weights, for all kinds
-    of panels; and the table that tells where a kind's columns are in the buffer. The rows of the
-    channel `ahead` channels later are prefetched, unless that is 0."""
+    """Some input channels of a segment, whose products are added together.
+
+    source   their rows
+    weights  their packed weights, for all kinds of panels
+    count    how many channels they are
+    table    where the columns of a kind of panels begin in a row of the buffer
+    ahead    the rows of so many channels later are prefetched; 0: none
+    """
 
     at: Segment
     source: Rows
@@ -237,7 +242,8 @@ def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Pt
 def _sums(
     em: Emit, tile: Tile, kind: Kind, part: Part, corner: Ptr, weights: Ptr, start: list[Val]
 ) -> list[Val]:
-    """The sums of a panel's columns at the places of a tile, columns innermost."""
+    """The sums of a panel's columns at the places of a tile, added to `start`, columns innermost.
+    `corner` is the tile's first input, `weights` the panel's."""
     source, columns = part.source, kind.columns
     grid = product(range(tile.rows), range(tile.vectors))
     far = [i * source.pitch + j * tile.width for i, j in grid]
@@ -266,8 +272,8 @@ def _sums(
 def _finish(
     em: Emit, few: Few, way: Way, at: Segment, r: Val | int, buffer: Ptr, line: Ptr
 ) -> None:
-    """Write the outputs of row `r` of a segment: the columns of the buffer are added up, put in
-    order, and finished."""
+    """Write the outputs of row `r` of a segment, whose columns begin at `buffer`: products become
+    outputs (`unmix`), phases are interleaved in `line`, and results get bias and epilogue."""
     b, geo, (planes, rows, across), pitch = em.b, few.axes.geometry, few.phases, few.pitch
     (d, first, left), (_, high, wide) = at.place, few.step
     whole = across * wide

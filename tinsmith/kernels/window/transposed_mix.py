@@ -89,8 +89,9 @@ def _bits(value: float) -> int:
 def mix(
     em: Emit, few: Few, way: Way, at: Segment, first: Val | int, count: Val | int, space: Ptr
 ) -> Rows:
-    """Compute the sequences of a way for `count` channels from number `first` on: sums of inputs,
-    to `space`."""
+    """Compute the sequences of a way, which are sums of inputs, for `count` channels of a segment
+    from number `first` on, in `space`: [channel][plane][sequence][line][pitch]. Gives them as the
+    rows that tiles read."""
     b, (lines, pitch) = em.b, few.mixed(em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None
@@ -149,7 +150,8 @@ def _mix_rows(
 
 
 def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
-    """Compute the sequences of one plane that are sums of neighbouring columns."""
+    """Emit the sequences of channel c and kernel plane z whose terms are neighbouring columns of
+    the `copied` rows, to `to` as [sequence][line][pitch]."""
     b, lanes, step = em.b, em.target.lanes, way.step
     lines, pitch = few.mixed(lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]
@@ -184,7 +186,7 @@ def unmix(b: Builder, few: Few, way: Way, source: Ptr) -> None:
 
 
 def _sum(terms: list[tuple[Val, float]]) -> Val:
-    """A sum of values times factors, that of a positive factor first."""
+    """The sum of the `terms` (value, factor), one of a positive factor first, if there is one."""
     first, *rest = sorted(terms, key=lambda t: t[1] < 0)
 
     def add(total: Val, term: tuple[Val, float]) -> Val:

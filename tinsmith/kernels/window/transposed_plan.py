@@ -50,9 +50,9 @@ EFFICIENCY = 0.9  # share of the peak that the products reach; estimated
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the plan: `rows` rows of `vectors` neighbouring vectors of `width` places, for each
-    kind of panels of each way. `cost` is that of the first way, over a plane, in products of whole
-    vectors."""
+    """A register tile: `rows` rows of `vectors` neighbouring vectors of `width` places, by the
+    columns of a panel. `kinds[i]` are the kinds of panels of way i. `cost` is that of the first way
+    for one plane of places of one group, in multiply-adds of whole vectors."""
 
     rows: int
     vectors: int
@@ -63,9 +63,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Few:
-    """The plan: `places` is a convolution of the input whose outputs are the places and whose
-    kernel reaches all offsets. The first of the `ways` is by fewer products, where there are two,
-    and the last by the definition, for inputs that are not of one size."""
+    """The plan of a transposed convolution to few channels.
+
+    places  a convolution of the input whose outputs are the places, and whose kernel covers all
+            offsets
+    ways    one, by the definition; or two: by fewer products, and by the definition for inputs
+            that differ much in size
+    cut     how a plane of places is cut into segments
+    """
 
     axes: Axes
     places: Geometry
@@ -83,17 +88,18 @@ class Few:
 
     @property
     def step(self) -> Triple:
-        """The places of each axis that are computed as one."""
+        """How many neighbouring places along each axis are computed as one."""
         first = self.ways[0]
         return triple([first.step if a == first.axis else 1 for a in range(3)])
 
     @property
     def saves(self) -> bool:
+        """Whether there is a way of fewer products beside the definition."""
         return len(self.ways) > 1
 
     @property
     def reads_inside(self) -> bool:
-        """Whether the input is one row, of whose parts those inside are not copied."""
+        """Whether the input is one row, and segments inside it are read in place, not copied."""
         places, cut = self.places, self.cut
         one = places.size[:2] == places.kernel[:2] == (1, 1)
         return one and cut.parts > 1 and cut.copied and not self.saves
@@ -126,13 +132,13 @@ class Few:
         return max(len(way.columns) for way in self.ways) * self.pitch
 
     def mixed(self, lanes: int) -> tuple[int, int]:
-        """The number of rows of one sequence of a segment's inputs, and the distance of these rows,
-        in whole vectors."""
+        """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment: how many rows it
+        has, and elements from row to row, a multiple of `lanes`."""
         return mixed(self.places, self.cut, self.ways, lanes)
 
     def sizes(self, lanes: int) -> tuple[int, int, int, int]:
-        """Elements of the input's copy, of its sequences, of the buffer, and of a row of
-        outputs."""
+        """Elements of the parts of the workspace, in order: the copy of the input, its sequences,
+        the buffer of sums, and a row of outputs. Parts that are not needed have 0."""
         across = self.phases[2] * self.step[2]
         planes, cut = self.depth * self.places.kernel[0], self.cut
         copied = cut.copied and room(planes * cut.plane())
@@ -153,8 +159,8 @@ def largest(places: Geometry, cut: Segments) -> tuple[int, int]:
 
 
 def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
-    """The vectors of inputs that are judged at a time, and the elements of a channel in whole
-    vectors."""
+    """For `transposed_mix.are_alike`: how many vectors of inputs are judged at a time, and of how
+    many elements the largest magnitudes are kept, in whole vectors."""
     wide = places.size[2] if cut.parts == 1 else max(lanes, cut.pitch)
     vectors = next(v for v in (4, 2, 1) if v * lanes <= min(places.size[2], wide))
     total = min(cut.lines, places.size[1]) * wide + vectors * lanes
@@ -162,6 +168,7 @@ def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
 
 
 def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) -> tuple[int, int]:
+    """(rows, pitch) of one sequence, as `Few.mixed`."""
     high, wide = largest(places, cut)
     rows, columns = (max(way.reach[a] for way in ways) for a in (1, 2))
     return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes
@@ -169,7 +176,8 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
 
 @cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
-    """The plan for so many threads, or Skip. With the precision "exact" all weights are taps."""
+    """The cheapest plan for so many threads. Raises Skip for too many columns or different taps.
+    With the precision "exact" only the definition is considered, no sums of inputs."""
     geo = axes.geometry
     outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
@@ -202,7 +210,7 @@ def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: s
 
 
 def seconds(target: Target, few: Few) -> float:
-    """How long the arithmetic takes, and the copies."""
+    """Seconds of all arithmetic, and of copying the input into the workspace, on one core."""
     places, groups = few.places, few.places.channels // few.inputs
     planes = groups * places.batch * places.out[0]
     products = planes * few.tile.cost
@@ -258,8 +266,7 @@ def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
 
 
 def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
-    """The convolution whose outputs are places: those that are computed as one count as one
-    output."""
+    """The `Few.places` of these ways; places that are computed as one count as one output."""
     first, one = ways[0], (1, 1, 1)
     least = [min([p.first for p in axis if p.taps], default=0) for axis in axes.phases]
     out, reach, stride = [], [], []
@@ -292,7 +299,8 @@ def _tile(
     target: Target, places: Geometry, pieces: Segments, inputs: int, depth: int,
     ways: tuple[Way, ...], far: bool,
 ) -> Tile:  # fmt: skip
-    """The best tile, or Skip. What it reads comes from the second-level cache where it is `far`."""
+    """The cheapest tile; raises Skip if the code of every tile is too long. `far`: what a tile
+    reads comes from the second-level cache."""
     best: Tile | None = None
     saves = len(ways) > 1
     columns = len(ways[0].columns)
@@ -330,7 +338,8 @@ def _tile(
 def _mixing(
     target: Target, places: Geometry, pieces: Segments, inputs: int, ways: tuple[Way, ...]
 ) -> float:
-    """Issue slots of telling whether the inputs of a plane are of one size, and of their sums."""
+    """Issue slots, for one plane of places of a group, of telling whether its inputs are of
+    similar size (`are_alike`) and of computing the sequences (`mix`)."""
     way, count = ways[0], pieces.bands * pieces.parts * inputs * places.kernel[0]
     rows, columns = mixed(places, pieces, ways, target.lanes)
     loads = way.algorithm.reach * (2 * way.step - 1 if way.axis == 2 else 1)

@@ -22,20 +22,22 @@ from tinsmith.records import dataclass
 MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
 
 Terms = tuple[tuple[int, float], ...]
-"""A sum of what such places hold, each times a factor."""
+"""A sum of (number, factor) terms: of inputs by their offset, or of taps by their number."""
 Sum = tuple[tuple[Triple, float], ...]
-"""A sum of taps, each told by its place on every axis, times a factor."""
+"""A sum of taps times factors; a tap is told by its places in a `Column.taps`, one an axis."""
 Places = tuple[tuple[int, ...], ...]
-"""For each axis the offsets of the input at which a phase's taps are."""
+"""For each axis, the offsets of the inputs that a phase's taps see."""
 Step = tuple[Triple, tuple[int, ...]]
-"""An offset of the input, and the columns of a panel that see it."""
+"""An offset of the input (z, y, x), and the numbers of the columns of a panel that see it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What columns see that differ only in which weights they use: the `offsets` of the inputs, and
-    for each offset the weight, as a sum of taps that are given by their places in the column's
-    `taps`."""
+    """What a column sees; columns that differ only in their taps share one `Seen`.
+
+    offsets  of the inputs that it sees; z counts sequences too (`Way`)
+    sums     for each offset, the weight: a sum of taps, by their places in the column's `taps`
+    """
 
     offsets: tuple[Triple, ...]
     sums: tuple[Sum, ...]
@@ -43,8 +45,9 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One number at each place: the sum of products of one output channel and of some taps of each
-    axis."""
+    """One result at each place: for one output channel, the sum over some taps of each axis of
+    inputs times weights. By the definition it is an output; by fewer products one product, of which
+    `transposed_mix.unmix` makes outputs."""
 
     number: int  # of (channel, phase on the outer axes, product, phase on the last axis), flat
     seen: Seen
@@ -98,8 +101,12 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Panels of columns that see the same offsets, so that one piece of code serves all. `first`
-    columns and `weights` weights (for each input channel) belong to the kinds before this one."""
+    """Panels of columns that see the same offsets, so that one piece of code serves all.
+
+    steps    the offsets, each with the columns of a panel that see it
+    first    how many columns the kinds before this one have
+    weights  how many weights, for each input channel, the kinds before this one have
+    """
 
     steps: tuple[Step, ...]
     panels: tuple[tuple[Column, ...], ...]
@@ -129,8 +136,9 @@ def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
 
 @cached(16)
 def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: int) -> Way:
-    """All columns, those that see the same offsets side by side; `least` is the first offset of
-    each axis, which counts as 0."""
+    """The way that computes m neighbouring places of `axis` as one by `algorithm`, F(m, r); F(1, 1)
+    is the definition. Columns that see the same offsets lie side by side. `outputs` are those of a
+    group; `least` is the first offset of each axis, which counts as 0."""
     sequences: dict[Terms, int] = {}
     step, count, across = algorithm.m, algorithm.products, len(axes.phases[2])
     factors = floats(algorithm.g).tolist()
@@ -171,7 +179,8 @@ def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: i
 
 
 def _seen(each: list[list[tuple[int, Triple, Sum]]], planes: int) -> list[Seen]:
-    """What each product of columns sees, where every plane is `planes` sequences."""
+    """What each product sees: each[i] has (sequence, offset, weight) of product i. As every plane
+    consists of `planes` sequences, sequence s of plane z is plane z * planes + s."""
     return [
         Seen(
             tuple((z * planes + s, y, x) for s, (z, y, x), _ in rows),
@@ -182,9 +191,9 @@ def _seen(each: list[list[tuple[int, Triple, Sum]]], planes: int) -> list[Seen]:
 
 
 def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Triple, Sum]]:
-    """What a product of a column is of: (offset of the first input, weight) for each block of
-    neighbouring taps of the axis, which have these factors. `places` are the offsets of the taps of
-    each axis."""
+    """What one product of an algorithm adds up: (offset of the first input, weight) for each block
+    of neighbouring taps of the axis, as many as there are `factors` (a row of G), by which they are
+    multiplied. `places` are the offsets of the taps of each axis."""
     numbered = [list(enumerate(offsets)) for offsets in places]
     along, size = numbered[axis], len(factors)
     firsts = range(len(along) % size - size if len(along) % size else 0, len(along), size)
@@ -202,8 +211,8 @@ def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Tr
 
 @cached(64)
 def kinds(way: Way, most: int) -> tuple[Kind, ...]:
-    """The columns of a way in panels of at most `most` columns; those of a panel see the same
-    planes."""
+    """The columns of a way in panels of at most `most` columns, panels with the same steps together
+    as one kind. The columns of a panel see the same planes."""
     every = dict.fromkeys(c.seen for c in way.columns)
     planes = {seen: frozenset(o[0] for o in seen.offsets) for seen in every}
     alike: dict[frozenset[int], list[Column]] = {}
@@ -230,5 +239,6 @@ def kinds(way: Way, most: int) -> tuple[Kind, ...]:
 
 
 def _steps(seen: tuple[Seen, ...]) -> tuple[Step, ...]:
+    """Each offset that columns of a panel see, ascending, with the numbers of those columns."""
     offsets = sorted({o for s in seen for o in s.offsets})
     return tuple((o, tuple(k for k, s in enumerate(seen) if o in s.offsets)) for o in offsets)

@@ -1,5 +1,5 @@
-"""How a panel of output channels adds up what it reads: a group's own blocks of input channels, or
-(`mixed.py`) every group that its vectors touch."""
+"""Ways to sum the products of a panel of output channels: over the blocks of input channels of its
+own group, or (`mixed.py`) over every group to which lanes of its vectors belong."""
 
 from __future__ import annotations
 
@@ -33,15 +33,21 @@ SPARE = 4
 read (estimated)."""
 
 Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]
-"""Adds all products of a tile: from its first input, its first weights, the accumulators, the
-offsets of its pixels from the first one, and what to prefetch meanwhile."""
+"""reduce(x, w, accumulators, pixels, fetch) emits all products of a tile, and returns the new
+accumulators. x is the address of its first input, w of its first weights; `pixels` are the offsets
+of its pixels from x; `fetch` is what to prefetch meanwhile, or None."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What is computed for one panel: the `lanes` of its vectors, where its weights begin, the
-    accumulators with which a pixel starts, the loops over products, and how many products (`depth`)
-    an output has."""
+    """What is computed for one panel.
+
+    lanes    of each of its vectors
+    weights  where its packed weights begin
+    start    gives the accumulators with which a pixel starts: the bias, or zeros
+    reduce   adds the products of a tile
+    depth    how many products an output has
+    """
 
     lanes: tuple[int, ...]
     weights: Ptr
@@ -52,10 +58,14 @@ class Sums:
 
 @dataclass(frozen=True)
 class Way:
-    """How a convolution's channels are cut and summed: `groups` groups, each with its own `panels`
-    of output channels. An output adds up `depth` products for each tap; its lane has `stored`
-    packed weights for each. The packed arrays begin with the weights and end with the bias, if
-    there is one."""
+    """How a convolution's channels are cut and summed. The packed arrays begin with the weights and
+    end with the bias, if there is one.
+
+    panels  the panels of output channels that each group has
+    groups  how many groups there are
+    depth   products that an output adds up for each tap
+    stored  packed weights that each lane of a panel has for each tap, padding included
+    """
 
     panels: Panels
     groups: int
@@ -81,7 +91,8 @@ class Way:
         raise NotImplementedError
 
     def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
-        """What a panel computes; its channel is counted in lanes of all packed panels."""
+        """What is computed for a panel of this convolution; `panel.channel` counts the lanes of all
+        packed panels before it."""
         weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
         reduce = self.reduction(em, geo, panel)
         start = partial(initial, em.b, bias_at(em, panel.channel), panel.lanes)
@@ -90,8 +101,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Blocked(Way):
-    """Each group's channels fill `blocks` of their own. A pixel is prefetched `early` blocks before
-    its turn."""
+    """The way of groups whose input channels fill blocks of their own; `blocks` says how these are
+    walked. Pixels are prefetched `early` blocks of channels before their turn (0: they are not)."""
 
     blocks: ChannelBlocks
     early: int
@@ -135,7 +146,8 @@ def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
 def _share_reads(
     target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
-    """Whether taps of a row see each other's pixels, and registers hold the weights of all."""
+    """Whether several taps of a kernel row (`last`) read the same pixels, so that each is loaded
+    once for all of them, and registers hold the weights of the whole row."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
         return False
     places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]
@@ -144,7 +156,8 @@ def _share_reads(
 
 
 def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
-    """The loops over taps, each of which has `stored` weights."""
+    """The loops of `nest` over the taps along (depth, height, width). `step` are distances in the
+    input; each tap has `stored` packed weights."""
     return [
         Level(geo.kernel[i], geo.dilation[i] * step[i], prod(geo.kernel[i + 1 :]) * stored)
         for i in range(3)

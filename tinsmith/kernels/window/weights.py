@@ -38,7 +38,7 @@ class ChannelBlocks:
         return (self.count - 1) * self.width + self.last
 
     def of(self, b: Builder) -> Callable[[Val | int], Val | int]:
-        """What gives the channels that are computed of the block at an index."""
+        """A function that gives how many channels of the block of a number are computed."""
 
         def channels(block: Val | int) -> Val | int:
             if self.last == self.width or self.count == 1:
@@ -49,6 +49,7 @@ class ChannelBlocks:
 
 
 def channel_blocks(channels: int, width: int) -> ChannelBlocks:
+    """How `channels` input channels are walked in blocks of `width`."""
     count = -(-channels // width)
     if count == 1 and channels < width:
         step = unroll(channels)
@@ -100,7 +101,7 @@ def padded_bias(bias: Array | None, count: int) -> Array:
 
 
 def pack_bias(bias: Array, cut: Panels, groups: int = 1) -> Array:
-    """The bias of each group, with zeros for the outputs that do not exist."""
+    """The bias in the order of the lanes of each group's panels; zeros for missing outputs."""
     row = cut.count * sum(cut.main) + sum(cut.tail)
     wide = np.zeros((groups, row), bias.dtype)
     wide[:, : len(bias) // groups] = bias.reshape(groups, -1)

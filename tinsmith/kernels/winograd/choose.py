@@ -130,7 +130,7 @@ def best_plan(
     split: bool = False, words: bool = False,
 ) -> tuple[WinogradPlan, float]:  # fmt: skip
     """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
-    (`cost`)."""
+    (`cost`). `split`: by products in split precision; `words`: with weights of 24 bits."""
     width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
     draft = WinogradPlan(
@@ -154,7 +154,8 @@ def best_plan(
 
 
 def typical_geometry(geo: Geometry) -> Geometry:
-    """A convolution with the example's numbers for sizes that only a call tells."""
+    """The same convolution with the example's number in place of each size that only a call
+    tells."""
     if not is_free(geo):
         return geo
     triples = {name: triple(list(map(typical, getattr(geo, name)))) for name in SPATIAL}
@@ -170,7 +171,8 @@ def is_free(geo: Geometry) -> bool:
 
 
 def without_sizes(plan: WinogradPlan) -> WinogradPlan:
-    """The plan for the example's sizes: what is packed depends on none."""
+    """The same plan with the example's numbers in place of free sizes. Packed arrays, which depend
+    on none, are made from it."""
     if not plan.is_free:
         return plan
     return replace(plan, geo=typical_geometry(plan.geo), blocks=typical(plan.blocks))
@@ -179,9 +181,9 @@ def without_sizes(plan: WinogradPlan) -> WinogradPlan:
 def free_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
 ) -> tuple[WinogradPlan, float]:
-    """A plan for any sizes, cut as is best for the example's, and its cost for these. Where there
-    are several blocks, each has half as many tiles as fit at least, which is enough for
-    `MOST_SHARE`."""
+    """A plan for sizes that only a call tells, cut as is best for the example's, and its cost in
+    seconds for these. If a call has several blocks, each has at least half of the plan's `tiles`,
+    so many that `MOST_SHARE` holds."""
     draft, _ = best_plan(target, typical_geometry(geo), rows, cols, threads)
     seen = replace(draft, geo=geo).seen
     tiles = max(draft.tiles, 2 * math.ceil(seen / MOST_SHARE))
@@ -275,7 +277,7 @@ def register_tiles(
 
 
 def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float]:
-    """The same as `register_tiles` for matrix registers."""
+    """What `register_tiles` gives, (vectors, cut of the tiles, slots), for matrix registers."""
     count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
     return (
         min(2, draft.outputs),
@@ -297,8 +299,9 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
 
 
 def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> float:
-    """Seconds on one core; with several threads, those of the busiest thread times their number.
-    The first block of each thread reads its weights from memory."""
+    """Seconds of a plan on one core; with several threads, those of the busiest thread times
+    their number. `slots` are those of one input channel at one position, as `register_tiles` gives
+    them. The first block of each thread reads its weights from memory."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
@@ -331,8 +334,8 @@ def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> 
 
 
 def _foreign(plan: WinogradPlan, threads: int) -> float:
-    """Elements that threads read of what other threads have written. Threads that share output
-    blocks all read V."""
+    """Elements of V and M that threads read after other threads have written them, in a plan whose
+    stages are phases. Threads that share output blocks (`of_taps`) all read V."""
     others = threads - 1
     if plan.of_taps:
         return others * (plan.m_start + (plan.size - plan.m_start) / threads)
@@ -340,7 +343,7 @@ def _foreign(plan: WinogradPlan, threads: int) -> float:
 
 
 def transforms(target: Target, plan: WinogradPlan) -> float:
-    """Issue slots of both transforms, more if the tensors exceed a cache."""
+    """Issue slots of both transforms of all tiles; more if the tensors exceed L2 or L3."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
     into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))

@@ -30,11 +30,9 @@ def is_far(target: Target, nbytes: int) -> bool:
 def tensors(
     em: Emit, plan: WinogradPlan, source: View, start: Val, count: Val | int
 ) -> Prefetch | None:
-    """What register tile number i of a block prefetches. None if the tensors fit the caches, or if
-    tiles do not lie side by side (dilation).
-
-    The block has `count` tiles, beginning with tile `start`.
-    """
+    """The function that emits the prefetches of register tile i of a block of `count` tiles from
+    tile `start` on: shares of the next block's input and of this block's output. None if the
+    tensors fit the caches, or if tiles do not lie side by side (dilation, or planes of frames)."""
     out = em.outs[0]
     apart = max(plan.geo.dilation) > 1 or plan.frames is not None
     if apart or not is_far(em.target, source.spec.nbytes + out.spec.nbytes):
@@ -55,7 +53,8 @@ def tensors(
 
 
 def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """The address of the first element of a tile."""
+    """The address in `view` of the first element of a tile: `down` and `right` times as many
+    rows and columns on as its first result; `padded`: less the padding before the image."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
@@ -67,8 +66,8 @@ def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, pa
 
 @dataclass(frozen=True)
 class Lines:
-    """What the tiles of a block touch of a tensor, in every channel block: from `at` on, `rows`
-    lines of `wide` elements for each tile. Results are written."""
+    """What the tiles of a block touch of a tensor, in every channel block: from address `at` on,
+    `rows` lines, of `wide` pixels for each tile. `written`: the tensor is the output."""
 
     view: View
     at: Ptr
@@ -78,8 +77,8 @@ class Lines:
 
 
 def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
-    """What one register tile prefetches, where the lines of a stretch of memory are divided among
-    all register tiles."""
+    """The function that emits register tile i's prefetches of a tensor, whose cache lines are
+    divided evenly among all register tiles of a block."""
     b, line, rows = em.b, LINE, of.rows
     _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
     length = -(-plan.tiles * of.wide * pixel // line)

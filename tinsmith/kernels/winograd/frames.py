@@ -24,7 +24,8 @@ def first_input(em: Emit) -> View:
 
 @dataclass(frozen=True)
 class Rooms:
-    """Where a kernel reads its blocked input, and how many elements of scratch precede V."""
+    """Where a plan's memory lies: `source(em)` is the blocked input, and `before` the elements
+    of scratch that precede V."""
 
     source: Callable[[Emit], View] = first_input
     before: int = 0
@@ -43,7 +44,8 @@ class Rooms:
 
 
 def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
-    """The offset of image n of the plan, in elements."""
+    """The offset in the input, in elements, of image n of the plan; of the first frame that it
+    reads, where images are frames."""
     batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -62,7 +64,7 @@ def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val
 
 
 def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
-    """The offset of channel block c of an image, in elements."""
+    """The offset of channel block c of the plan from block 0 of the same image, in elements."""
     _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:

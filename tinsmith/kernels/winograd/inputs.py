@@ -61,7 +61,8 @@ def _strips(em: Emit, plan: WinogradPlan, t0: Val, t1: Val) -> Iterator[tuple[Va
 
 
 def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
-    """Transform the two channel blocks of a pair, in split precision."""
+    """Transform the two channel blocks of pair number `pair` of a strip, in split precision. A
+    second block that does not exist is zeros."""
     b, plan = strip.em.b, strip.plan
 
     def splitter(t: Val) -> Splitter:
@@ -83,7 +84,8 @@ def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
 
 @dataclass(frozen=True)
 class Strip:
-    """Tiles [first, stop), side by side. `base` is the tile with which V begins."""
+    """Transforms the data of tiles [first, stop), which lie side by side. `source` is the input,
+    `sizes` takes the squares of witnesses, and `base` is the tile with which V begins."""
 
     em: Emit
     plan: WinogradPlan
@@ -94,7 +96,8 @@ class Strip:
     stop: Val
 
     def transform(self, c: Val, put_at: Callable[[Val], Put]) -> None:
-        """Transform channel block c; `put_at(t)` gives the function that stores tile t."""
+        """Transform channel block c of all tiles, and store the squares of their witnesses.
+        `put_at(t)` gives the function that stores the transformed data of tile t."""
         plan, b, width = self.plan, self.em.b, self.plan.width
         _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel

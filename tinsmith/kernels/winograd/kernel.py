@@ -196,7 +196,8 @@ Turn = Callable[[Array, WinogradPlan], Array]
 def choice(
     conv: ConvSite, plan: WinogradPlan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
-    """The choice for a plan. `turn` converts the site's weights to those of the plan's two axes."""
+    """The choice for a plan that takes `seconds`. `turn` converts the site's weights to those of
+    the plan's two axes; `rooms`: where the plan's memory lies, by default that of `Rooms()`."""
     rooms = rooms or Rooms()
     own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
@@ -228,7 +229,7 @@ def _turned(pack: Turn, turn: Turn, w: Array, plan: WinogradPlan) -> Array:
 
 
 def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
-    """One phase over blocks, or one phase for each of the three stages."""
+    """One phase over blocks of tiles or, if the plan is `whole`, one for each of three stages."""
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
     return (
@@ -299,7 +300,8 @@ def multiply(
     em: Emit, plan: WinogradPlan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """The products of units [u0, u1) for a block of `count` tiles."""
+    """Emit the products of units [u0, u1) (`WinogradPlan.units`) of a block of `count` tiles, in
+    the way of the plan: in split precision, by weights made of taps, or of float32."""
     space = rooms.space(em, plan)
     if plan.split:
         split_precision.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)

@@ -26,8 +26,8 @@ ZERO, ONE = Fraction(0), Fraction(1)  # exact
 
 @dataclass(frozen=True, eq=False)
 class Bilinear:
-    """One axis of a Winograd convolution: `at` is A^T (m x a), `g` is G (a x r), `bt` is B^T (a x
-    n).
+    """The algorithm of one axis of a Winograd convolution: m results of r taps at a stride, by a
+    products. `at` is A^T (m x a), `g` is G (a x r), `bt` is B^T (a x n).
 
     `bilinear` makes each algorithm once, so that equal algorithms are one object, compared and
     hashed by identity: comparing fractions would take longer than computing with them.
@@ -88,8 +88,9 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
 
 @functools.lru_cache(maxsize=256)
 def with_whole_taps(axis: Bilinear) -> Bilinear:
-    """The same algorithm with other scales: G has plain powers of the points, such as 1, 2 and 4,
-    which take hardly any multiplication; A makes up for it."""
+    """The same algorithm with other scales: each row of G is divided by its first element that is
+    not 0, so that G has plain powers of the points, such as 1, 2 and 4, which take hardly any
+    multiplication; the columns of A^T are multiplied by the same."""
     scales = [next(v for v in row if v) for row in axis.g]
     g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
     at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)
@@ -103,13 +104,14 @@ def supported(m: int, r: int, stride: int) -> bool:
 
 
 def _spread(row: tuple[Fraction, ...], start: int, step: int, length: int) -> tuple[Fraction, ...]:
+    """The elements of `row` at `start`, `start` + `step`, ... of a row of `length`, else zeros."""
     wide = [ZERO] * length
     wide[start : start + step * len(row) : step] = row
     return tuple(wide)
 
 
 def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """A^T, G and B^T at stride 1."""
+    """(A^T, G, B^T) for m results of r taps at stride 1."""
     if m == 1:
         return ((ONE,) * r,), _unit(r), _unit(r)
     if r == 1:

@@ -63,11 +63,12 @@ class Sizes:
         self.sums = self.squares + plan.channels.count * plan.tiles * plan.width
 
     def at(self, c: Val, t: Val) -> Ptr:
-        """The squares of channel block c of tile t of the block."""
+        """Where the squares of tile t of the block lie for channel block c: one vector."""
         return self.squares + (c * self.plan.tiles + t) * self.plan.width
 
     def judge(self, b: Builder, count: Val | int) -> None:
-        """Sum the squares of the block's `count` tiles to sizes, and compute the limit."""
+        """Add up the squares of each of the block's `count` tiles to its size, and store the limit:
+        RATIO squared times the typical size, at most LARGE squared."""
         plan, width = self.plan, self.plan.width
         with b.loop(0, count, carry=[b.const(0, I64), b.const(0, I64)]) as t:
             with b.loop(0, plan.channels.count, carry=[b.zero(F32.x(width))]) as c:

@@ -50,7 +50,8 @@ def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *
 
 @dataclass(frozen=True)
 class Tile:
-    """The products of one tile and one block of output channels, and where its results go."""
+    """Makes the results of one tile and one block of output channels: from its `products` in M
+    to `out`. (y, x) is the place of the tile's first result; `edge` is scratch for one tile."""
 
     em: Emit
     plan: WinogradPlan

@@ -34,8 +34,9 @@ def product_stage(
     count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:
-    """The products of units [u0, u1) for a block of `count` tiles; `prefetch(i)` is emitted in
-    register tile i."""
+    """Emit M = V U for units [u0, u1) of a block of `count` tiles; unit number u is (position u //
+    panels, panel u % panels). `space` is the address of V. `prefetch(i)` is emitted in register
+    tile i of the block."""
     b, width = em.b, plan.width
     row = plan.vectors * width
     runs = _runs(b, plan, count)
@@ -72,10 +73,13 @@ Run = tuple[Val | int, Val | int, int, Val | int]
 
 
 def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
-    """A block's `count` tiles as register tiles of two neighbouring sizes, the larger first. Where
-    sizes are free there may be any number of tiles, and there is a loop for some sizes: if two of
-    them do, these run; else one does, whose last tiles begin where those before have not ended, or
-    go beyond the block's: V has room for these, and nobody reads what becomes of them."""
+    """How the `count` tiles of a block are cut into register tiles: of two neighbouring sizes, the
+    larger first.
+
+    Where sizes are free, `count` is a value, and there is a run for each of `_sizes`, most of them
+    empty. If two neighbouring sizes cut the block evenly, these run; else one size does, whose last
+    register tile overlaps the one before or extends beyond the block: V has space for that, and
+    nobody reads those results."""
     if not plan.is_free:
         larger, size = plan.micro.larger(count), plan.micro.size  # type: ignore[arg-type]
         runs: list[Run] = [(0, larger, size, 0), (larger, plan.micro.count, size - 1, larger)]
@@ -124,7 +128,7 @@ def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], N
 
 
 def _following(plan: WinogradPlan, w: Ptr, vectors: int, i: Val) -> Fetch:
-    """What register tile i prefetches of the next unit's weights."""
+    """What each loop body of register tile i prefetches of the next unit's weights: a share."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)
@@ -134,7 +138,8 @@ def _following(plan: WinogradPlan, w: Ptr, vectors: int, i: Val) -> Fetch:
 def _sums(
     b: Builder, plan: WinogradPlan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
 ) -> list[Val]:
-    """The accumulators of `size` tiles by `vectors` output blocks, summed over all channels."""
+    """The results of one register tile: `size` tiles by `vectors` output blocks (innermost), summed
+    over all channels. x is at its first transformed data, w at the panel's weights."""
     channels, lanes = plan.channels, (plan.width,) * vectors
     rows = narrow.rows_of(channels.stored, plan.words)
     levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]

@@ -22,8 +22,14 @@ Terms = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Program:
-    """Variables 0, 1, ... are the `inputs`, those after them `steps`; `rows` are the results. Each
-    step and row is a sum of (factor, variable)."""
+    """Straight-line code for matrix @ inputs. Variables 0, 1, ... are the inputs, and those after
+    them the results of the steps. Each step and each row is a sum of (factor, variable) terms.
+
+    inputs  how many inputs there are
+    steps   sums that several rows share; a step uses only variables before its own
+    rows    the results
+    groups  the numbers of the rows that are computed together
+    """
 
     inputs: int
     steps: tuple[Terms, ...]
@@ -84,13 +90,15 @@ def program(matrix: Matrix, most: int = 2) -> Program:
 
 
 def _is_exact(value: float) -> bool:
-    """Whether a factor is a float32 of few bits, so that scaling by it loses almost nothing."""
+    """Whether a factor is a float32 exactly, so that code can multiply by the factor itself."""
     return float(np.float32(value)) == value
 
 
 def _groups(
     inputs: int, steps: Sequence[Terms], rows: Sequence[Terms], most: int
 ) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the rows, in groups: rows that use a step in common, directly or through other
+    rows, are one group; rows that use no step are grouped by at most `most`."""
     needs = []
     for step in steps:
         needs.append(
@@ -114,8 +122,8 @@ def _groups(
 
 
 def run(code: Program, read: Callable[[int], Val], rows: Sequence[int] | None = None) -> list[Val]:
-    """Emit the rows of the given numbers (default: all); `read(k)` is called when input k is first
-    used."""
+    """Emit the rows of these numbers (default: all), and return their values. `read(k)` gives
+    the value of input k; it is called once, when that is first used."""
     memo: dict[int, Val] = {}
 
     def value(k: int) -> Val:

@@ -92,7 +92,7 @@ def repair(em: Emit, plan: WinogradPlan, rooms: Rooms, k: Val, n: Val, y: Val, x
 
 
 def _store_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Store the taps of output block k and one input channel."""
+    """Store the taps of output block k and one input channel at `taps`: [tap][lane]."""
     if plan.of_taps:
         _copy_taps(em, plan, k, channel, taps)
     else:
@@ -131,7 +131,8 @@ def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) 
 def _add_channel(
     b: Builder, plan: WinogradPlan, source: View, data: Ptr, taps: Ptr, sums: Ptr
 ) -> None:
-    """Add one channel's contribution to a tile's results, row by row; its data begin at `data`."""
+    """Add the products of one input channel, whose data begin at `data`, and its `taps` to the
+    results of a tile (`sums`), row by row."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel

@@ -77,8 +77,9 @@ def product_stage(
     em: Emit, plan: WinogradPlan, space: Ptr, configuration: Ptr, u0: Val, u1: Val,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """The products of units (position, panel) [u0, u1) of a block; `prefetch(i)` is emitted in
-    register tile i."""
+    """Emit M = V U for units (position, panel) [u0, u1) of a block, on matrix registers. `space` is
+    the address of V, `configuration` scratch for the registers' configuration. `prefetch(i)` is
+    emitted in register tile i of the block."""
     b, product, count = em.b, plan.product, plan.micro.count
     with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
         position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
@@ -108,7 +109,8 @@ def product_stage(
 
 
 def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
-    """What register tile i of a unit prefetches of the next unit's weights."""
+    """What register tile i of a unit prefetches of the next unit's weights; None if all weights fit
+    into a quarter of L2."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
         return None

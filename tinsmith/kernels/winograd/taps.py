@@ -65,7 +65,8 @@ def pack_taps(w: Array, plan: WinogradPlan) -> Array:
 
 
 def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> None:
-    """The products of output blocks [k0, k1) for all tiles."""
+    """Emit the products M of output blocks [k0, k1) for all tiles and positions, from V and the
+    packed taps. `space` is the address of V."""
     b, width, channels = em.b, plan.width, plan.channels
     zero = b.zero(plan.row.sums.x(width))
     with b.loop(k0, k1) as k:
@@ -107,7 +108,8 @@ class _Few:
                         self._multiply(p * plan.cols.products + q, weights)
 
     def _columns(self, number: int, group: Sequence[int]) -> list[list[Val]]:
-        """For each column of a channel's taps, the transformed rows of a group."""
+        """Transform the taps of a channel down each of their columns: for each column, the results
+        of the rows in `group`."""
         plan = self.plan
 
         def column(q: int) -> list[Val]:
@@ -121,7 +123,8 @@ class _Few:
         return [column(q) for q in range(plan.cols.r)]
 
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
-        """Add the products of all tiles at one position."""
+        """Add the products of all tiles at one position to its accumulators; `weights` has a vector
+        for each of the channels. Prefetches the position's share of the next taps, too."""
         plan, width = self.plan, self.plan.width
         lines = plan.channels_together * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))

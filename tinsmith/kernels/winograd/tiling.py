@@ -93,8 +93,10 @@ class Frames:
     """A convolution over (depth, height, width) as one of planes: an image of the plan is one frame
     of results, and its channels are those of every frame that the result reads.
 
-    `out`: frames of results in an image. `taps`: frames that one result reads, each of `blocks`
-    channel blocks.
+    out       frames of results in an image of the whole
+    taps      frames that one result reads
+    blocks    channel blocks of a frame
+    stride, dilation, halo  of the depth axis
     """
 
     out: int
@@ -109,6 +111,9 @@ class Frames:
 class WinogradPlan:
     """One way to compute a two-dimensional convolution.
 
+    rows     the algorithm of the vertical axis; `cols` that of the horizontal one
+    width    channels of a block; `channels` says how blocks of input channels are walked
+    blocks   how many blocks of tiles there are
     tiles    the most tiles in a block; a block holds this many or one less, or, where sizes are
              free, any number up to this
     vectors  output channel blocks in a panel; the last panel may have fewer
@@ -150,7 +155,8 @@ class WinogradPlan:
 
     @property
     def row(self) -> Product:
-        """The products of transformed data and weights, but for those in split precision."""
+        """The row of the table of products by which transformed data and weights are multiplied,
+        unless that is done in split precision."""
         return FLOAT32
 
     @property
@@ -280,7 +286,7 @@ class WinogradPlan:
 
     @property
     def block_step(self) -> int:
-        """Elements from one channel block of V (or M) to the next."""
+        """Elements from one channel block of V (or of M) to the next, at one position."""
         return self.positions * self.tile_row + LINE if self.of_taps else self.tile_row
 
     @property
@@ -310,7 +316,8 @@ class WinogradPlan:
 
     @property
     def edge(self) -> int:
-        """Elements of the results of one tile plus the taps of one channel."""
+        """Elements of the scratch `Rooms.edge`: the results of one tile and the taps of one input
+        channel, for one block of output channels."""
         return (self.rows.m * self.cols.m + self.geo.taps) * self.width
 
     @property
