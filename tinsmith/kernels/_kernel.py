@@ -103,7 +103,8 @@ class Packed:
 
 
 def packed_table(name: str, numbers: Array) -> Packed:
-    """Numbers that a kernel computes itself, as a flat packed array."""
+    """An array of numbers that a kernel computes itself, such as a table of offsets, as a flat
+    packed array; Sizes in it become the example's numbers."""
     flat = np.ascontiguousarray(as_numbers(numbers, np.int64)).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
@@ -243,10 +244,11 @@ def kernel(
     op: str, tier: Tier, *, dtypes: str = "", isas: str = "", checks: bool = False,
     numbers: bool = False, backend: str = CPU, name: str = "", cores: tuple[str, ...] = (),
 ) -> Callable[[Rule], Rule]:  # fmt: skip
-    """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
-    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`,
-    `cores`: see `Kernel`. Raises UnknownName for an instruction set or a core that no table has,
-    OptionError for a tier whose machines are not named.
+    """Decorator that registers a kernel under `name`, by default its function's. `dtypes` (of the
+    first input, or of the output where that is absent) and `isas` are space-separated; empty takes
+    all. `checks`, `numbers`, `backend`, `cores`: see `Kernel`. Raises UnknownName for an
+    instruction set or a core that no table has, OptionError for a tier whose machines are not
+    named.
     """
     for isa in isas.split():
         if isa not in ISAS:

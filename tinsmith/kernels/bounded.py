@@ -9,8 +9,10 @@ ELEMENT = 0.6e-9  # seconds to check and copy an element; estimated
 
 @kernel("Bounded", Tier.VECTOR, dtypes="int32 int64")
 def bounded_copy(site: Site) -> Choice:
-    """Integers that must lie between bounds, one by one: there are as many as sequences in a
-    batch."""
+    """A copy of integers that must lie between bounds: one outside is a fault.
+
+    They are copied one by one: there are as many as sequences in a batch.
+    """
     site.need_no_epilogue("a copy has no epilogue")
     least, most, count = site.attr("least"), site.attr("most"), site.out.type.size
 
@@ -28,7 +30,7 @@ def bounded_copy(site: Site) -> Choice:
 
 @kernel("Required", Tier.VECTOR, dtypes="bool")
 def required_copy(site: Site) -> Choice:
-    """A condition that must hold, or must not."""
+    """A copy of conditions that all must equal the attribute `value`: any other is a fault."""
     site.need_no_epilogue("a copy has no epilogue")
     value, count = bool(site.attr("value")), site.out.type.size
 

@@ -55,7 +55,8 @@ def _choice(site: Site, layout: Layout) -> Choice:
 
 
 def _emit(em: Emit, parts: int) -> None:
-    """Tiles are parts of the planes of blocked data, or of all elements of plain data."""
+    """Emit the kernel; its tiles are `parts` parts of each channel block of each image of blocked
+    data, or of all elements of plain data."""
     b, x, out = em.b, em.input(0), em.outs[0]
     block, dims = out.spec.layout.block, out.spec.dims
     if not block:
@@ -74,8 +75,9 @@ def _emit(em: Emit, parts: int) -> None:
 def _lines(
     em: Emit, walk: Walk, pointers: list[Ptr], shared: tuple[Position, int], left: Val | None
 ) -> None:
-    """The lines of a walk, or a part of its only line. `left`: how many lanes of a block are
-    channels; the others become 0."""
+    """Emit the look-ups for part `shared[0]` of `shared[1]` parts of a walk: for its share of the
+    lines, or of the only line. `pointers` are to the first elements of input and output. `left`:
+    how many lanes of the block are channels, the others become 0; None: all."""
     b, length, block = em.b, walk.length, em.outs[0].spec.layout.block
     size = tables.width(b.target)
 
@@ -90,7 +92,7 @@ def _lines(
         to.store(Val(b, to.elem.x(lanes), found.ref), mask)
 
     def vectors(at: Sequence[Ptr], lo: Position, hi: Position) -> None:
-        """The last vector of a line may overlap the one before."""
+        """Look up the vectors [lo, hi) of a line; its last one may overlap the one before."""
         run(b, lo, hi, lambda i: some(at, b.minimum(i * size, length - size), size))
 
     def line(at: Sequence[Ptr], lo: Position, hi: Position) -> None:

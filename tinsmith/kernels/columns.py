@@ -18,7 +18,10 @@ STEP = 1.2e-9
 
 @kernel("Col2Im", Tier.VECTOR, dtypes="float32")
 def col2im(site: Site) -> Choice:
-    """A plane is cleared, then each tap adds the rows of its blocks where they belong."""
+    """Overlapping blocks summed to planes, tap by tap.
+
+    Each plane is cleared, then the elements that all blocks have at one tap are added to it.
+    """
     site.need_no_epilogue("it has no epilogue")
     image = [int(v) for v in site.const(1, "the size of the image").reshape(-1)]
     block = [int(v) for v in site.const(2, "the size of the blocks").reshape(-1)]
@@ -56,8 +59,9 @@ def col2im(site: Site) -> Choice:
 
 
 def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, int]:
-    """(first block, one past the last, where the first writes) of those of `count` blocks whose
-    tap, at `offset` of the block, lies in the image."""
+    """Along one axis: which of `count` blocks, `stride` apart, have a tap in an image of `size`
+    elements, if the tap of block 0 is at `offset` (which may be negative). As (first block, last
+    block + 1, place of the first block's tap)."""
     first = max(0, -(offset // stride))
     last = min(count, -(-(size - offset) // stride))
     return first, max(first, last), offset + first * stride
@@ -67,7 +71,9 @@ def _add(
     em: Emit, tap: Ptr, out: Ptr, rows: tuple[int, int, int], columns: tuple[int, int, int],
     widths: tuple[int, int], stride: tuple[int, ...],
 ) -> None:  # fmt: skip
-    """One tap of all blocks of a plane; `widths` are those of the blocks' grid and the image."""
+    """Emit the sums of one tap of all blocks of a plane: its elements at `tap` are added to the
+    plane at `out`. `rows` and `columns` are as `_span` gives them; `widths` are the blocks in a row
+    of blocks and the elements in a row of the image."""
     b, lanes = em.b, block_of(em.target)
     (first, last, row), (left, right, column) = rows, columns
     count = right - left

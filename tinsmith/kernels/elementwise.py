@@ -49,6 +49,8 @@ def elementwise(site: Site) -> list[Choice]:
 
 
 def _choice(site: Site, layout: Layout) -> Choice:
+    """The choice that reads and writes `layout`. A tile is a part of all elements of plain data, or
+    of one channel block of one image."""
     assert site.epilogue is not None
     spec = spec_of(site.out.dtype, site.out.dims, layout)
     nbytes = typical(spec.nbytes + sum(v.type.nbytes for v in site.extras))
@@ -114,7 +116,8 @@ class _Loop:
         run(b, middle, hi, lambda i: self.compute(i * self.pitch, 1, self.lanes))
 
     def compute(self, position: Position, count: int, lanes: int, mask: Val | None = None) -> None:
-        """`count` vectors from a position on; all are loaded before the first is stored."""
+        """Emit the expression for `count` vectors of `lanes` elements, the first at `position`, the
+        others `pitch` apart; all are loaded before the first is stored."""
         results = []
         for u in range(count):
             got = emit_expr(self.b, self.expr, self._leaves(position, u * self.pitch, lanes, mask))
@@ -137,7 +140,8 @@ class _Loop:
 
 
 def _lanes_for(em: Emit, expr: Expr) -> int:
-    """Elements of a vector: a register of the widest type that occurs."""
+    """How many elements are computed together: as many of the widest type that occurs in the
+    expression as a register holds, but at least 4."""
     widest, seen, stack = 1, set(), [expr]
     while stack:
         e = stack.pop()

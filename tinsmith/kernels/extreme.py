@@ -22,8 +22,9 @@ Pair = tuple[Val, Val]
 
 
 class Search:
-    """Which of two (value, index) pairs wins. NaN is the extreme; ties go to the first index, or
-    with `last` to the last."""
+    """The search for an extreme (with `largest` the largest, else the smallest): which of two
+    (value, index) pairs wins. NaN beats all numbers; of equal values the first index wins, or with
+    `last` the last."""
 
     def __init__(self, dtype: np.dtype, ty: Ty, largest: bool, last: bool) -> None:
         self.ty, self.largest, self.last = ty, largest, last
@@ -103,6 +104,8 @@ def arg_reduce(site: Site) -> Choice:
 
 
 def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
+    """Emit the search in one contiguous row of n elements, in vectors of `lanes`, and store the
+    index that it finds."""
     b = em.b
     x = (em.input(0).pointer + row * n).fixed()
     steps = b.vector(list(range(lanes)), I32)
@@ -136,7 +139,7 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
 
 
 def _place_across(search: Search, columns: list[Val]) -> Val:
-    """In which of the columns the extreme of each lane is."""
+    """For each lane, the number of the vector in `columns` that has the extreme there, as int64."""
     value, *later = columns
     b, index = value.b, I32.x(value.ty.lanes)
     best = value, b.zero(index)
@@ -146,6 +149,8 @@ def _place_across(search: Search, columns: list[Val]) -> Val:
 
 
 def _vectors(em: Emit, search: Search, split: Around, blocks: Blocks, unit: Val) -> None:
+    """Emit the searches along an axis that is not the innermost for one block of neighbours, and
+    store their indices. A unit is (outer index, block)."""
     b, inner, outer = em.b, split.inner, unit // blocks.number
     x = (em.input(0).pointer + outer * (split.n * inner)).fixed()
 

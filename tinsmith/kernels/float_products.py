@@ -16,8 +16,9 @@ LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, over
 
 
 def float_product(site: Site, unit: str, w: Array | None = None) -> Product:
-    """The fastest row of a machine's unit for float32, and constant weights, that the precision of
-    the site allows. Skip where that is none but float32's own, or weights cannot be split."""
+    """The fastest row of the table of products that rounds operands of float32, among those of
+    `unit` (vectors or matrix registers) that the target has and the site's precision allows.
+    Raises Skip where there is none, or constant weights `w` cannot be split (`can_be_split`)."""
     rows = [p for p in PRODUCTS.values() if p.unit == unit and p.takes == FLOAT32.takes]
     rounding = [p for p in rows if p is not FLOAT32 and p.needs(site.target)]
     if not rounding:

@@ -19,8 +19,9 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
 FoldStep = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
-"""step(position, lanes, mask, accumulators) -> accumulators. Masked loads give zeros: a step whose
-fold has another identity replaces the lanes that are off (`keep`)."""
+"""step(position, lanes, mask, accumulators) -> accumulators: folds the `lanes` elements from a
+position on into accumulators of as many lanes, one for each fold. Masked loads give zeros: a step
+whose fold has another identity replaces the lanes that are off (`keep`)."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class Fold:
 SUM, PRODUCT = Fold("add", 0.0), Fold("mul", 1.0)
 MAX, MIN = Fold("max", float("-inf")), Fold("min", float("inf"))
 LARGEST = Fold("largest", float("-inf"))
-"""MAX of numbers: shorter code, but any NaN may be lost."""
+"""MAX where NaN need not be kept: shorter code, but of NaN and a number either may be left."""
 
 
 def combine(fold: Fold, x: Val, y: Val) -> Val:
-    """Both values of a fold as one; max and min give NaN where either is NaN."""
+    """x and y folded to one, lane by lane; MAX and MIN give NaN where either is NaN."""
     if fold.how == "add":
         return x + y
     if fold.how == "mul":
@@ -102,7 +103,8 @@ class Remembered:
 def each_part(
     b: Builder, n: int, lanes: int, body: Callable[[Position, int, Val | None], None]
 ) -> None:
-    """`body(position, lanes, mask)` over 0 .. n - 1 in the vectors that `fold_row` takes."""
+    """Emit `body(position, lanes, mask)` for positions 0 .. n - 1 in the same vectors as `fold_row`
+    takes, so that both agree on what a `Remembered` row keeps."""
     full, rest = divmod(n, lanes)
     if isinstance(full, Size) or full > SHORT:
         with b.loop(0, full * lanes, lanes) as i:
@@ -118,8 +120,10 @@ def fold_row(
     b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = 4,
     ty: Ty = F32,
 ) -> list[Val]:  # fmt: skip
-    """The folds, one scalar each, over positions 0 .. n - 1 (n may be a value of the run). Short
-    rows are straight code whose positions are numbers."""
+    """Emit the folds of a row of n elements of type `ty`, and give one scalar for each of `folds`.
+    `step` folds the elements of one vector (`FoldStep`); up to `chains` of accumulators are
+    independent. n may be a value of the run; short rows become code without loops, whose positions
+    are ints."""
     full, rest = n // lanes, n % lanes
     width = len(folds)
     if isinstance(full, int):
@@ -202,7 +206,8 @@ class ShortRows:
         return self.count % self.lanes > 0
 
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
-        """Store `fold(columns)`, one element for each row of the unit, to output 0."""
+        """Finish `fold(columns)` to output 0, for the `lanes` rows of a unit: `columns[j]` is a
+        vector of element j of each row, the result has one element for each row."""
         first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
         x = (em.input(0).pointer + first * self.length).fixed()
         finish_run(em, fold(columns(x, self.length, self.lanes)), 0, first, None)

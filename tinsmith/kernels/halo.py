@@ -51,8 +51,9 @@ def _reach(spec: Spec, axis: int) -> int:
 
 
 def _gaps(b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position) -> None:
-    """Zero the gaps between elements for the indices [lo, hi) of a spatial axis: also the gap
-    behind the last index, unless that is the last of the axis."""
+    """Zero the halo between the first and the last element for the indices [lo, hi) of a spatial
+    axis, axes inside it included; `at` points to index 0. The gap behind an index is zeroed with
+    it, but none behind the last index of the axis."""
     pitch, reach, last = spec.strides[2 + axis], _reach(spec, axis), spec.spatial[axis] - 1
 
     def inside(i: Position) -> None:

@@ -35,7 +35,8 @@ class Layout:
         return self.block == 0
 
     def covers(self, wanted: Layout) -> bool:
-        """Whether a reader that asks for `wanted` can read this: same block, at least its halo."""
+        """Whether a reader that asks for `wanted` can read a tensor in this layout: the block is
+        the same, and each side of the halo at least as wide."""
         if self.block != wanted.block:
             return False
         mine = self.halo or ((0, 0),) * len(wanted.halo)

@@ -140,7 +140,8 @@ def _operand(v: Value | None, small: int) -> Any:
 
 
 def is_weights(array: np.ndarray[Any, Any]) -> bool:
-    """Whether code may not depend on the values of a constant because these are many small ones."""
+    """Whether a constant is taken for weights, on whose values code may not depend: a matrix of at
+    least `WEIGHTS` bytes of whole numbers of 8 bits or less, or of bfloat16."""
     small = array.dtype.itemsize == 1 and array.dtype != np.bool_
     return array.ndim == 2 and array.nbytes >= WEIGHTS and (small or array.dtype.name == "bfloat16")
 

@@ -134,9 +134,10 @@ def _pack(w: Array, out: Array) -> None:
 def lines(
     at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
 ) -> Iterator[list[Val]]:
-    """Unpack `count` consecutive weights of each column (a multiple of 4): for each, vectors of
-    `widths` columns. A row has `row` columns. Words are multiplied by `unit` as 32-bit integers:
-    with UNIT the results are weights divided by their columns' powers."""
+    """Unpack `count` rows of weights (a multiple of 4) whose words begin at `at`, a row of words
+    every `row` elements: gives, for each row of weights in order, vectors of `widths` columns, side
+    by side. Words are multiplied by `unit` as 32-bit integers: with UNIT the results are weights
+    divided by their columns' powers."""
     at = at.cast(I32)
     starts = [sum(widths[:j]) for j in range(len(widths))]
     places = list(zip(starts, widths, strict=True))
@@ -169,7 +170,8 @@ def _number(word: Val, unit: float) -> Val:
 
 
 def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
-    """The weights of row k, as `lines` gives them."""
+    """The weights of row k, which only the run knows, as one vector of `width` columns: what
+    `lines` gives with `unit` 1."""
     at = at.cast(I32)
     first = at + k // TOGETHER * (WORDS * row)
     own = [(first + i * row).load(width) for i in range(WORDS)]
@@ -183,8 +185,9 @@ def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
 def powers(
     at: Ptr, depth: int, row: Position, widths: Sequence[int], unit: float = 1.0
 ) -> list[Val]:
-    """The factors by which sums over a panel's weights are multiplied, for vectors of columns; the
-    panel is at `at`, and was read with `unit`."""
+    """The factors by which sums of products with a panel's weights are multiplied at the end, as
+    vectors of `widths` columns. The panel, of `depth` rows of weights, begins at `at` and has a row
+    every `row` elements; `unit` is that with which `lines` read it."""
     powers = at + (rows(depth) - 1) * row
     starts = [sum(widths[:j]) for j in range(len(widths))]
     found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]

@@ -38,14 +38,17 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
-"""(mean or None, factor) of a run of n elements: y = (x - mean) * factor."""
+"""Emits, of a run of n elements x, (mean, factor): y = (x - mean) * factor, or x * factor where
+mean is None."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The contiguous runs of elements that a normalisation treats alone: dimensions `first` and
-    after of x; with `groups` above 1, dimension `first` is cut into so many runs. `scale` and
-    `shift` are (input index, the first dimension that the operand has), None where absent."""
+    """The contiguous runs of elements, each of which a normalisation treats on its own: dimensions
+    `first` and after of x, with dimension `first` cut into `groups` parts (1: whole).
+
+    scale, shift  (number of the input, the dimension of x that is its first), None where absent
+    """
 
     dims: tuple[int, ...]
     first: int

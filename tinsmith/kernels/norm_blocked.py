@@ -35,7 +35,8 @@ def group_norm_blocked(site: Site) -> Choice:
 
 
 def _choice(site: Site, size: int) -> Choice:
-    """The choice for groups of `size` channels each."""
+    """The choice for groups of `size` channels each: one phase where groups divide blocks, else
+    five. Raises Skip for what is no image, or where scale or shift is not constant."""
     x = site.input(0)
     if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
         raise Skip(f"{x.type} is no image")
@@ -76,14 +77,16 @@ def _with_zeros(array: np.ndarray, length: int) -> np.ndarray:
 
 
 class _Norm:
-    """Emits the phases. In scratch lie three arrays over (image, padded channel): sums, then
-    means; sums of squares, then factors."""
+    """The emission of the phases, for groups of `size` channels in images of `blocks` blocks. Where
+    groups do not divide blocks, two arrays of float32 over (image, padded channel) lie in scratch:
+    the first has sums, later means, the second sums of squared distances, later factors."""
 
     def __init__(self, size: int, blocks: int, eps: float) -> None:
         self.size, self.blocks, self.eps = size, blocks, eps
 
     def _units(self, em: Emit, body: Callable[[View, Val, Position, Position], None]) -> None:
-        """`body(x, unit, image, block)` for each unit of the tiles."""
+        """Emit `body(x, unit, image, block)` for each tile, which is one unit: one channel block of
+        one image."""
         x = em.input(0)
         with em.b.loop(em.begin, em.end) as unit:
             body(x, unit, unit // self.blocks, unit % self.blocks)
@@ -117,8 +120,7 @@ class _Norm:
     # ---- groups across blocks
 
     def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
-        """The first two arrays of scratch (see the class), and how many entries one image has in
-        each."""
+        """The two arrays in scratch (see the class), and how many entries one image has in each."""
         x = em.input(0)
         length = self.blocks * x.spec.layout.block
         first = em.scratch.cast(F32)
@@ -153,7 +155,8 @@ class _Norm:
         self._over_groups(em, self._arrays(em)[1], factor)
 
     def _over_groups(self, em: Emit, array: Ptr, result: Callable[[Val], Val]) -> None:
-        """Replace the entries of each group by `result` of their sum."""
+        """Emit a phase whose tiles are groups of channels: each entry that a group has in `array`
+        is replaced by `result` of the sum of the group's entries."""
         b, length = em.b, self._arrays(em)[2]
         groups = em.site.out.dims[1] // self.size
         with b.loop(em.begin, em.end) as group:

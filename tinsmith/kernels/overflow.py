@@ -12,7 +12,7 @@ by less than 1e4, so that products of such sums (1e19 times 1e19) are finite in 
 
 
 def are_moderate(w: np.ndarray[Any, Any]) -> bool:
-    """Whether all elements are smaller than LARGE in magnitude: none is infinite or NaN."""
+    """Whether all elements are below LARGE in magnitude; False if one is infinite or NaN."""
     return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
 
 

@@ -49,15 +49,18 @@ BLOCK = 4
 an addition (estimated)."""
 
 Before = Callable[[Val, int], Val]
-"""What is folded, of an element and the number of its accumulator."""
+"""before(x, k): what is folded of a vector x of elements; k is the number of its accumulator."""
 
 Total = Callable[[Fold, Before], list[Val]]
-"""One pass over the input: the folds of all accumulators."""
+"""total(fold, before): emits one pass over the input, and gives the folds of `before` of its
+elements, one for each accumulator."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """result = after(fold of before(x), count)."""
+    """A kind of reduction: result = after(fold of before(x) over all x, count), where `count` is
+    how many elements x there are. `evaluate` emits that, and gives the results of all
+    accumulators."""
 
     fold: Fold
     before: Callable[[Val], Val] = lambda x: x
@@ -103,7 +106,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """Merged dimensions of the input: extent and stride in elements."""
+    """Neighbouring dimensions of the input, all kept or all `reduced`, merged into one: its extent
+    and its stride in elements."""
 
     extent: int
     stride: int
@@ -118,7 +122,8 @@ def runs_of(dims: Sequence[int], reduced: set[int]) -> list[Run]:
 
 
 def axes_of_site(site: Site, rank: int) -> set[int]:
-    """The reduced dimensions of a Reduce site, or Skip."""
+    """The dimensions that a Reduce site reduces, of an input of this rank; an empty list of axes
+    means all, or none with `noop_with_empty_axes`. Raises Skip where it is not constant."""
     numbers: tuple[int, ...] = ()
     if site.has(1):
         numbers = tuple(int(a) for a in site.const(1, "the list of axes").reshape(-1))
@@ -128,7 +133,8 @@ def axes_of_site(site: Site, rank: int) -> set[int]:
 
 
 def identity_of(fold: Fold, dtype: np.dtype) -> Fold:
-    """The fold with the identity of an element type: integers have no infinity."""
+    """The fold with the identity that it has for an element type: for MAX and MIN of integers and
+    truth values, which have no infinity, the least or the greatest value."""
     if dtype.kind == "f" or fold in (SUM, PRODUCT):
         return fold
     if dtype.kind == "b":
@@ -139,7 +145,12 @@ def identity_of(fold: Fold, dtype: np.dtype) -> Fold:
 
 @dataclass(frozen=True)
 class Plan:
-    """A reduction: what is folded, and the walk over the runs."""
+    """A reduction: its kind, the runs of its input, and how they are walked.
+
+    fold   the kind's, with the identity of the element type `ty`
+    lanes  elements of a vector
+    count  input elements of one result
+    """
 
     runs: list[Run]
     kind: Kind
@@ -172,7 +183,8 @@ class Plan:
 
     @property
     def short(self) -> ShortRows | None:
-        """The whole input as short rows, if it is that."""
+        """The whole input as rows of which each lane of a vector folds one; None where it is not
+        rows that are reduced along the last axis, or they are long (`short_rows`)."""
         if [r.reduced for r in self.runs] != [False, True] or self.ty.nbytes < 4:
             return None
         rows, row = self.runs
@@ -205,7 +217,8 @@ def reduce(site: Site) -> Choice:
 
 
 def plan_of(site: Site) -> Plan:
-    """What a Reduce site asks for, or Skip."""
+    """The reduction of a Reduce site. Raises Skip where the input is empty, the output has another
+    size, or the kind has no native code for the element type."""
     x = site.input(0)
     dims, name = x.dims, site.attr("kind")
     axes = axes_of_site(site, len(dims))
@@ -228,7 +241,8 @@ def plan_of(site: Site) -> Plan:
 
 
 def outer_offset(plan: Plan, flat: Position) -> Position:
-    """Where a flat index over the outer kept runs begins in the input."""
+    """Elements from the beginning of the input to what number `flat` of the kept runs, but for an
+    innermost one, reduces."""
     offset: Position = 0
     for k, digit in digits(flat, [(r.extent, k) for k, r in enumerate(plan.outer)]):
         offset = digit * plan.outer[k].stride + offset
@@ -239,7 +253,8 @@ def nest(
     b: Builder, loops: Sequence[Run], x: Ptr, accs: list[Val],
     body: Callable[[Ptr, list[Val]], list[Val]],
 ) -> list[Val]:  # fmt: skip
-    """`body` at every place of the reduced loops, accumulators carried through."""
+    """Emit `body(pointer, accumulators)`, which gives new accumulators, at every place of nested
+    `loops` that begin at x; gives the last accumulators."""
     if not loops:
         return body(x, accs)
     first, *rest = loops
@@ -273,7 +288,7 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
 
 
 def _fold_across(plan: Plan, columns: list[Val]) -> Val:
-    """The result of each lane, of which the columns hold an element each."""
+    """Emit the result of each lane, a row of its own: `columns[j]` has element j of all rows."""
 
     def total(fold: Fold, before: Before) -> list[Val]:
         return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in columns])]
@@ -282,7 +297,8 @@ def _fold_across(plan: Plan, columns: list[Val]) -> Val:
 
 
 def _fold_vectors(em: Emit, plan: Plan, blocks: Blocks, unit: Val) -> None:
-    """A block of results side by side: the innermost run is kept."""
+    """Emit one block of neighbouring results, number `unit`, where the innermost run is kept: each
+    vector of results is folded in vectors of neighbouring elements."""
     b, (row, block) = em.b, (unit // blocks.number, unit % blocks.number)
     x = (em.input(0).pointer + outer_offset(plan, row)).fixed()
 

@@ -18,7 +18,7 @@ FAR = 1e9  # the most samples outside of an image that are counted: so many fit 
 
 @kernel("RoiAlign", Tier.VECTOR, dtypes="float32")
 def roi_align(site: Site) -> Choice:
-    """One region at a time; a cell's samples share the elements that they lie between."""
+    """Pooling over regions, one at a time, with places and weights found once for all channels."""
     x, rois, pictures = (site.input(i) for i in range(3))
     if rois.dtype != x.dtype or pictures.dtype.name not in ("int32", "int64"):
         raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
@@ -47,11 +47,11 @@ def roi_align(site: Site) -> Choice:
 
 @dataclass(frozen=True)
 class _Room:
-    """Memory for the input elements of each cell along one axis.
+    """The workspace for the tables (`_Axis`) of one axis of a region of `cells` cells.
 
-    `size` elements on the axis, `ratio` samples in a cell (0: as many as the cell has elements).
-    Samples ascend along the axis, so their elements come in order, each once. Two words that no
-    element has separate the cells.
+    The image has `size` elements on the axis, and a cell `ratio` samples (0: as many as it has
+    elements). Samples ascend along the axis, so the elements that they read come in order, each as
+    one entry. Before the entries of each cell lie two whose place, -1, no element has.
     """
 
     cells: int
@@ -105,8 +105,9 @@ class _Axis:
         return new.select(count + 1, count)
 
     def add_sample(self, count: Val, at: Val, weight: Val, mean: bool) -> Val:
-        """Add the two elements that a place lies between, the edge for one outside. Returns the new
-        count."""
+        """Add a sample of this `weight` at a place on the axis: its share of each of the two
+        elements that it lies between; a place outside is moved to the edge. Returns the new count
+        of entries."""
         at = at.max(0.0).min(float(self.room.size - 1))
         low = floor(at)
         part, place = at - low, low.to("i64")
@@ -115,6 +116,8 @@ class _Axis:
 
 
 def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
+    """Emit the pooling of one region: first the tables of both axes, then each cell for all
+    channels."""
     b, site = em.b, em.site
     x, rois, pictures = map(em.input, range(3))
     mean = site.attr("mode") == "avg"
@@ -190,8 +193,9 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
 def _place_cut_samples(
     b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool
 ) -> Val:
-    """`_place_samples` for cells that are cut at the edges: each has its own number of samples, by
-    which their weights are divided."""
+    """`_place_samples` for cells that are cut off at the edges of the image: each cell has its own
+    number of samples, by which their weights are divided already. Returns 1, so that the caller
+    does not divide again."""
     room = axis.room
     extent = end - start if shifted else (end - start).max(1.0)
     cell = extent / float(room.cells)
@@ -220,7 +224,9 @@ def _cell(
     b: Builder, source: View, first: Val | int, count: int, axes: list[_Axis],
     spans: tuple[Span, Span], mean: bool,
 ) -> list[Val]:  # fmt: skip
-    """The weighted sums (or maxima) of one cell for `count` blocks of channels."""
+    """Emit the weighted sums (with `mean`) or maxima of one cell, for `count` channel blocks from
+    number `first` on of the image `source`; one vector for each. `spans` are the cell's entries in
+    the tables of both `axes`."""
     lanes, steps = source.spec.layout.block, source.spec.strides
     start = b.splat(0.0 if mean else float("-inf"), F32, lanes)
     rows, columns = axes

@@ -46,7 +46,8 @@ PART = 32 << 10  # bytes of a tile; estimated
 
 
 def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
-    """The copy of `site.inputs[0]`, lying in `src`, to `site.out` in `dst`."""
+    """The choice that copies `site.inputs[0]`, which lies in layout `src`, to `site.out` in layout
+    `dst`."""
     dims, dtype = site.out.dims, site.out.dtype
     block = src.block or dst.block
     outer = dims[0] * spec_of(dtype, dims, Layout(block)).blocks if block else 1
@@ -68,8 +69,10 @@ Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
 
 
 def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
-    """Visit the rows of every tile: `row(em, src, dst, c, lo, hi, length)` moves the vectors
-    [lo, hi) of a row of `length` pixels (or elements); c is the channel block."""
+    """Emit the copy. A tile is one of `parts` parts of a channel block of one image or, where
+    `block` is 0, of all elements. `row(em, src, dst, c, lo, hi, length)` moves, of a row of
+    `length` pixels (or elements) from src to dst, the units [lo, hi): `block` pixels or one vector
+    of elements each; c is the channel block."""
     b, source, target = em.b, em.input(0), em.outs[0]
     skip = 2 if block else 0
     walk = Walk(
@@ -102,7 +105,8 @@ def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
 
 
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
-    """Copy the vectors [lo, hi) of a contiguous row of n elements (or pixels of V lanes)."""
+    """Copy, between equal blocks, the units [lo, hi) of a row of n pixels, V pixels each; between
+    plain layouts, of a row of n elements, a vector each."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     block = target.spec.layout.block
@@ -130,14 +134,15 @@ def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, 
 
 
 def _innermost(spec: Spec) -> int:
-    """The stride of the innermost axis whose extent is more than 1."""
+    """The stride of the innermost axis whose extent is more than 1; 1 if there is none."""
     return next(
         (s for d, s in zip(reversed(spec.dims), reversed(spec.strides), strict=True) if d > 1), 1
     )
 
 
 def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: int) -> None:
-    """Copy up to `block` pixels of `block` lanes each."""
+    """Copy unit number `unit` of a row of n pixels: `block` pixels, or those left, of `block`
+    lanes each."""
     first = unit * block
     last = b.minimum(first + block, n)
     run(b, first, last, lambda i: (dst + i * block).store((src + i * block).load(block)))
@@ -147,7 +152,8 @@ def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: 
 
 
 def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
-    """Move the squares [lo, hi) of a row of n pixels between channel planes and pixel vectors."""
+    """Move the squares [lo, hi), V pixels of channel block c each, of a row of n pixels from a
+    plain layout to a blocked one, or back."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     to_blocked = not target.spec.layout.is_plain
@@ -184,7 +190,9 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
 
 
 class _Mover:
-    """Moves `count` channels of some pixels. The other lanes of a blocked pixel are set to zero."""
+    """Emits moves of pixels of one row between a plain layout, whose channels are `step` elements
+    apart, and a blocked one. The methods move the first `count` channels of a block; in a blocked
+    destination the other lanes become zero."""
 
     def __init__(
         self, em: Emit, src: Ptr, dst: Ptr, to_blocked: bool, block: int, step: int, pixels: int
@@ -194,8 +202,8 @@ class _Mover:
         self.block, self.step, self.pixels = block, step, pixels
 
     def square(self, pixel: Position, count: int) -> None:
-        """V pixels. The last square of a row overlaps the one before it, so that none is
-        partial."""
+        """Move V pixels from number `pixel` on. The caller lets the last square of a row overlap
+        the one before it, so that none is partial."""
         b, block = self.b, self.block
         if self.to_blocked:
             rows = [(self.src + pixel + k * self.step).load(block) for k in range(count)]
@@ -222,7 +230,9 @@ class _Mover:
                 (self.dst + k).store(b.zero(self.dst.elem))
 
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
-        """Pixels [lo, hi) of rows that are shorter than a vector, or elements one by one."""
+        """Move the pixels of squares [lo, hi) of a row where squares are not transposed: a short
+        row of four-byte elements under masks (`_short`), if its length is known and masks are
+        needed, else elements one by one."""
         b, block, pixels = self.b, self.block, self.pixels
         if (
             self.src.elem.nbytes == 4

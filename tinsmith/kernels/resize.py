@@ -64,8 +64,9 @@ def resize_separable(site: Site) -> list[Choice]:
 def choices_for(
     site: Site, tables: Sequence[Table | Computed], detail: str, every: Mapping[int, int] = NONE
 ) -> list[Choice]:
-    """The choices on plain data, and on blocked data if only spatial axes change, for tables whose
-    weights are multiplied, and axes whose elements are repeated."""
+    """The choices of a resize: on plain data, and on blocked data if only spatial axes change. An
+    axis changes by its table, or by `every`: {axis: how often each element is repeated}; weights of
+    several axes are multiplied. Raises Skip where nothing changes, or too many taps are summed."""
     x, y = site.input(0), site.out
     if not tables and not every:
         raise Skip("nothing changes")
@@ -115,7 +116,8 @@ def _scale(site: Site, axis: int) -> float | None:
 
 
 def _computed(site: Site, every: Mapping[int, int]) -> list[Computed]:
-    """The tables of the other axes of free sizes that change."""
+    """The tables of the axes of free sizes that change and are not in `every`. Raises Skip where
+    such an axis is empty."""
     sampling, found = Sampling(*map(site.attr, Sampling._fields)), []
     for a, (n, m) in enumerate(zip(site.input(0).dims, site.out.dims, strict=True)):
         factor = _scale(site, a)

@@ -27,9 +27,12 @@ Row = tuple[Ptr, Val | None]  # an input row and its weight
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: extents before and after, and its table (None if the axis does not change, or if
-    each element is there `every` times). `index` is that of its first packed array: places, then
-    weights; of a computed table, that of its places in the scratch, in units of 8 bytes."""
+    """One axis of a resize: its extents before (`size`) and after (`out`), and its table.
+
+    table  None if the axis does not change, or each element is repeated `every` times
+    index  the number of the packed array with the table's places, which its weights follow; of a
+           computed table: where its places begin in scratch, in units of 8 bytes
+    """
 
     size: int
     out: int
@@ -46,7 +49,8 @@ class Axis:
         return self.table is not None and self.table.weighted
 
     def arrays(self, em: Emit) -> tuple[Ptr, Ptr]:
-        """Where the places of its table are, and the weights, if it has some."""
+        """Pointers to the places and to the weights of its table, both [result][tap]; the second is
+        of no meaning where it has no weights."""
         if isinstance(self.table, Computed):
             places = em.scratch.cast(I64) + em.b.index(self.index)
             return places, (places + em.b.index(self.out * self.taps)).cast(F32)
@@ -104,7 +108,8 @@ def axes_of(
 
 
 def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
-    """The choice with the tables of the axes: packed, or computed before anything else."""
+    """The choice with the tables of the axes: known ones as packed arrays, computed ones written to
+    scratch by a phase before all others."""
     packed: list[Packed] = []
     computed = [axis for axis in axes if isinstance(axis.table, Computed)]
     for k, axis in enumerate(axes):
@@ -128,7 +133,8 @@ def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
 
 
 def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
-    """Seconds, if one tap of all results takes `each` nanoseconds."""
+    """Seconds of a resize: `each` nanoseconds for every tap of a result (one of all results
+    together), and the time in which input and output are moved."""
     moved = site.input(0).type.nbytes + site.out.type.nbytes
     return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
 
@@ -137,8 +143,9 @@ def rows_at(
     em: Emit, axes: Sequence[Axis], flat: Position, src: Ptr, dst: Ptr,
     steps: Sequence[Sequence[int]],
 ) -> tuple[list[Row], Ptr]:  # fmt: skip
-    """The input rows with their weights, and the output row, at flat index `flat` of the outer
-    axes; `steps` are the strides of input and output."""
+    """Which input rows make one output row, with their weights (None: the only one is copied), and
+    where the output row begins. `flat` is its number over all axes but the innermost; `src` and
+    `dst` point to the first elements, `steps` are the strides of input and of output."""
     b = em.b
     rows: list[Row] = [(src, None)]
     for k, at in digits(flat, [(a.out, k) for k, a in enumerate(axes[:-1])]):
@@ -176,7 +183,8 @@ def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
 
 
 def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
-    """The places of the inputs of element i of an axis, with their weights."""
+    """For element i of a result along an axis: the index of each input that it is summed from, with
+    its weight (None: the only one is copied)."""
     first = em.b.index(i) * axis.taps
     every = axis.arrays(em)
     places = (every[0] + first).fixed()

@@ -71,8 +71,8 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _grows(axes: Sequence[Axis]) -> bool:
-    """Whether rows are interpolated and become more, so that stretching before summing is
-    cheaper."""
+    """Whether two axes change, both interpolated, and the rows become more: then it is cheaper to
+    stretch rows before they are summed."""
     down, along = axes if len(axes) == 2 else (None, None)
     return bool(down and along and down.weighted and along.weighted and down.out > down.size)
 
@@ -129,7 +129,7 @@ def _span(em: Emit, axis: Axis, begin: Val, end: Val) -> tuple[Val, Val]:
 
 
 def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
-    """dst[0 : count] = the sum of the rows."""
+    """Emit dst[0 : count] = the sum of the rows, each times its weight, if it has one."""
     lanes = lanes_of(em.target, dst.elem.nbytes)
     wide: dict[int, Sequence[Row]] = {lanes: with_vectors(rows, lanes), 1: rows}
 
@@ -141,8 +141,8 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 
 
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
-    """Pick the elements of a row along the axis: in vectors where neighbours are copied, or where
-    each is repeated."""
+    """Emit one row of the result at dst from the input row at `row`, by the table or the repetition
+    of its axis: in vectors where neighbours are copied, or each is repeated; else one by one."""
     b = em.b
     lanes = lanes_of(em.target, dst.elem.nbytes)
 

@@ -34,7 +34,13 @@ weight."""
 
 @dataclass(frozen=True)
 class Grid:
-    """What is sampled: extents of the axes, and how coordinates are understood."""
+    """How an image is sampled.
+
+    sizes    the extents of its spatial axes
+    mode     "nearest", "linear" or "cubic"
+    padding  what lies outside: "zeros", "border" or "reflection"
+    aligned  -1 and 1 are the centres of the first and last elements, not their outer edges
+    """
 
     sizes: tuple[int, ...]
     mode: str
@@ -55,9 +61,10 @@ class Grid:
 
 @kernel("GridSample", Tier.VECTOR, dtypes="float32 float64")
 def grid_sample(site: Site) -> Choice:
-    """Grid sampling. The elements around a point and their weights are found once, for all
-    channels. Places and weights are computed in the precision of the grid, sums in that of the
-    elements."""
+    """Grid sampling: the elements around a point and their weights are found once for all channels.
+
+    Places and weights are computed in the precision of the grid, sums in that of the elements.
+    """
     site.need_no_epilogue("it has no epilogue")
     x, grid = site.input(0), site.input(1)
     mode, padding = MODES[site.attr("mode")], site.attr("padding_mode")
@@ -138,8 +145,9 @@ def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
 
 
 class _Inside:
-    """Points all of whose elements are inside the image: those along the last axis are one
-    vector."""
+    """The sums at a point all of whose elements lie inside the image, so that the elements along
+    the last axis are loaded as one vector. Places and weights are found once; `start` is the offset
+    of the first element in a channel's plane."""
 
     def __init__(self, b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> None:
         lows = [floor(p) for p in places]
@@ -156,7 +164,8 @@ class _Inside:
             self.rows.append((sum(k * step for k, step in steps), share))
 
     def at(self, first: Ptr) -> Val:
-        """The sum of the elements times their weights; `first` is the address of the first."""
+        """The weighted sum in one channel's plane, the first of whose elements to be read is at
+        `first`."""
         total: Val | None = None
         for distance, share in self.rows:
             values = (first + distance).load(self.lanes)
@@ -170,7 +179,8 @@ class _Inside:
 
 
 def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Corner]:
-    """The elements around a point: for each (offset, whether it lies inside the image, weight)."""
+    """The elements that are read around a point, each as (offset in a channel's plane, whether its
+    place, as the padding moves it, is inside the image, weight). All offsets are in range."""
     axes = [_axis(over, place, size, elem) for place, size in zip(places, over.sizes, strict=True)]
     steps, found = over.steps(), []
     for corner in product(*axes):
@@ -183,8 +193,8 @@ def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Co
 
 
 def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
-    """The elements along one axis around a place: for each (place, whether it lies inside,
-    weight)."""
+    """The elements along one axis, of `size` elements, that are read around a place, each as
+    (index, whether its place, as the padding moves it, is inside, weight)."""
     low, high = over.edges(size)
     if over.padding == "border" and over.mode != "cubic":
         place = ((place < low) | (place > high)).select(_clip(place, size), place)

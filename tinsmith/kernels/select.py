@@ -95,6 +95,8 @@ def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
 
 
 def _reached(graph: Graph) -> set[str]:
+    """The keys of overrides that reach a node of a graph or of the graphs nested in it: the names
+    of its nodes and operators."""
     names: set[str] = set()
     for node in graph.nodes:
         names |= {node.name, node.op.name}

@@ -24,9 +24,9 @@ def each_held(
     b: Builder, count: Val | int, size: Ptr, holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
 ) -> None:  # fmt: skip
-    """Call `put(n, i)` for the n-th index i below `count` for which `holds(i, lanes, mask)` is
-    true, and store how many there are in `size`. For one n, `put` may be called several times; the
-    last call is the right one, and n <= i always."""
+    """Emit `put(n, i)` for each index i below `count` at which `holds` is true, n counting these
+    from 0, and store how many there are at `size`. `holds(i, lanes, mask)` tests the elements from
+    i on. For one n, `put` may run several times: the last one is right, and n <= i always."""
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:
@@ -51,8 +51,7 @@ def _need_count(site: Site, elements: int) -> None:
 
 @kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS, checks=True)
 def places_by_parts(site: Site) -> Choice:
-    """Threads note the flat indices of their parts of the elements; these then become
-    coordinates."""
+    """Where elements are not zero: flat indices noted part by part, then made coordinates."""
     x = site.input(0)
     size, steps = x.type.size, plain_strides(x.dims)
     _need_count(site, size)
@@ -99,7 +98,7 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """The place in scratch for indices, behind `counts` counters."""
+    """Where indices are noted in scratch, as u32: behind `counts` counters of 8 bytes."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 

@@ -29,8 +29,8 @@ def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
 
 
 def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> tuple[Phase, ...]:
-    """`body(em, unit)` for each of `units` equal units of work, which take so many seconds
-    together, as one parallel loop."""
+    """The phases, one, of a kernel that emits `body(em, unit)` for each of `units` equal units of
+    work, which take `seconds` together on one core; a tile is several neighbouring units."""
     tiles = parts_for(units, seconds)
 
     def emit(em: Emit) -> None:

@@ -18,7 +18,9 @@ Args = tuple[Expr, ...]
 
 
 def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    """A simpler expression for `name(*args)`, or None."""
+    """A simpler expression for the function `name` of `args`, with a result of `dtype`: the result
+    itself if all are constants, else what the function's rule finds. None if there is nothing
+    simpler."""
     if all(a.name == "const" for a in args):
         with np.errstate(all="ignore"):
             arrays = [np.asarray(a.param, a.dtype) for a in args]

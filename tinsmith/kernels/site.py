@@ -71,7 +71,7 @@ class Site:
         return self.anchor.attrs[name]
 
     def input(self, index: int) -> Value:
-        """The input. Raises Skip if it is absent."""
+        """The anchor's input number `index`. Raises Skip if it is absent."""
         if index >= len(self.inputs) or self.inputs[index] is None:
             raise Skip(f"input {index} is absent")
         return self.inputs[index]  # type: ignore[return-value]
@@ -80,7 +80,8 @@ class Site:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def const(self, index: int, what: str = "") -> np.ndarray[Any, Any]:
-        """The array of a constant input. Raises Skip for others."""
+        """The array of input number `index`. Raises Skip if that is absent or no constant; the
+        reason calls it `what`, if given."""
         value = self.input(index)
         if value.const is None:
             raise Skip(f"{what or f'input {index}'} ({value.name}) is not a constant")

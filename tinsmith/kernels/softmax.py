@@ -72,6 +72,8 @@ def log_softmax(site: Site) -> Choice:
 
 
 def _rows(axis: int, n: int, log: bool) -> Unit:
+    """What emits one unit of a softmax along contiguous rows of n elements: one row."""
+
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
         x = Remembered((em.input(0).pointer + row * n).fixed())
@@ -110,7 +112,8 @@ def _rows(axis: int, n: int, log: bool) -> Unit:
 
 
 def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
-    """Vectors along the inner dimensions; the axis is a loop."""
+    """What emits one unit of a softmax whose axis is not the last: a block of neighbours in the
+    inner dimensions, with vectors along these and loops along the axis."""
     n, inner = split.n, split.inner
 
     def emit(em: Emit, unit: Val) -> None:
@@ -137,8 +140,10 @@ def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
 def _factors(
     b: Builder, x: Ptr, kept: Ptr, split: Around, parts: Sequence[Part], log: bool
 ) -> list[Val]:
-    """For each vector of columns the reciprocal of the sum (or its logarithm); leaves their
-    exponentials (or the distances from the largest) in `kept`, which is dense."""
+    """Emit the sums of a block of columns, which begins at x, and give for each of its vectors
+    (`parts`) 1 / the sum of its exponentials, or, with `log`, the logarithm of the sum. Writes the
+    exponentials e^(x - largest), or with `log` x - largest, to `kept`, [row of the axis][column of
+    the block]."""
     n, inner, pitch = split.n, split.inner, sum(p.lanes for p in parts)
     with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(p.lanes)) for p in parts]) as loop:
         tops = []

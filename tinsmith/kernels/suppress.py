@@ -68,7 +68,8 @@ def best_boxes(site: Site) -> Choice:
 
 
 def _counts(site: Site) -> tuple[int, int, int]:
-    """Elements of the batch, classes, boxes. Skips where they do not fit, or nothing is counted."""
+    """The numbers of elements of the batch, of classes and of boxes. Raises Skip where the boxes do
+    not fit the scores, or the model declares how many rows the result has."""
     batch, classes, boxes = site.input(1).dims
     if site.input(0).dims != (batch, boxes, 4):
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
@@ -104,16 +105,23 @@ class _Classes:
         return 8 + 8 * self.boxes + 4 * 5 * self.padded
 
     def keys(self, em: Emit, tile: Val) -> tuple[Ptr, Ptr]:
-        """The places for the number of boxes that a class keeps, and for their keys, in scratch."""
+        """Where in scratch the number of boxes that class number `tile` of all elements of the
+        batch keeps goes, and where their keys go."""
         counts = em.scratch.cast(I64)
         return counts + tile, ((counts + self.tiles).cast(U64) + tile * self.kept).fixed()
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What to keep of a class: the `most` boxes, of the best `taken` of those whose score `holds`
-    (None: of all), that are not too `near`. Boxes are given by two corners, or by centres and
-    sizes; their sides are `grown` by 1 or not."""
+    """Which boxes to keep of a class.
+
+    most     how many at most
+    near     the largest overlap, intersection over union, with a kept box that a box may have
+    holds    a test of scores: only boxes that pass it are candidates (None: all are)
+    taken    only so many candidates, those of the best scores, are looked at (None: all)
+    centred  boxes are given by their centres and sizes, not by two corners
+    grown    the sides of boxes are longer by 1 than the distance of their corners
+    """
 
     most: Val
     near: Val
@@ -136,7 +144,8 @@ def _choice(
 
 
 def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
-    """Store how many boxes of one class are kept, and their keys, the best first."""
+    """Emit the suppression in one class of one element of the batch, number `tile`: how many boxes
+    are kept, and their keys, the best first, go to scratch (`_Classes.keys`)."""
     b, (boxes, scores) = em.b, (em.input(0).pointer, em.input(1).pointer)
     size, (kept, keys) = em.workspace.cast(I64), of.keys(em, tile)
     heap = _Heap(b, (size + 1).cast(U64))
@@ -162,7 +171,8 @@ def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
 def _fill(
     heap: _Heap, size: Ptr, scores: Ptr, count: int, holds: Callable[[Val], Val] | None
 ) -> None:
-    """Collect the keys of the scores that hold, in no order."""
+    """Emit code that writes the keys of the scores for which `holds` is true (None: of all) into
+    the heap's memory, in no order, and how many they are to `size`."""
     b = heap.b
     if holds is None:
         with b.loop(0, count) as i:
@@ -235,7 +245,8 @@ def _zeros(x: Val) -> Val:
 
 
 def _box(b: Builder, at: Ptr, task: _Task) -> list[Val]:
-    """(low, low, high, high, area) of a box; the order of the axes does not matter."""
+    """Load the box at `at`: its least coordinates on both axes, its greatest ones, and its area.
+    The order of the axes does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
     if task.centred:
         halves = [size * 0.5 for size in second]
@@ -249,7 +260,8 @@ def _box(b: Builder, at: Ptr, task: _Task) -> list[Val]:
 
 
 def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, near: Val) -> Val:
-    """Whether a box overlaps one of the first `count` kept boxes by more than `near` allows."""
+    """Whether intersection over union of a box and one of the first `count` kept boxes is above
+    `near`. `sides` are the five arrays of the kept boxes: what `_box` gives of each."""
     lanes = b.target.lanes
     one = [v.splat(lanes) for v in box]
     none = b.zero(Ty("i1", lanes))
@@ -284,12 +296,14 @@ def _list(em: Emit, of: _Classes) -> None:
 
 
 def _merge(em: Emit, of: _Classes, most: int | None) -> None:
-    """Write the rows of the best boxes of all classes for each element of the batch, rows of 0
-    behind them, and how many rows each has."""
+    """Emit the second phase of `best_boxes`: for each element of the batch the rows of the best
+    boxes of all its classes, best first, at most `most` of them (None: all), then rows of 0, so
+    that every element has as many rows as the longest; and that number, to the last output."""
     b = em.b
 
     def held(n: Val) -> Val:
-        """How many boxes are kept of an element of the batch."""
+        """How many rows element n of the batch gets: the boxes that its classes keep together, at
+        most `most`."""
         with b.loop(0, of.classes, carry=[b.index(0)]) as loop:
             loop.next([loop.vars[0] + of.keys(em, n * of.classes + loop.index)[0].load()])
         return loop.out[0] if most is None else loop.out[0].min(most)
@@ -313,8 +327,9 @@ def _merge(em: Emit, of: _Classes, most: int | None) -> None:
 
 
 def _gather(em: Emit, of: _Classes, n: Val) -> Val:
-    """Build a heap in the workspace of what the classes of one element of a batch keep: each key
-    has the score, and the class and rank as its place. How many there are."""
+    """Emit code that builds a heap in the workspace of all boxes that the classes of element n of
+    the batch keep, and give their number. The place of a key is class * of.kept + the box's rank in
+    its class."""
     b, heap = em.b, _Heap(em.b, em.workspace.cast(U64))
     with b.loop(0, of.classes, carry=[b.index(0)]) as loop:
         c, total = loop.index, loop.vars[0]
@@ -329,7 +344,9 @@ def _gather(em: Emit, of: _Classes, n: Val) -> Val:
 
 
 def _row(em: Emit, of: _Classes, n: Val, c: Val, rank: Val) -> list[list[Val]]:
-    """What each output gets of the box of a rank in a class of one element of a batch."""
+    """The row that each output gets for one kept box: that of `rank` in class c of element n of the
+    batch. With one output of rows: (label, score, *box), where the label is an input or c + 1; with
+    two: the box, and the score."""
     boxes, scores, labels = (*em.ins, None)[:3]
     assert boxes is not None and scores is not None
     tile = n * of.classes + c

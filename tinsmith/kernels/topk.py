@@ -97,7 +97,9 @@ def _ordered(x: Val, largest: bool) -> Val:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The best `count` entries of a row, in memory: one array of u64 for each part of an entry."""
+    """The best `count` entries of a row, in memory: `columns` has one array of u64 for each part of
+    an entry. An entry is an element's key (`_ordered`) and, less significant, the complement of its
+    index, so that of equal elements the first is the best. `largest`: the best are the largest."""
 
     b: Builder
     columns: Sequence[Ptr]
@@ -148,6 +150,7 @@ class _Sorted(_Kept):
         self.fill(0, self.size, 0)
 
     def push(self, entry: Entry) -> None:
+        """Insert an entry at its place in the list; the worst one drops out."""
         lanes = self.lanes
         new = tuple(v.splat(lanes) for v in entry)
         first = [self.b.splat(-1, U64, lanes) for _ in entry]
@@ -207,7 +210,8 @@ class _Heap(_Kept):
 
 
 def heap_size(count: int) -> int:
-    """How many places a heap has: of each entry that may be there, those of the two below it."""
+    """How many places a heap of `count` entries, from index 1 on, takes, with those of the two
+    children of each entry, which are read even where no entries are there."""
     return 2 * count + 2
 
 

@@ -55,7 +55,8 @@ class Maker:
         return self._intern(narrowed(e, dtype) or Expr("astype", (e,), dtype))
 
     def call(self, name: str, args: Sequence[Expr], dtype: np.dtype[Any]) -> Expr:
-        """A function call; its operands have the dtype in which it computes. Simplified exactly."""
+        """The expression of function `name` of `args`, which have the dtype in which it computes;
+        `dtype` is that of its result. Simplified where that changes no result."""
         return simplify(self, name, tuple(args), dtype) or self._intern(
             Expr(name, tuple(args), dtype)
         )
@@ -260,6 +261,8 @@ def trace_region(node: Node) -> Region:
 
 
 def _trace_body(node: Node, body: Graph) -> Region:
+    """`trace_region` of a fused node with this body. Raises Skip where the body is not at most one
+    anchor and elementwise nodes after its first output, of the shape of that."""
     outer = {b: v for b, v in zip(body.inputs, node.inputs, strict=True) if v is not None}
     anchors = anchors_of(node)
     if len(anchors) > 1:
@@ -299,7 +302,8 @@ def _finished(
 
 
 def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
-    """The expression without the leaves that simplification has removed, and the remaining ones."""
+    """The expression and the operands that it still reads: leaves that simplification has removed
+    are left out, the others numbered anew."""
     used: dict[int, None] = {}
     seen: set[int] = set()
     stack = [expr]

@@ -36,12 +36,14 @@ def _squares(rows: Sequence[Val], size: int) -> list[Val]:
 
 
 def _lanes(a: Val, b: Val, pattern: Sequence[int], size: int) -> Val:
-    """128-bit lanes, each of `size` elements, picked from a and b."""
+    """A vector of the 128-bit lanes, of `size` elements each, that `pattern` lists by number: those
+    of a are numbered first, then those of b."""
     return a.shuffle(b, [size * p + i for p in pattern for i in range(size)])
 
 
 def _across(parts: Sequence[Val], size: int) -> list[Val]:
-    """For every index q, a vector of lane q of each part, side by side."""
+    """For each q below the number of `parts` (1, 2 or 4): a vector of the q-th 128-bit lane, of
+    `size` elements, of every part, side by side."""
     if len(parts) == 1:
         return list(parts)
     if len(parts) == 2:
@@ -76,7 +78,8 @@ def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
 
 
 def joined(vectors: Sequence[Val]) -> list[Val]:
-    """Lane 0 of so many vectors, a power of two, then lane 1 of each, and so on: as many vectors.
+    """The lanes of vectors (their number is a power of two) interleaved: lane 0 of each, then lane
+    1 of each, and so on, as equally many vectors.
 
     Pairs are interleaved, so that shuffles need few constants: those would stay in registers, also
     through loops around.
@@ -92,7 +95,8 @@ def joined(vectors: Sequence[Val]) -> list[Val]:
 
 
 def columns(x: Ptr, count: int, lanes: int) -> list[Val]:
-    """The `count` columns of `lanes` rows that lie at x one after the other."""
+    """Load `lanes` rows of `count` elements each, which lie at x one after the other, and give
+    their columns: `count` vectors, with one element of each row."""
     vectors = [(x + i * lanes).load(lanes) for i in range(count)]
 
     def column(j: int) -> Val:

@@ -34,7 +34,8 @@ Strides = Sequence[int]  # of one tensor, in elements, one a dimension
 
 
 def run(b: Builder, lo: Position, hi: Position, body: Callable[[Position], None]) -> None:
-    """A loop over [lo, hi) that vanishes where it is known to run once or never."""
+    """Emit `body(i)` for i in [lo, hi): as a loop, unless the bounds are ints of one iteration or
+    none."""
     if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
         if hi > lo:
             body(lo)
@@ -44,14 +45,16 @@ def run(b: Builder, lo: Position, hi: Position, body: Callable[[Position], None]
 
 
 def inverse(b: Builder, count: Number, lanes: int) -> Val | float:
-    """1 / count, for float32."""
+    """1 / count as a factor for float32: a number, or, where only a call tells the count, a vector
+    of `lanes` equal lanes."""
     if isinstance(count, Size):
         return (b.const(1.0, F32) / b.const(count, F32)).splat(lanes)
     return 1.0 / count
 
 
 def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
-    """The range of `count` units that is one of `parts` about equal parts."""
+    """The range [first, last) of `count` units that is part number `part` of `parts` about equal
+    ones."""
     if parts == 1:
         return 0, count
     return part * count // parts, (part + 1) * count // parts
@@ -59,8 +62,9 @@ def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
 
 @contextmanager
 def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
-    """The starts of blocks that cover `count` elements, which are no fewer than the `size` of one:
-    the last may overlap another."""
+    """A context whose code is emitted once, in a loop over blocks of `size` elements that cover
+    `count`; it is given a block's first element. The last block overlaps the one before where
+    `count`, which is at least `size`, is no multiple of `size`."""
     if isinstance(count, int) and count == size:
         yield 0
         return
@@ -93,7 +97,7 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
 
 
 def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position]]:
-    """(dimension, index) of a flat number within the axes, innermost first."""
+    """Take a flat number over `axes` apart: (dimension, index) for each axis, innermost first."""
     for k in range(len(axes) - 1, 0, -1):
         extent, d = axes[k]
         index, flat = flat % extent, flat // extent
@@ -103,7 +107,7 @@ def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position
 
 
 def moved(p: Ptr, strides: Strides, index: Iterable[tuple[int, Position]]) -> Ptr:
-    """The address after steps along some dimensions."""
+    """The address p moved by i steps along dimension d, for each (d, i) of `index`."""
     constant = 0
     for d, i in index:
         if isinstance(i, int):
@@ -157,7 +161,7 @@ class Walk:
         return index
 
     def each(self, b: Builder, body: Callable[[list[Position]], None]) -> None:
-        """`body(index)` at every element, in one loop for each axis."""
+        """Emit `body(index)` for every element, in nested loops, one for each axis."""
 
         def level(axes: Sequence[Axis], entries: list[tuple[int, Position]]) -> None:
             if not axes:
@@ -177,8 +181,10 @@ class Walk:
         self, b: Builder, pointers: Sequence[Ptr], part: Position, parts: int,
         body: Callable[[Sequence[Ptr], Position, Position], None], units: int | None = None,
     ) -> None:  # fmt: skip
-        """Share `part` of `parts`: `body(starts, lo, hi)` for each of its lines, with lo = 0 and hi
-        the `units` of a line (its elements, if not given); a single line is itself shared."""
+        """Emit part number `part` of `parts` of the walk: `body(starts, 0, units)` for each of its
+        lines, where `starts` are the line's first elements in all tensors. Where the walk has one
+        line only, its units are shared: `body(pointers, lo, hi)`. `units`: how many a line has, by
+        default one for each element."""
         units = self.length if units is None else units
         if self.outer:
             first, last = share(part, parts, self.lines)
@@ -312,8 +318,9 @@ class Blocks:
     def emit(
         self, b: Builder, block: Position, body: Callable[[Position, list[Part]], None]
     ) -> None:
-        """`body(first, parts)` for one block, which begins with element `first`; the last vectors
-        of the last block are masked or narrower."""
+        """Emit `body(first, parts)` for block number `block`: its first element, and its vectors,
+        which in the last block may be masked or narrower, and, where only a call tells the count,
+        come one at a time."""
         lanes = self.lanes
         full, rest = divmod(self.count, self.width)
 

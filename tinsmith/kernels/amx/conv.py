@@ -65,6 +65,8 @@ def _source(geo: Geometry, em: Emit) -> Source:
 
 
 def _finish(geo: Geometry, plan: AmxPlan, em: Emit, results: Results) -> None:
+    """Emit the bias, the epilogue and the stores of some results; positions at the end of a row
+    that only taps read are left out."""
     b = em.b
     bias = (em.packed[1].cast(F32) + results.vector * SIDE).load(SIDE)
     sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)

@@ -43,6 +43,8 @@ def _source(k: int, em: Emit) -> Source:
 
 
 def _finish(n: int, em: Emit, results: Results) -> None:
+    """Emit the epilogue and the stores of some results of a product with n columns: positions are
+    rows, lanes columns."""
     b, dims = em.b, em.site.out.dims
     rows = walk_of(em, 0, len(dims) - 1)
     valid = n - results.vector * SIDE

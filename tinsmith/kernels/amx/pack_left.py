@@ -42,14 +42,14 @@ class LeftPacker:
     source: Source
 
     def band(self, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-        """Pack the part of the input that `rows` rows of results, from row `row` on, read: of the
-        channel blocks [c0, c1)."""
+        """Emit code that packs, for channel blocks [c0, c1) of one image, what the results' rows
+        [row, row + rows) read of the input; `to` is where the packed band begins."""
         b, plan, source = self.b, self.plan, self.source
         at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
         at, to = at.fixed(), to.cast(BF16)
 
         def blocks(at: Ptr, to: Ptr, count: Position) -> None:
-            """Of `count` flat positions, or rows."""
+            """Pack `count` positions (if the source is flat) or rows of all the channel blocks."""
 
             def block(c: Position, channels: int) -> None:
                 first = (at + c * (2 * source.block)).fixed()
@@ -85,7 +85,8 @@ class LeftPacker:
                 self._line(row, along, across.out + across.reach[q], step, channels)
 
     def _line(self, at: Ptr, to: Ptr, count: Position, step: int, channels: int) -> None:
-        """Positions of one channel block, `step` elements apart in the input."""
+        """Pack `count` positions of one channel block, `step` elements apart in the input; the
+        first `channels` of its 32 channels are there."""
         with self.b.loop(0, count) as x:
             here, out = (at + x * step).fixed(), (to + x * DEPTH).fixed()
             pair = load_pair(self.b, here, channels, self.source.block)
@@ -93,7 +94,8 @@ class LeftPacker:
 
 
 def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> None:
-    """One row whose channels lie side by side, times a factor, as one position."""
+    """Emit code that packs one row of `plan.channels` contiguous float32, times `factor` (a vector
+    of 16 lanes), as one position of the packed input; its first block goes to `to`."""
 
     def block(c: Position, channels: int) -> None:
         x, y = load_pair(b, source + c * DEPTH, channels)
@@ -114,7 +116,8 @@ def each_block(
     b: Builder, channels: int, body: Callable[[Position, int], None], first: Position = 0,
     last: Val | None = None,
 ) -> None:  # fmt: skip
-    """body(block, channels of it) for the channel blocks [first, last), or all from `first` on."""
+    """Emit `body(block, channels)` for the blocks [first, last) of 32 channels, or all from `first`
+    on; `channels` (an int) is 32, or fewer for the last block."""
     full, rest = divmod(channels, DEPTH)
     if full:
         with b.loop(first, full if last is None else b.minimum(last, full)) as c:
@@ -125,8 +128,8 @@ def each_block(
 
 
 def load_pair(b: Builder, at: Ptr, channels: int, apart: int = SIDE) -> tuple[Val, Val]:
-    """32 channels as two vectors, the second `apart` elements behind the first. The first
-    `channels` are there; the others are 0."""
+    """Load 32 channels as two vectors of 16, the second from `apart` elements behind the first. Of
+    the 32 the first `channels` are read; the others are 0."""
     return _load(b, at, channels), _load(b, at + apart, channels - SIDE)
 
 

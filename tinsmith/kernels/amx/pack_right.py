@@ -37,7 +37,8 @@ INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
 
 
 def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
-    """What a kernel packs of [outputs, channels, *taps], or with `columns` of a matrix (k, n)."""
+    """The packed array of constant weights, [outputs, channels, *taps] or with `columns` a matrix
+    (k, n), in the parts that `row` of the table of products multiplies."""
     outputs, channels, *taps = w.shape[::-1] if columns else w.shape
     size = 2 * row.parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH
     order = pack_columns if columns else pack
@@ -45,7 +46,9 @@ def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
 
 
 def pack(w: Array, parts: int = 2) -> Array:
-    """[outputs, channels, *taps], packed. Outputs and channels that do not exist are zeros."""
+    """Weights [outputs, channels, *taps] as the bits of bfloat16, in the order that the module
+    tells, as one flat array: `parts` is 1, or 2 for split precision. Outputs and channels that do
+    not exist are zeros."""
     found = registers(w)
     packed, at = np.empty(parts * sum(panels.size for panels in found), np.uint16), 0
     for panels in found:
@@ -58,13 +61,14 @@ def pack(w: Array, parts: int = 2) -> Array:
 
 
 def pack_columns(w: Array, parts: int = 2) -> Array:
-    """A (k, n) matrix as `pack` has it."""
+    """`pack` for a (k, n) matrix: its columns are outputs, its rows channels."""
     return pack(w.T, parts)
 
 
 def registers(w: Array) -> list[Array]:
-    """[outputs, channels, *taps] as [panel][channel block][tap][vector of the panel][what a
-    register holds], of the panels of two vectors and of the last, where that has one."""
+    """Weights [outputs, channels, *taps] as arrays [panel][channel block][tap][vector of the panel]
+    [512 elements of a register]: one of all panels of two vectors, then one of the last panel if it
+    has a single vector."""
     w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
@@ -85,7 +89,8 @@ def registers(w: Array) -> list[Array]:
 
 
 def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) -> None:
-    """Outputs are `count` rows, channels their elements; padding repeats the last row."""
+    """Emit code that packs a right operand at `to` whose outputs are the rows 0 .. count - 1, which
+    begin at `rows(i)`, and whose channels are their elements. Padding repeats the last row."""
     with b.loop(0, plan.outputs) as vector:
         out = _vector(plan, to, vector)
         lanes = [b.index(b.minimum(vector * SIDE + r, count - 1)) for r in range(SIDE)]
@@ -103,7 +108,8 @@ def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) 
 
 
 def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> None:
-    """Channels are rows, outputs their `width` elements; what does not exist is zero."""
+    """Emit code that packs a right operand at `to` whose channels are rows, which begin at
+    `rows(i)`, and whose outputs are their `width` elements. What does not exist is zero."""
     vectors = -(-width // SIDE)
 
     def pair(i: Position, several: bool) -> None:
@@ -129,13 +135,13 @@ def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> 
 
 
 def _vector(plan: AmxPlan, to: Ptr, number: Position) -> Ptr:
-    """Where a vector of outputs begins."""
+    """Where vector `number` of 16 outputs begins in the operand packed at `to`."""
     panel, n = number // 2, number % 2
     return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
 
 
 def _block(plan: AmxPlan) -> int:
-    """Bytes of a channel block of a panel."""
+    """Bytes of a channel block of a panel of two vectors, where there is one tap."""
     return plan.row.parts * 2 * REGISTER
 
 

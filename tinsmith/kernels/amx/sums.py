@@ -21,8 +21,9 @@ POSITIONS, WEIGHTS = 2, 3  # the first registers of either; results are from 0 o
 
 @dataclass(frozen=True)
 class Ahead:
-    """The weights that a register of positions prefetches: in every step so many cache lines, at so
-    many bytes from its own."""
+    """The weights that are prefetched while a register of positions is multiplied: with every tap
+    of every channel block `lines` cache lines, which begin `distance` bytes behind those that it
+    reads itself."""
 
     distance: Val
     lines: int

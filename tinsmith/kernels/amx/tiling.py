@@ -52,7 +52,8 @@ GROWTH = 1.2  # from one size of a larger band that is considered to the next; e
 
 @dataclass(frozen=True)
 class Axis:
-    """How windows meet the input along one axis."""
+    """How windows meet the input along one axis: `out` results, the windows of which are `stride`
+    places apart and have `kernel` taps, `dilation` places apart."""
 
     out: int
     kernel: int = 1
@@ -60,8 +61,8 @@ class Axis:
     dilation: int = 1
 
     def tap(self, i: int) -> tuple[int, int]:
-        """The remainder by the stride that tap i reads, and the index of its first place among
-        those of that remainder."""
+        """Where tap i of the first result reads: the remainder of its place by the stride, and the
+        index of that place among those with this remainder."""
         shift, remainder = divmod(i * self.dilation, self.stride)
         return remainder, shift
 

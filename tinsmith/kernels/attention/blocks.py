@@ -79,11 +79,13 @@ class Blocks:
     def each_block(
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Any, Any], None]
     ) -> None:
-        """body(first query, queries) for the blocks [lo, hi)."""
+        """Emit `body(row, height)` for the blocks [lo, hi) of an item's queries: the number of a
+        block's first query, and how many it has."""
         raise NotImplementedError
 
     def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
-        """Pack keys and values of one item."""
+        """Emit code that packs the keys and values of one item into `rooms`, in the order in which
+        the variant's products read them."""
         raise NotImplementedError
 
     def scores(
@@ -95,13 +97,13 @@ class Blocks:
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
-        """What stores the exponentials of the scores of one query, `row` of its block. None where
-        they overwrite the scores; variants that multiply packed operands pack them."""
+        """A function that stores a vector of exponentials of the scores of one query, `row` of its
+        block, as variants need which multiply packed operands. None: they overwrite the scores."""
         return None
 
     def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:
-        """Multiply exponentials by values, scale by `rooms.inverses`, and write `height` rows of
-        results."""
+        """Emit the results of the queries [row, row + height): the products of their exponentials
+        and the values, each row times its entry of `rooms.inverses`, written to the rows of y."""
         raise NotImplementedError
 
     def choice(self, site: Site, cost: float, groups: int, detail: str, before: int = 0) -> Choice:

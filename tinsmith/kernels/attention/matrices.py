@@ -108,7 +108,9 @@ class MatrixBlocks(Blocks):
 def _tiles(
     b: Builder, plan: AmxPlan, left: Ptr, right: Ptr, height: Val
 ) -> Iterator[tuple[Val, Val, Ptr, Ptr]]:
-    """Code for each panel and register of queries: their numbers, and where they lie."""
+    """A context whose code is emitted in loops over the panels of the packed operand `right` and
+    the registers of 16 of the `height` packed queries at `left`. It is given the number of a panel
+    and of a register, then where the register's and the panel's data begin."""
     with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
         x = (left.cast(U8) + register * REGISTER).fixed()
         w = (right.cast(U8) + panel * plan.panel_bytes).fixed()

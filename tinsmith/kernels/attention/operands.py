@@ -18,8 +18,9 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Number, same, typical
 
 FARTHEST = np.finfo(np.float32).max
-"""What masks mean nothing by has about this size, and must stay finite in units of log2: a row of
-nothing else is attended evenly. So what would overflow stays as it is."""
+"""Masks often hide a key by a number of about this size. It must stay finite when masks are scaled
+to units of log2, as a query all of whose keys are hidden so attends to all of them evenly:
+what would overflow is left unscaled."""
 Slab = tuple["Added", Ptr]
 
 
@@ -89,6 +90,8 @@ class Added:
 
 @dataclass(frozen=True)
 class Maps:
+    """Where the rows of queries (q), keys (k), values (v) and results (y) lie."""
+
     q: RowMap | EvenMap
     k: RowMap | EvenMap
     v: RowMap | EvenMap
@@ -184,6 +187,8 @@ def extents_of(site: Site) -> Extents:
 
 
 def operands_of(site: Site) -> RowOperands:
+    """Where the rows of a site's attention lie, and what changes its scores. Raises Skip where a
+    table of rows is empty or not constant."""
     book = Book()
     if site.attr("even"):
         maps = Maps(*(even_map(site.const(i)) for i in (3, 4, 5, 6)))
@@ -202,6 +207,8 @@ def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
 
 
 def _added(site: Site, index: int, book: Book) -> Added | None:
+    """The bias or mask that is input `index`, with the places of its slabs, which the next input
+    tells; None where it is absent. A table of places is added to the book."""
     if not site.has(index):
         return None
     even, at = site.attr("even"), site.const(index + 1, "the table of slabs")

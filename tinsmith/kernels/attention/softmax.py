@@ -17,15 +17,17 @@ NOTHING = float("-inf")
 
 class Change(Protocol):
     """Something that changes the scores of a row: `apply(score, i, mask)` gives the changed vector
-    of scores, which are those of the columns from i on."""
+    of scores, which are those of the columns from i on; of these only those of `mask` exist (None:
+    all)."""
 
     def apply(self, score: Val, i: Position, mask: Val | None) -> Val: ...
 
 
 @dataclass(frozen=True)
 class Term:
-    """Numbers that are added to a row of scores: one for each column from `at` on, or the one at
-    `at` for all. Where they are bytes, scores whose byte is 0 do not count."""
+    """Numbers that are added, times `factor`, to a row of scores: with `wide` one for each column,
+    from `at` on, else the one at `at` for all. Where they are bytes, they are a mask instead: a
+    score whose byte is 0 becomes minus infinity, others stay."""
 
     at: Ptr
     wide: bool

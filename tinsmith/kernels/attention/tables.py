@@ -102,13 +102,13 @@ class Start:
     stride: Number
 
     def after(self, rows: Val) -> Start:
-        """The rows after so many."""
+        """The same item without its first `rows` rows."""
         if self.distances is None:
             return replace(self, first=self.first + rows * self.stride)
         return replace(self, distances=(self.distances + rows).fixed())
 
     def at(self, row: Position) -> Ptr:
-        """Where a row begins."""
+        """A pointer to the first element of a row of the item."""
         if self.distances is None:
             return self.base + (self.first + row * self.stride)
         return self.base + (self.first + (self.distances + row).load())
@@ -121,8 +121,8 @@ def even_map(formula: Array) -> EvenMap:
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:
-    """The different ones among the parts along the first axis (compared bit by bit), and for each
-    part the index of its equal among these."""
+    """The parts of an array along its first axis, each different one once, in the order in which
+    they first come; and for each part the index of its equal among these. Compared bit by bit."""
     seen: dict[bytes, int] = {}
     which = np.array([seen.setdefault(part.tobytes(), len(seen)) for part in parts], np.int64)
     return parts[np.unique(which, return_index=True)[1]], which

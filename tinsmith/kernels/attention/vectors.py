@@ -145,9 +145,9 @@ def attention_rows(site: Site) -> Choice:
 def scores_in_place(
     b: Builder, blocks: VectorBlocks, k: Start, height: Position, rooms: Rooms
 ) -> None:
-    """The scores of a few queries, a vector of keys at a time, whose rows are read where they lie:
-    each key has a vector of sums, and these are added up across their lanes at the end. Those
-    beyond the last key repeat it. The width is whole vectors."""
+    """Emit the scores of a few queries by all keys, whose rows are read where they lie, V keys at a
+    time: each key has a vector of partial sums, and the lanes of each are added up at the end. In
+    the last V, the last key is repeated. Rows must be whole vectors."""
     lanes, keys, width = blocks.lanes, blocks.of.keys, blocks.of.width
     whole = keys // lanes * lanes
 
@@ -175,7 +175,9 @@ def scores_in_place(
 
 
 def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> None:
-    """The transposed rows as [panel][element][keys of the panel]; padding repeats the last key."""
+    """Emit code that packs the keys of an item, rows of `width` elements, transposed to `to`:
+    [panel][element][keys of the panel], where `columns` cuts the keys into panels; padding repeats
+    the last key."""
     lanes = block_of(b.target)
     whole = width // lanes * lanes
 
@@ -221,7 +223,8 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
 
 
 def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> None:
-    """The rows as [panel][row][columns of the panel], padded with zeros."""
+    """Emit code that packs the values of an item, `depth` rows, to `to`: [panel][row][columns of
+    the panel], where `columns` cuts their elements into panels, padded with zeros."""
     panels = [(c, columns.widths, columns.widths[-1]) for c in range(columns.full)]
     if columns.tail:
         panels.append((columns.full, columns.tail, columns.valid))

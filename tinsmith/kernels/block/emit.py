@@ -88,7 +88,8 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 def _convolve_panel(
     em: Emit, geo: Geometry, dense: Blocked, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
-    """A 1x1 convolution to the channels of one panel; x is at the first pixel."""
+    """Emit a 1x1 convolution to the output channels of one panel; x points to its first input
+    pixel, `dense` tells how it is cut, `sink` where results go."""
     sums = dense.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
     convolve(em, geo, (0, 1), sums, x, sink)
 
@@ -107,8 +108,8 @@ class _Step:
         self.middle = (self.ring + plan.ring).fixed() if plan.ring else self.ring
 
     def slot(self, line: Val) -> Ptr:
-        """Where an expanded row is in the ring; rows are counted from the padding above the
-        image."""
+        """Where row `line` of the first convolution's result begins in the ring, which has
+        `plan.slots` rows in turn; rows are counted from the top of the padding above the image."""
         return self.ring + (line % self.plan.slots) * self.plan.pitch
 
     # ---- first stage: 1x1, into the ring
@@ -135,6 +136,8 @@ class _Step:
                 self._clear_row(line)
 
     def _expand_panel(self, panel: Panel, low: Val | int, high: Val | int) -> None:
+        """Compute the expanded rows [low, high), counted with the padding above the image, for the
+        channels of one panel, into the ring."""
         b, stages, plan, geo = self.b, self.stages, self.plan, self.geo
         stage, dense = stages.expand, plan.expand
         assert stage is not None and dense is not None
@@ -165,6 +168,8 @@ class _Step:
     # ---- second stage: depthwise, from the ring or the input
 
     def depthwise(self) -> None:
+        """Compute the step's rows of the depthwise convolution: to the workspace if a projection
+        follows, else to the output."""
         b, stages, plan = self.b, self.stages, self.plan
         out = self.em.outs[0]
         if plan.project is not None:
@@ -179,6 +184,8 @@ class _Step:
             self._channel_block(local, first + local if self.panel is not None else local, out)
 
     def _channel_block(self, local: Val, block: Val, out: View) -> None:
+        """`depthwise` for channel block `block`, which is number `local` of those of the step;
+        `out` is the output, or the workspace as a view."""
         b, stages, plan, width = self.b, self.stages, self.plan, self.stages.width
         stage, geo = stages.depthwise, stages.shape.window(self.size)
         place = (self.n, block, self.row)
@@ -215,8 +222,9 @@ class _Step:
         sweep(b, depthwise.tiling(em.target, geo), 0, 1, tile)
 
     def _lines(self, local: Val, block: Val) -> tuple[Callable[[Val | int], Ptr], int]:
-        """A function that gives the address of the first input of a row of windows, and the
-        distance between neighbouring inputs."""
+        """For one channel block: a function of i that gives where input row i of this step, counted
+        with padding, begins, and the elements from one pixel of a row to the next. `local` is the
+        block's number in the ring, `block` that in the input."""
         geo, plan = self.geo, self.plan
         base = self.row * geo.stride[1]
         if plan.expand is not None:
@@ -235,6 +243,7 @@ class _Step:
     # ---- last stage: 1x1, to the block's output
 
     def project(self) -> None:
+        """Compute the step's rows of the last convolution, from the workspace to the output."""
         b, stages, plan = self.b, self.stages, self.plan
         stage, dense, out = stages.project, plan.project, self.em.outs[0]
         assert stage is not None and dense is not None

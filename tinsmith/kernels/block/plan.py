@@ -74,7 +74,8 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a plan depends on: the stages' geometries, lanes of a channel block, and threads."""
+    """What a plan depends on: the geometries of the convolutions (None: there is no such one), the
+    lanes of a channel block (`width`), and the number of threads."""
 
     expand: Geometry | None
     depthwise: Geometry

@@ -52,7 +52,8 @@ class Stage:
         return 1 + self.bias + len(self.constants)
 
     def spec(self, v: Value) -> Spec:
-        """The layout of an operand of the epilogue, without gaps."""
+        """How an operand of the epilogue lies in memory if there are no gaps: in the layout that
+        the epilogue reads, with leading dimensions of 1 up to the rank of the result."""
         (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
         rank = len(self.site.out.dims)
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
@@ -130,7 +131,9 @@ class Stages:
         )
 
     def reads(self) -> tuple[Layout | None, ...]:
-        """The layout in which each input of the block is read."""
+        """For each input of the block the layout in which it is read; None where it is not. Raises
+        Skip where an epilogue reads a result inside the block, an operand of another rank, or one
+        operand in two layouts."""
         first = self.all[0]
         wanted: dict[Value, Layout] = {}
         assert first.site.inputs[0] is not None
@@ -150,7 +153,8 @@ class Stages:
 
 
 def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, int]) -> View:
-    """A blocked image in workspace at `at`; `strides` of channel blocks, rows and pixels."""
+    """One blocked image of `channels` channels in workspace at `at`, with the height and width of
+    the site's output; `strides` are those of channel blocks, rows and pixels, in elements."""
     dims = (1, channels, *site.out.dims[2:])
     layout = Layout(block_of(site.target))
     return View(at, Spec(site.out.dtype, dims, layout, (0, *strides)))

@@ -22,8 +22,12 @@ PACK_ROWS = 48
 
 @dataclass(frozen=True)
 class Problem:
-    """`batch` products (m, k) x (k, n). Strides are those of the operands over the batch
-    dimensions of the output, 0 where they broadcast; `row_dims` as for `finish_tile`."""
+    """A batch of products A B, of (m, k) by (k, n).
+
+    batch        the batch dimensions of the output; () where there is one product
+    left, right  the strides of A and B along each of `batch`, in elements; 0 where they broadcast
+    row_dims     first and last + 1 of the output's dimensions that count rows (`finish_tile`)
+    """
 
     batch: tuple[int, ...]
     m: int
@@ -39,7 +43,8 @@ class Problem:
 
 
 def problem(site: Site) -> Problem:
-    """What a MatMul site asks for, or Skip."""
+    """The products of a MatMul site; one product, of all rows of A, where B has no batch. Raises
+    Skip where an operand or the result is empty, or the output has not the product's shape."""
     a, b = site.input(0).dims, site.input(1).dims
     if 0 in (prod(a), prod(b), site.out.type.size):
         raise Skip("an operand or the result is empty")
@@ -66,7 +71,8 @@ def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an operand's leading dimensions, read as `batch`."""
+    """The strides of an operand's dimensions before the last two along those of `batch`, in
+    elements; 0 where it broadcasts."""
     lead = _wide(dims[:-2], len(batch))
     own = _wide_strides(spec_of("float32", dims).strides[:-2], len(batch))
     return tuple(0 if d == 1 else s for d, s in zip(lead, own, strict=True))
@@ -85,7 +91,8 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
 
 
 def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
-    """The operands' first elements, and the emission shifted to one product of the batch."""
+    """For product number `item` of the batch: where its A and its B begin, and `em` shifted to its
+    place in the output."""
     a, b = em.input(0).pointer, em.input(1).pointer
     if not p.batch:
         return a, b, em
@@ -97,7 +104,8 @@ def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a problem is computed: in tiles, of which each thread takes a cell at a time."""
+    """How a problem is computed: each product in register tiles, as `tiling` cuts it, which are
+    grouped into cells, the tiles that threads share; `cells` is the grid of one product."""
 
     problem: Problem
     tiling: Tiling
@@ -111,7 +119,7 @@ class Plan:
 
     @property
     def beside(self) -> int:
-        """Bytes of the copied rows of A."""
+        """Bytes of workspace for copies of one row panel of A; 0 where rows are read in place."""
         return 4 * self.tiling.rows.size * self.stride if self.spread else 0
 
 
@@ -155,6 +163,8 @@ def emit_batched(em: Emit, plan: Plan) -> None:
 
 
 def _cell(em: Emit, plan: Plan, a: Ptr, right: Ptr, cell: Position) -> None:
+    """Emit one cell, a group of row panels by a group of column panels, of the product of the
+    matrices at `a` and `right`; `em` is shifted to that product."""
     b, p, tiling, cells = em.b, plan.problem, plan.tiling, plan.cells
     columns = tiling.columns
     rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
@@ -189,7 +199,8 @@ def _cell(em: Emit, plan: Plan, a: Ptr, right: Ptr, cell: Position) -> None:
 def pack_panels(
     b: Builder, right: Ptr, p: Problem, columns: Columns, lo: Position, hi: Position, to: Ptr
 ) -> None:
-    """Copy the column panels [lo, hi) of B to `to`, as [panel][k][columns]."""
+    """Emit code that copies the column panels [lo, hi) of the matrix B at `right` to `to`, as
+    [panel][k][columns of the panel]."""
 
     def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
         source = (right + column).fixed()
@@ -206,4 +217,5 @@ def pack_panels(
 
 
 def _copy(b: Builder, source: Ptr, sink: Ptr, width: int, valid: int) -> None:
+    """Copy `valid` elements as a vector of `width`."""
     sink.store(source.load(width, count=valid))

@@ -35,7 +35,8 @@ stays small beside float32's digits. Estimated."""
 
 @dataclass(frozen=True)
 class Code:
-    """One element type of weights. What is stored is the number plus `bias`, in `bits` bits."""
+    """How weights of one element type are stored: each number plus `bias`, in `bits` bits; a word,
+    of type `word`, holds `group` of them."""
 
     bits: int
     word: Ty
@@ -48,12 +49,12 @@ class Code:
 
     @property
     def number(self) -> int:
-        """Words that a scale or a zero point takes."""
+        """How many words a scale or a zero point, which is a float32, takes."""
         return F32.nbytes // self.word.nbytes
 
     @property
     def powers(self) -> list[float]:
-        """By what raw weights of a word are too large, place by place."""
+        """For each place of a word: the power of two by which a raw weight there is too large."""
         return [2.0 ** (self.bits * i) for i in range(self.group - 1)] + [1.0]
 
     def raw(self, word: Val, place: int) -> Val:
@@ -79,10 +80,12 @@ CODES = {
 
 @dataclass(frozen=True)
 class Blocks:
-    """A column's k, cut into blocks that are scaled: `full` of `size`, and one of `rest`.
+    """How the `depth` weights of each column are cut into blocks that have one scale: `full` blocks
+    of `size` weights, then one of `rest` (0: none).
 
-    With `zeros` a row of zero points follows the scales, else every zero point is `zero`. A block
-    of the model's is `parts` of them.
+    zeros  whether each block has zero points of its own, in a row behind its scales
+    zero   otherwise: the zero point of all, plus the code's bias
+    parts  how many of these blocks a block of the model is cut into
     """
 
     code: Code
@@ -124,7 +127,8 @@ class Blocks:
         return -(-elements // self.code.group)
 
     def rows(self, elements: int) -> int:
-        """Rows of words that a block of so many elements of k takes."""
+        """How many rows of words a block of so many elements of k takes, with its scales and zero
+        points."""
         return self.words(elements) + self.around * self.code.number
 
     @property
@@ -134,7 +138,8 @@ class Blocks:
 
 
 def blocks_of(site: Site) -> Blocks:
-    """How the right operand of a SmallMatMul is kept. Raises Skip."""
+    """How the weights of a SmallMatMul are cut into blocks. Raises Skip where they, their scale or
+    zero point are not constant, their type has no `Code`, or a block ends within a word."""
     w, block = site.const(1, "the weights"), site.attr("block_size")
     code = CODES.get(w.dtype.name)
     if code is None:
@@ -160,7 +165,8 @@ def blocks_of(site: Site) -> Blocks:
 def pack(
     w: Array, scale: Array | None, zero: Array | None, plan: Blocks, columns: Columns
 ) -> Array:
-    """The panels of (k, n) weights; `scale` and `zero` have a row for each block of the model's."""
+    """Weights w (k, n) as one flat array of words, panel after panel (see the module). `scale` and
+    `zero`, where blocks have such rows, are (blocks of the model, n)."""
     code, at, found = plan.code, 0, []
     dtype = np.dtype(f"i{code.word.nbytes}")
     body, size = columns.full * columns.size, columns.size
@@ -184,7 +190,8 @@ def pack(
 
 
 def _put(panels: Array, at: int, rows: Array, width: int) -> None:
-    """[row][column] at a place of [panel][...], whose rows have `width` columns."""
+    """Write `rows`, [row][column], into `panels`, [panel][word], whose rows have `width` columns: a
+    panel's columns of all rows to its words from `at` on. Padding of the tail's panel stays 0."""
     count, columns = rows.shape
     if columns == len(panels) * width:
         sink = panels[:, at : at + count * width].reshape(len(panels), count, width)
@@ -195,7 +202,8 @@ def _put(panels: Array, at: int, rows: Array, width: int) -> None:
 
 
 def _words(w: Array, code: Code) -> Array:
-    """[words of k][column], the last word filled with zeros."""
+    """Weights (k, columns) as words (k / group, rounded up; columns): `group` consecutive k in one
+    word, the first in its lowest bits, zeros beyond the last."""
     if code.is_float:
         return w.view(np.int16)
     if code.group == 1:

@@ -108,7 +108,9 @@ def matmul_integer(site: Site) -> Choice:
 
 
 def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
-    """A product whose operands are packed for a row of the table of products."""
+    """The choice for a MatMul whose operands are packed for `row` of the table of products; `left`
+    and `right` are their types and zero points. B is packed in a phase of its own, unless it and
+    its zero points are constant."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
     each = a.dims[-2] if len(a.dims) > 1 else 1
@@ -167,7 +169,8 @@ def _packed(plan: Plan, w: Array, zero: Array | None) -> tuple[Packed, ...]:
 
 
 def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) -> Ptr:
-    """The rows of A of a tile, packed; `source` is the first row of their matrix."""
+    """Emit code that packs `height` rows of A, from number `row` on, into the workspace, and give
+    where the first of them begins; `source` points to row 0."""
     group, to = plan.row.group, em.workspace.cast(plan.left.packed)
     with em.b.loop(0, height) as i:
         zero = plan.left.zeros(em, (row + i) % plan.each, 1) if plan.left.centred else None
@@ -217,6 +220,8 @@ Cut = tuple[tuple[int, ...], list[int], "list[Val | None]"]
 
 
 def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
+    """Emit code that packs one panel of B, whose first element is at `right`, to `to`: [k-group]
+    [column] of lanes; the last k-group is filled up with zeros."""
     k, n, group = plan.problem.k, plan.problem.n, plan.row.group
     size = sum(cut[0])
 
@@ -293,6 +298,9 @@ def _row_panel(
     em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], panels: tuple[Position, Position],
     row: Position, height: int,
 ) -> None:  # fmt: skip
+    """Emit the products of `height` rows of A, from number `row` on of the matrix at `rows`, which
+    are packed first, by the panels [first, last) of B. `right`: where all panels of B and its table
+    begin."""
     b, p, columns = em.b, plan.problem, plan.tiling.columns
     buffer = em.workspace.cast(plan.row.sums) + plan.buffer_at
     a = _pack_rows(em, plan, rows, row, height)

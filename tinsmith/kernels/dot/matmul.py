@@ -63,7 +63,8 @@ def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, An
 
 
 def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
-    """[panel][k][column] of all panels but the tail, and of the tail, if there is one."""
+    """A (k, n) matrix as arrays [panel][k][column]: one of all full panels, one of the tail, padded
+    with zeros; either is left out where it is empty."""
     k = w.shape[0]
     body = columns.full * columns.size
     found = [w[:, :body].reshape(k, columns.full, columns.size).transpose(1, 0, 2)]
@@ -87,7 +88,9 @@ def right_matrix(site: Site) -> np.ndarray[Any, Any]:
 
 
 def flat_rows(site: Site, n: int) -> int:
-    """Rows of the left operand with its leading dimensions as one."""
+    """How many rows the left operand has, all dimensions but the last taken as one. Raises Skip
+    where the output's shape is not (*leading dimensions, n), the result is empty, or n is 1, which
+    `matvec` takes."""
     left = site.input(0)
     lead = left.dims[:-1]
     if site.out.dims != (*lead, n):
@@ -113,9 +116,10 @@ def matmul_packed(site: Site) -> Choice:
 
 
 def spread_stride(k: int, rows: int) -> int:
-    """The distance between rows of A at which `rows` of them keep their cache lines in L1.
+    """The distance in elements between rows of A at which `rows` of them keep their cache lines in
+    L1: k, or k and one line more. Where only a call tells k, it is k.
 
-    That is k, or k and one line more: rows a multiple of 4 KiB apart compete for the same few
+    The reason: rows a multiple of 4 KiB apart compete for the same few
     lines, and each line is evicted before its 16 elements are used.
     """
     if isinstance(k, Size):
@@ -128,7 +132,8 @@ def spread_stride(k: int, rows: int) -> int:
 
 
 def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
-    """The phase that copies A to scratch with another stride; its tiles are groups of rows."""
+    """Emit the phase that copies A, `rows` rows of k elements, to scratch, where they lie `stride`
+    elements apart; a tile is one of `groups` groups of rows."""
     b = em.b
     a, to = em.input(0).pointer, em.scratch.cast(F32)
     with b.loop(em.begin, em.end) as t:
@@ -162,7 +167,8 @@ class Stream:
     """Which packed weights the tiles of one group of columns prefetch while they compute.
 
     Weights come from memory once, when the first rows meet them. Panels of rows that meet them
-    again find them in L2, and have time to fetch a part each of what comes `ahead` elements on.
+    again find them in L2, and have time to prefetch: what lies `ahead` elements behind their own
+    weights, of which each of `share` consecutive panels of rows takes one part.
     """
 
     ahead: int

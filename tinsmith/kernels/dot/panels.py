@@ -28,9 +28,9 @@ class Grid:
 
 
 def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int = 1) -> Grid:
-    """The grid of a product: so many groups of columns that each group's part of B stays in half of
-    L2, and enough groups in all for the threads. `items` products, each with this grid, share the
-    threads."""
+    """The grid of a product: so many groups of columns that each group's part of B stays in a
+    quarter of L2, and enough groups in all for the threads. `depth` is the rows of B, `seconds` the
+    time of one product on one core; `items` products, each with this grid, share the threads."""
     panel = 4 * depth * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-typical(tiling.columns.count) // per_group)
@@ -54,7 +54,8 @@ def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
 def each_row_panel(
     b: Builder, rows: Rows, lo: Position, hi: Position, body: Callable[[Position, int], None]
 ) -> None:
-    """`body(first row, height)` for the panels [lo, hi)."""
+    """Emit `body(first row, height)` for the panels [lo, hi) of rows, in one loop for each height
+    (an int) that panels have."""
     for first, last, height, base in rows.variants():
         whole = isinstance(lo, int) and isinstance(hi, int)
         free = isinstance(last, Size)
@@ -86,7 +87,8 @@ def each_column_panel(
     b: Builder, columns: Columns, lo: Position, hi: Position,
     body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:  # fmt: skip
-    """`body(panel, first column, widths, valid lanes of the last vector)` for panels [lo, hi)."""
+    """Emit `body(panel, first column, widths, valid)` for the panels [lo, hi) of columns: `widths`
+    are the lanes of the panel's vectors, `valid` those of its last that are no padding."""
     if not isinstance(columns.total, int):
         _each_free(b, columns, lo, hi, body)
         return

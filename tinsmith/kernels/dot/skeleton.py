@@ -33,8 +33,8 @@ was not recorded."""
 
 @dataclass(frozen=True)
 class Ahead:
-    """Memory that is prefetched while a tile is computed: `step / share` elements with every k,
-    from `at` on, into the first cache (`locality` 3) or the second (2)."""
+    """Memory that is prefetched while a tile is computed: from `at` on, `step / share` elements of
+    4 bytes with each step along k, into the first cache (`locality` 3) or the second (2)."""
 
     at: Ptr
     step: int
@@ -49,7 +49,14 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where one tile reads: `a` at its first row, `b` at its first column, both at k = 0."""
+    """What one register tile multiplies: `a` points to its first row of A, `b` to its first column
+    of B, both at k = 0.
+
+    a_row, b_row  lanes from one row of A to the next, from one k of B to the next
+    depth         lanes along k
+    ahead         what is prefetched on the way
+    row           of the table of products: what a lane is, and how products are added
+    """
 
     a: Ptr
     a_row: int
@@ -98,7 +105,8 @@ class Operands:
         return [p.value for p in self._streams]
 
     def at(self, places: Sequence[Val]) -> Operands:
-        """The same operands at other places."""
+        """The same operands with other pointers, such as a loop's variables: `places` as the
+        property of that name gives them, those of A, of B, and of each of `ahead`."""
         a, b, *later = (p.of(place) for p, place in zip(self._streams, places, strict=True))
         ahead = (replace(x, at=at) for x, at in zip(self.ahead, later, strict=True))
         return replace(self, a=a, b=b, ahead=tuple(ahead))
@@ -112,7 +120,8 @@ def product(
     b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0,
     add: Tile | None = None,
 ) -> Tile:  # fmt: skip
-    """The tile of sums over k. Small tiles use several chains of accumulators along k.
+    """Emit the sums over k of a tile of `rows` rows by vectors of `widths`, and give them, as
+    [row][vector]. Small tiles use several chains of accumulators along k.
 
     The sums start from those of `add`, or from 0. `full` is the number of accumulators of the
     largest tile of the same matrix: with it, all tiles add in one order, so that equal columns
@@ -186,6 +195,8 @@ def _steps(
     at: Operands, first: int, last: int, rows: int, widths: Sequence[int], sums: Sequence[Val],
     chains: int,
 ) -> list[Val]:  # fmt: skip
+    """Emit the steps [first, last) along k, and give the new sums: [chain][row][vector] in one
+    list. Consecutive k are added to the `chains` in turn."""
     b, sums, n = at.a.b, list(sums), len(widths)
     weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
@@ -209,8 +220,9 @@ def _steps(
 
 
 def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: int) -> None:
-    """Epilogue and store of one row of a tile, at constant `index` of the (shifted) output; only
-    `valid` lanes of the last vector count."""
+    """Emit the epilogue and the stores of one row of a tile. Its first element goes to `index`, of
+    which the last is an int, of the output, as `em` is shifted; of its last vector only the first
+    `valid` lanes are stored."""
     *lead, column = index
     size = sum(v.ty.lanes for v in row)
     assert isinstance(column, int)
@@ -235,7 +247,8 @@ def epilogue_flops(expr: Expr | None) -> float:
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:
-    """Workspace that `finish_tile` needs for tiles of at most this size."""
+    """Bytes of workspace that `finish_tile` needs for tiles of at most `rows` x `columns` float32;
+    0 where the epilogue is light."""
     return 4 * rows * columns if epilogue_flops(site.epilogue) >= HEAVY_FLOPS else 0
 
 
@@ -243,11 +256,12 @@ def finish_tile(
     em: Emit, tile: Tile, row: Position, column: Position, valid: int, buffer: Ptr,
     row_dims: tuple[int, int],
 ) -> None:  # fmt: skip
-    """Epilogue and store of a tile whose first element is at (row, column) of the output.
+    """Emit the epilogue and the stores of a tile whose first element goes to (row, column) of the
+    output; of the last vector of each row only the first `valid` lanes are stored.
 
-    Dimensions row_dims[0] .. row_dims[1] - 1 are one flat row index; the next, if any, is the
-    column; `em` is shifted to the place in the dimensions before. `buffer` (workspace) is used
-    where the epilogue is heavy.
+    `row` is a flat index over the output's dimensions [row_dims[0], row_dims[1]); the dimension
+    after these, if any, is that of columns; in those before, `em` is shifted to the place. `buffer`
+    points to workspace of `buffer_bytes`, used where the epilogue is heavy.
     """
     first, last = row_dims
     rows = walk_of(em, first, last)

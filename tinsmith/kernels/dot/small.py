@@ -51,8 +51,9 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is cut, and where its left operand lies: `stride` elements apart; behind the
-    last row the sums of each block's elements, for each row."""
+    """How a product is cut, and where the `rows` rows of A lie, `stride` elements apart: with
+    `copied` in scratch, as `_prepare` writes them, otherwise in the input. In scratch the sums of
+    the elements of each block follow: [row][block], where weights are `shifted`."""
 
     blocks: Blocks
     rows: int
@@ -121,7 +122,8 @@ def _choice(
 
 
 def _prepare(em: Emit, plan: Plan) -> None:
-    """The left operand divided by the powers of its places, and the sums of each block."""
+    """Emit the phase that copies A to scratch, each element divided by the power of its place in a
+    word (`Code.powers`), and sums its elements for each block; a tile is one row."""
     b, blocks = em.b, plan.blocks
     with b.loop(em.begin, em.end) as row:
         source = (em.input(0).pointer + row * blocks.depth).fixed()
@@ -136,12 +138,13 @@ def _prepare(em: Emit, plan: Plan) -> None:
 
 
 def _sums_at(em: Emit, plan: Plan, row: Position) -> Ptr:
-    """The sums of the blocks of a row."""
+    """Where the sums of A's elements in row `row` lie, one for each block."""
     first = plan.rows * plan.stride
     return (em.scratch.cast(F32) + first + row * plan.blocks.count).fixed()
 
 
 def _prepare_block(em: Emit, blocks: Blocks, source: Ptr, to: Ptr, size: int, sums: Ptr) -> None:
+    """`_prepare` for the `size` elements of one block of one row; their sum goes to `sums`."""
     b, code = em.b, blocks.code
     lanes = max(code.group, block_of(em.target))
     small = [1 / p for p in code.powers] * (lanes // code.group)
@@ -186,7 +189,7 @@ class Tile:
         return replace(self, a=self.a.of(a), words=self.words.of(words), sums=self.sums.of(sums))
 
     def moved(self, depth: int, rows: int, sums: int = 0) -> Tile:
-        """From `depth` elements of k and `rows` rows of the panel on."""
+        """The same tile `depth` elements of k, `rows` rows of words and `sums` blocks further."""
         words = self.words + rows * sum(self.widths)
         return replace(self, a=self.a + depth, words=words, sums=self.sums + sums)
 
@@ -212,7 +215,7 @@ def _stream(em: Emit, plan: Plan) -> None:
 
 
 def _summed(b: Builder, blocks: Blocks, tile: Tile) -> list[Val]:
-    """The sums of a tile, [row][vector] in one list."""
+    """Emit all products of a tile, and give their scaled sums: [row][vector] in one flat list."""
     totals = [b.zero(F32.x(w)) for _ in range(tile.rows) for w in tile.widths]
     if blocks.full > 1:
         with b.loop(0, blocks.full, 1, [*tile.places, *totals]) as loop:
@@ -228,7 +231,7 @@ def _summed(b: Builder, blocks: Blocks, tile: Tile) -> list[Val]:
 
 
 def _block(b: Builder, blocks: Blocks, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
-    """`totals` and the sums of one block, scaled."""
+    """Emit the products of one block of `size` elements of k; gives `totals` + scale * sums."""
     count = len(totals)
     chains = max(1, SUMS // count)
     sums = [b.zero(t.ty) for _ in range(chains) for t in totals]
@@ -254,7 +257,8 @@ def _block(b: Builder, blocks: Blocks, tile: Tile, size: int, totals: Sequence[V
 
 
 def _words(blocks: Blocks, tile: Tile, rows: int, chains: int, sums: Sequence[Val]) -> list[Val]:
-    """`sums` with the products of so many rows of words."""
+    """Emit the products by the next `rows` rows of words, and give `sums` with these added. Sums
+    are [chain][row][vector] in one list: consecutive k are added to the chains in turn."""
     code, size, sums = blocks.code, sum(tile.widths), list(sums)
     n = len(tile.widths)
     line = LINE * code.number
@@ -276,7 +280,8 @@ def _words(blocks: Blocks, tile: Tile, rows: int, chains: int, sums: Sequence[Va
 
 
 def _scaled(blocks: Blocks, tile: Tile, sums: Sequence[Val], totals: Sequence[Val]) -> list[Val]:
-    """`totals` and the sums of a block, whose scales and zero points are next in the panel."""
+    """`totals` + scale * (sums - zero point * sum of A's elements) for one block. `tile.words` is
+    where its scales begin, which its zero points follow."""
     if blocks.code.is_float:
         return [t + s for t, s in zip(totals, sums, strict=True)]
     n, size = len(tile.widths), sum(tile.widths)
@@ -383,7 +388,7 @@ def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, 
 
 
 def _weight(blocks: Blocks, raw: Val, power: float, scale: Val, zero: Val | None) -> Val:
-    """A weight from its raw one, rounded once."""
+    """(raw / power - zero point) * scale: weights from raw ones, rounded once, by the product."""
     x = raw if power == 1 else raw * (1 / power)
     if zero is not None:
         x = x - zero

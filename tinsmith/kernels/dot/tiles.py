@@ -98,7 +98,8 @@ class Columns:
 
 
 def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
-    """`total` columns in panels of `vectors` vectors; `exact` allows no padding lanes."""
+    """`total` columns in panels of `vectors` vectors of `lanes` elements. With `exact` the rest
+    ends in vectors of 8, 4, 2 and 1 columns, otherwise in one vector with padding lanes."""
     size = lanes * vectors
     full = total // size
     if not isinstance(total, int):
@@ -120,6 +121,8 @@ def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
 
 @dataclass(frozen=True)
 class Tiling:
+    """How a product is cut into register tiles: each is a panel of rows by a panel of columns."""
+
     rows: Rows
     columns: Columns
     cycles: float  # estimated, for the whole product
@@ -161,7 +164,9 @@ def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
 def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6
 ) -> Tiling:
-    """The cheapest tiling of an (m, k) x (k, n) product. `exact`: no padding columns."""
+    """The cheapest tiling of an (m, k) x (k, n) product, in tiles of at most `most_vectors`
+    vectors of columns. `exact`: no padding columns. Sizes that only a call tells are taken as
+    typical ones, and the tiling found is applied to them."""
     if any(isinstance(size, Size) for size in (m, n, k)):
         found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors)
         columns = split_columns(n, block_of(target), len(found.columns.widths), exact)

@@ -20,8 +20,10 @@ VECTORS = 3
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64 int32 int64 uint32 uint64")
 def matmul_typed(site: Site) -> Choice:
-    """Register-tiled products of float64 or whole numbers; of large ones, each group of rows packs
-    the panels of B."""
+    """Register-tiled products of float64 or whole numbers.
+
+    Where A has many rows and B does not fit L1, each group of rows packs the panels of B.
+    """
     p = problem(site)
     items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
     if p.n == 1:

@@ -65,7 +65,8 @@ class Side:
         return self.centred or (self.zero is None and not self.shift)
 
     def zeros(self, em: Emit, at: Position, lanes: int, count: int | None = None) -> Val | None:
-        """Zero points from number `at` on, as int32 shifted; None where they are 0."""
+        """`lanes` zero points from number `at` on (the only one for each, where there is one), plus
+        `shift`, as int32; of these `count` are read, if given. None where all are known to be 0."""
         if self.zero is None:
             return em.b.const(self.shift, I32.x(lanes)) if self.shift else None
         view = em.input(self.zero)
@@ -74,8 +75,9 @@ class Side:
         return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
 
     def element(self, x: Val, zero: Val | None) -> Val:
-        """Elements as they are packed, as int32 (of floats their bits); `zero` as `zeros` gives
-        it."""
+        """Elements x of the operand as they are packed, but in int32: less their zero point `zero`
+        (as `zeros` gives it) where they are `centred`, otherwise plus `shift`. Of floats: the bits
+        of the nearest bfloat16."""
         if x.ty.is_float:
             x = x.to(self.packed.kind)
             return x.bitcast(x.ty.of("u16")).to("i32")
@@ -85,7 +87,7 @@ class Side:
         return wide if zero is None else wide - zero
 
     def stored(self, x: Val, zero: Val | None) -> Val:
-        """Elements as they are packed, in their own type; `zero` is one int32."""
+        """Elements as `element` packs them, in the type `packed`; `zero` is one int32 for all."""
         if not self.centred:
             return x ^ 128 if self.shift else x
         wide = x.to(self.packed.kind)
@@ -93,8 +95,9 @@ class Side:
 
 
 def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
-    """The side of input number `operand`, whose zero point is two inputs further; `places` are its
-    rows or columns. Skip where the zero point has another shape."""
+    """How input `operand` (0: A, 1: B) is packed for `row`, with its zero point, which is two
+    inputs further. `places`: how many rows (of A) or columns (of B) may have zero points of their
+    own. Raises Skip where the zero points are neither one nor one for each of these."""
     value, zero = site.input(operand), operand + 2
     packed = (row.left, row.right)[operand]
     if not site.has(zero):
@@ -140,13 +143,15 @@ def known(w: Array, zero: Array | None, row: Product) -> Known:
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Weights (k, n) as [panel][k / g][columns of the panel] of the row `name` of the table."""
+    """Weights (k, n) as [panel][k / g][columns of the panel], packed for the row `name` of the
+    table of products, whose k-groups have g elements."""
     row = PRODUCTS[name]
     return pack_columns(packed_lanes(known(w, zero, row).elements, row), columns)
 
 
 def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Zero points of columns, then sums of columns, of the row `name`; padding is 0."""
+    """For weights (k, n) and the row `name` of the table of products: the zero points of columns,
+    then the sums of columns (see `Known`), as int32; n is padded with zeros."""
     found = known(w, zero, PRODUCTS[name])
     table = np.zeros((2, columns.padded), np.int64)
     table[0, : columns.total], table[1, : columns.total] = found.zeros, found.columns

@@ -32,12 +32,14 @@ def channel_gather(site: Site) -> list[Choice]:
 
 
 def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
-    """The input and channel of each output channel."""
+    """The input and channel of each output channel, where `sources` are runs of channels: (input,
+    first channel, how many)."""
     return [(i, lo + k) for i, lo, count in sources for k in range(count)]
 
 
 def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
-    """The vectors of which one output block is made: in the order of input and block."""
+    """Of which blocks of the inputs an output block of channels is blended, and which of their
+    lanes go where (see `Mix`), in the order of input and block. `lanes` are its channels."""
     places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
     mix: Mix = []
     for (i, source), group in groupby(places, key=lambda p: p[:2]):

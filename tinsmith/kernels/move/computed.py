@@ -48,8 +48,8 @@ def _need_integers(site: Site, index: int) -> None:
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
-    """The offset of the place with flat number `row` in `dims`, along the axes whose entry of
-    `steps` is not 0; the index on other axes is left out."""
+    """The sum of index * step over all axes, where the indices are those of flat number `row` in
+    `dims`: an axis whose step is 0 does not count."""
     total = row - row
     for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):

@@ -34,7 +34,8 @@ from tinsmith.ops.resize import Table
 from tinsmith.sizes import Number, largest, same, smallest, typical
 
 Copied = tuple[Copy, int, int, int]
-"""A copy, the operand or output it concerns, and both sides' first elements."""
+"""A copy; the number of the operand that it reads or, where there are several outputs, of the
+output that it writes; the offsets of its first elements there, in elements: source, target."""
 
 
 def _strides(dims: Sequence[int]) -> tuple[int, ...]:
@@ -115,7 +116,8 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
 
 
 def copies(site: Site) -> Choice:
-    """Strided copies, transposed in registers where the contiguous axis changes; a fill."""
+    """One strided copy for each part of the result, transposed in registers where another axis
+    becomes contiguous; where parts leave gaps (Pad), the output is filled before."""
     parts: list[Copied] = []
     moves = moved(site)
     for i, move in enumerate(moves):
@@ -164,8 +166,10 @@ def pad_indexed(site: Site) -> list[Choice]:
 def _gather(
     site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
 ) -> Choice:
-    """The choice for a gather along an axis, whose places are `count` rows: `offset(em, k)` gives
-    how far the row for place k lies behind the beginning of the axis."""
+    """The choice for a gather of `count` places along an axis. A row is all that lies at one place,
+    without gaps: `offset(em, k)` gives the elements before the row for place k, counted from index
+    0 of the axis. `choice`: fields of the Choice, and `each`, the seconds of a row but for its
+    bytes."""
     x, y = site.input(0), site.out
     outer, extent, inner = around(x.dims, axis)
     row = plan_copy((inner,), (1,), (1,), _bits(site))

@@ -52,7 +52,8 @@ def scatter_elements_constant(site: Site) -> Choice:
 
 
 def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
-    """Places along an axis, of which negative ones count from its end."""
+    """Places along an axis as indices from 0 on: negative ones count from its end. Raises Skip
+    where one is out of range."""
     least, most = (places.min(), places.max()) if places.size else (0, 0)
     if least < -extent or most >= max(extent, 1):
         raise Skip("a place is out of range")
@@ -60,7 +61,8 @@ def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
 
 
 def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
-    """Row k of the updates, `inner` elements long, goes to row `rows[k]` of the output."""
+    """The choice of a scatter that copies the input to the output, then row k of the updates,
+    `inner` elements long, to row `rows[k]` of the output. Raises Skip for a reduction."""
     if site.attr("reduction") != "none":
         raise Skip(f"the reduction is {site.attr('reduction')}")
     site.need_no_epilogue("a copy has no epilogue")
@@ -86,9 +88,10 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
 
 
 def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows that follow one another in both arrays are copied together. Gives the target row and the
-    source row of each such line, and the length of all lines in rows, at most `most`. Where several
-    sources have one target, only the last is kept."""
+    """Join copies of a scatter, source row k to target row `rows[k]`, into lines of rows that
+    follow one another on both sides. Gives the first target row and the first source row of each
+    line, and how many rows every line has, at most `most`. Of several sources of one target only
+    the last is kept."""
     kept = np.arange(len(rows))
     if (np.diff(rows) <= 0).any():
         kept = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1])

@@ -22,7 +22,7 @@ from tinsmith.sizes import Size, same
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop of a copy: extent, and the steps of both sides in elements."""
+    """One loop of a copy: its extent, and the steps of source and target in elements."""
 
     extent: int
     src: int
@@ -31,8 +31,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Copy:
-    """A normalised copy: axes from outer to inner. `columns` is the axis along which the source
-    is contiguous when the innermost is not (register transposes), else None."""
+    """A copy of elements of so many `bits`, its axes merged and sorted from outer to inner by the
+    target's steps. `columns` is the index of the axis along which the source is contiguous, if the
+    target is so along the innermost and the source is not: the copy transposes. Else None."""
 
     axes: tuple[Axis, ...]
     columns: int | None
@@ -49,7 +50,9 @@ class Copy:
 
 
 def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits: int) -> Copy:
-    """Order the loops by the destination, merge what steps evenly, find the source's columns."""
+    """The copy of a box of `dims` with strides `src` and `dst` in elements, of elements of so many
+    `bits`: with its axes in the order of the target's strides, and merged where both sides step
+    evenly."""
     axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if not same(d, 1)]
     axes.sort(key=lambda a: -abs(a.dst))
     both = [a.src for a in axes], [a.dst for a in axes]

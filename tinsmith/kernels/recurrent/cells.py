@@ -12,7 +12,7 @@ from tinsmith.kernels.walk import Position
 
 @kernel("LSTM", Tier.SHAPED, dtypes="float32")
 def lstm_steps(site: Site) -> Choice:
-    """All input products as one dot, then every step's four gates block by block."""
+    """An LSTM: one product for the inputs of all steps, then each step's four gates by blocks."""
     layer = layer_of(site, 4, 2, ("sigmoid", "tanh", "tanh"))
     gate, candidate, result = layer.functions
     v, coupled = layer.lanes, bool(site.attr("input_forget"))
@@ -43,7 +43,7 @@ def lstm_steps(site: Site) -> Choice:
 
 @kernel("GRU", Tier.SHAPED, dtypes="float32")
 def gru_steps(site: Site) -> Choice:
-    """All input products as one dot, then every step's three gates block by block."""
+    """A GRU: one product for the inputs of all steps, then each step's three gates by blocks."""
     after = bool(site.attr("linear_before_reset"))
     layer = layer_of(site, 3, 1, ("sigmoid", "tanh"), apart=after)
     gate, last = layer.functions
@@ -91,7 +91,7 @@ def gru_steps(site: Site) -> Choice:
 
 @kernel("RNN", Tier.SHAPED, dtypes="float32")
 def rnn_steps(site: Site) -> Choice:
-    """All input products as one dot, then every step block by block."""
+    """An RNN: one product for the inputs of all steps, then each step by blocks of units."""
     layer = layer_of(site, 1, 1, ("tanh",))
     (function,) = layer.functions
 

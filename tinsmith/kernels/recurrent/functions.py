@@ -21,8 +21,9 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """The activations of one direction of a layer; `plain` if the layer names none. Raises Skip if
-    one has no native code, or if the `count` directions differ."""
+    """The functions that emit the activations of a layer, one for each of `plain`, the names that
+    hold where the layer names none. Raises Skip if one has no native code, or if the `count`
+    directions differ."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:

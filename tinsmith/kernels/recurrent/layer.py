@@ -120,7 +120,12 @@ class Layer:
 def layer_of(
     site: Site, gates: int, states: int, plain: Sequence[str], apart: bool = False
 ) -> Layer:
-    """The layer of a site. Raises Skip for what the native kernels do not compute."""
+    """The layer of a site. Raises Skip for what the native kernels do not compute.
+
+    gates, states  how many gates the cell has; 2 states (LSTM: h and c) or 1
+    plain          the names of the cell's activations where the site names none
+    apart          as in `Layer`
+    """
     if site.has(4) and site.input(4).dtype.kind not in "iu":
         raise Skip(f"sequence_lens is {site.input(4).dtype}")
     batch_first = bool(site.attr("layout"))
@@ -148,7 +153,9 @@ def layer_of(
 
 
 def _matrix(site: Site, number: int, rounded: bool, scale: int) -> Matrix:
-    """Input `number`, whose scales are input number `scale`."""
+    """How input `number`, the weights or the recurrent weights, is multiplied; its scales are input
+    number `scale`, if present. Raises Skip where its type or scales do not fit `rounded`, or small
+    weights or their scales are not constant."""
     w, row = site.input(number), FLOAT32
     if not site.has(scale):
         if rounded:

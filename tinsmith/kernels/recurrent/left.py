@@ -25,7 +25,7 @@ LEVELS = 255.0  # the greatest byte
 
 @dataclass(frozen=True)
 class Spread:
-    """What a byte counts, and the byte of 0, both float32."""
+    """How bytes q stand for numbers, (q - zero) scale: both are scalars of float32."""
 
     scale: Val
     zero: Val
@@ -42,7 +42,8 @@ class Left:
 
 
 def left_bytes(layer: Layer, rows: int) -> int:
-    """The workspace that rounded rows take: `rows` of the input, or all of a step."""
+    """Bytes of workspace that suffice for rounded rows, `rows` of the input or all rows of a step's
+    state; 0 where the layer does not round."""
     if not layer.rounded:
         return 0
     inputs, recurrent = layer.matrices
@@ -50,8 +51,9 @@ def left_bytes(layer: Layer, rows: int) -> int:
 
 
 def spread_of(em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int) -> Spread | None:
-    """How rows of `width` numbers, `stride` apart, are rounded: with the range of all, and of 0,
-    spread over all bytes. None where the layer does not round."""
+    """Emit the search for the least and the greatest of `rows` rows of `width` float32 at `at`,
+    `stride` elements apart, and give how all are rounded: the range from the least to the greatest,
+    0 included, is spread over the bytes 0 .. 255. None where the layer does not round."""
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
@@ -78,8 +80,9 @@ def left_rows(
     em: Emit, layer: Layer, number: int, source: Ptr, rows: Any, stride: int,
     spread: Spread | None,
 ) -> Left:  # fmt: skip
-    """Rows that matrix `number` of the layer multiplies, as they lie `stride` elements apart, or
-    rounded, in the workspace."""
+    """The `rows` rows at `source`, `stride` elements apart, as the left operand of matrix `number`
+    of the layer (0: weights, 1: recurrent weights): as they lie, or, with a `spread`, rounded by it
+    into the workspace."""
     if spread is None:
         return Left(source, stride)
     b, matrix = em.b, layer.matrices[number]
@@ -105,8 +108,10 @@ def left_rows(
 def real(
     em: Emit, layer: Layer, number: int, sums: Tile, left: Left, column: Callable[[], Position]
 ) -> Tile:
-    """Sums of products by matrix `number`, the first of them those of `column()`, as floats: what
-    products of whole numbers count, less what the zero point of the left operand adds."""
+    """Sums of products by matrix `number` of the layer as floats: less what the zero point of the
+    left operand adds, times the scale of their column, and that of the left operand if it is
+    rounded. `column()` gives the packed column of the first sum of each row. Without scales: the
+    sums as they are."""
     if layer.matrices[number].scale is None:
         return sums
     name, places = "wr"[number], dict(zip(layer.arrays, em.packed, strict=True))

@@ -16,8 +16,9 @@ from tinsmith.sizes import typical
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
-    """The choice for a layer. `divisible`: threads may share the units of a step, as no unit needs
-    another unit's result of the same step."""
+    """The choice for a layer whose cell has so many `states` (1 or 2) and emits a step by `cell`.
+    `divisible`: threads may share the hidden units of a step, as none needs another's result of
+    the same step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices
@@ -71,7 +72,8 @@ def _kinds(layer: Layer) -> str:
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
-    """All steps of a direction on one thread."""
+    """The phase that computes all steps where threads do not share a step; a tile is a
+    direction."""
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
@@ -85,7 +87,9 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
 
 
 def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
-    """The steps, with each step's units shared by threads: each keeps its weights in its L2."""
+    """The phases that compute all steps, where threads share the hidden units of each step, in
+    `shares` parts: each thread's recurrent weights stay in its L2. The first phase loads the
+    initial states, the second is repeated for each step, the last stores the states."""
     ways = len(layer.directions)
 
     def begin(em: Emit) -> None:
@@ -106,7 +110,8 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
-    """x w^T + bias of all steps, to scratch: [direction][step and row as in x][columns]."""
+    """The phase that computes x w^T + bias for all steps, into scratch: [direction][row of x]
+    [columns], where x is one matrix with a row for each step and element of the batch."""
     matrix, columns = layer.matrices[0], tiling.columns
     cells = grid(layer.site.target, tiling, matrix.depth, seconds, len(layer.directions))
     depth = matrix.depth

@@ -45,8 +45,10 @@ class TimeStep:
         gates: Sequence[int],
         body: Callable[[list[Val], list[Val], Position, Position, Val], None],
     ) -> None:
-        """For each block of units emit `body(products of the gates, input products of all gates,
-        row, unit, block)`."""
+        """Emit, for each block of V hidden units and each row of the batch,
+        `body(sums, inputs, row, unit, block)`: the products of the row at `left` and the recurrent
+        weights of `gates` (which are neighbours), then the input products of all gates, one vector
+        each; `unit` is the first of the block."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size, matrix = layer.gates * v, layer.matrices[1]
         spread = spread_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
@@ -124,7 +126,8 @@ class States:
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
-        """Emit step number s for the blocks [first, last)."""
+        """Emit step number s, in the order in which steps run, for the blocks [first, last) of
+        hidden units, by `cell`."""
         em, layer, d = self.em, self.layer, self.d
         b = em.b
         t: Val = s
@@ -172,8 +175,8 @@ class States:
 
 
 def buffers(states: int) -> int:
-    """The number of buffers of one direction: two for h, one for the other state or r * h, and one
-    for z until n is computed."""
+    """How many buffers [row][padded] one direction has in scratch: two for h, one for c; with one
+    state that is for r * h, and one more for z until n is computed."""
     return 3 if states > 1 else 4
 
 

@@ -99,13 +99,14 @@ def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def floats(layer: Layer, columns: Columns) -> list[int]:
-    """The sizes of the arrays of `packed`, for one direction."""
+    """How many elements one direction has in each array of `packed`, for weights in float32."""
     sizes = [layer.inputs * columns.padded, layer.columns, layer.hidden * layer.columns]
     return [*sizes, layer.padded, *([3 * layer.padded] if layer.peepholes is not None else [])]
 
 
 def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
-    """The phase, reading the arrays of `packed` from scratch, where they begin at float `start`."""
+    """The same phase, but reading the arrays of `packed` from scratch, where `packing` writes them,
+    from float number `start` on."""
 
     def emit(em: Emit) -> None:
         phase.emit(replace(em, packed=_places(em, layer, columns, start)))
@@ -200,13 +201,15 @@ def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
 def _vector(
     em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
 ) -> Ptr | None:
-    """One block in the first row of direction d of an input (D, rows * H); None if it is absent."""
+    """Where block `block` of V units begins in the first of the `rows` rows that direction d has in
+    input `number`, (D, rows * H); None if the input is absent."""
     view = em.ins[number] if number < len(em.ins) else None
     return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes
 
 
 def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int], Val]) -> None:
-    """Store V floats: `value(first, how many)` for the real units, zeros after them."""
+    """Store `lanes` floats: the first `units` are those that `value(first, count)` loads, the
+    others 0."""
     if units == lanes:
         to.store(value(0, lanes))
         return
@@ -217,7 +220,8 @@ def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int
 def _turn(
     b: Builder, source: Ptr, to: Ptr, depth: int, stride: Position, units: int, lanes: int
 ) -> None:
-    """Transpose: to[k * stride + lane] = source[lane * depth + k]; 0 beyond the real units."""
+    """Emit to[k * stride + lane] = source[lane * depth + k], for all k below `depth` and `lanes`
+    lanes, of which those from `units` on become 0."""
     squares = depth // lanes * lanes
     if squares:
         with b.loop(0, squares, lanes) as k:
