@@ -43,7 +43,8 @@ MOST_DIMS = 64
 
 
 def number(text: str) -> int:
-    """'512M' as a number: K, M and G are powers of 1024. Raises ValueError."""
+    """A number of bytes or of other things: "512M" is 512 * 1024^2; K, M, G and T are powers of
+    1024. Raises ValueError."""
     digits = text.strip().upper().removesuffix("B")
     unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(digits[-1:], 0)
     try:
@@ -56,7 +57,8 @@ def number(text: str) -> int:
 
 
 def limit(name: str) -> int:
-    """The limit of that name. Raises OptionError where TINSMITH_BUDGET cannot be understood."""
+    """The limit of that name (see `LIMITS`), or what TINSMITH_BUDGET sets in its place. Raises
+    OptionError where that cannot be understood."""
     return _limits(os.environ.get(VARIABLE, ""))[name]
 
 
@@ -66,7 +68,8 @@ def check_setting() -> None:
 
 
 def check(name: str, asked: int, what: str) -> None:
-    """Raise BudgetExceeded where `what` ("the functions of net.onnx") takes more than a limit."""
+    """Raise BudgetExceeded if `asked` is above the limit `name`; `what` says who asks, as in "the
+    functions of net.onnx"."""
     most = limit(name)
     if asked > most:
         wanted = f"{-(-asked >> 19)}M" if asked >> 20 else str(2 * asked)
@@ -78,8 +81,8 @@ def check(name: str, asked: int, what: str) -> None:
 
 @contextmanager
 def told(what: str) -> Generator[None]:
-    """A context in which running out of memory becomes OutOfMemory, which names `what` was being
-    done ("loading net.onnx")."""
+    """A context in which MemoryError becomes OutOfMemory, whose message names `what` was being
+    done, such as "loading net.onnx"."""
     try:
         yield
     except MemoryError as error:

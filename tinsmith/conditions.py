@@ -32,7 +32,12 @@ R = TypeVar("R")
 
 
 class Scope:
-    """The symbols of one program, and the conditions under which it is right. Not thread-safe."""
+    """The symbols of one program, and what must hold of them for it to be right. Not thread-safe.
+
+    atoms       symbols by name, operations by (name, formulas)
+    conditions  what has been recorded (see `Conditions`)
+    least       atom -> a number that it never falls below, where one is known
+    """
 
     def __init__(self) -> None:
         self.atoms: dict[Any, Atom] = {}
@@ -41,7 +46,8 @@ class Scope:
         self.least: dict[Atom, int] = {}
 
     def symbol(self, name: str, value: int, least: int = 0) -> Form:
-        """The form of a new symbol. `value` is the example's; no call has less than `least`."""
+        """The formula of a new symbol, whose value in the example call is `value`, and in no call
+        below `least`."""
         atom = Atom(len(self.atoms), name, (), value)
         self.atoms[name] = atom
         self.symbols.append(atom)
@@ -49,8 +55,8 @@ class Scope:
         return (((atom,), 1),)
 
     def atom(self, name: str, *args: Form) -> Atom:
-        """The atom that stands for an operation ("//", "max", "min", "pieces") on these formulas,
-        with its value in the example: made when it is first asked for, later the same one."""
+        """The one atom of an operation ("//", "max", "min", "pieces") on these formulas, made when
+        it is first asked for. Its value is computed for the example."""
         found = self.atoms.get((name, args))
         if found is None:
             value = OPERATIONS[name](*map(valued, args))
@@ -67,7 +73,8 @@ class Scope:
         return found
 
     def low(self, form: Form) -> int | None:
-        """A number that the form never falls below, if one is known."""
+        """A number that the formula never falls below, as its atoms' `least` tell; None if none
+        follows."""
         shifted: dict[Monomial, int] = {}  # of atoms that are 0 where the form's are least
         for atoms, k in form:
             parts: dict[Monomial, int] = {(): k}
@@ -88,8 +95,9 @@ class Scope:
         return shifted.get((), 0)
 
     def holds(self, form: Form, relation: str) -> bool:
-        """Whether the form stands in that relation to 0 in the example; recorded, unless it follows
-        from the formula."""
+        """Whether the formula is `relation` ("==", "!=", "<", ">=") 0 in the example. Recorded as a
+        condition is what holds there, `relation` or its opposite, unless that follows in every
+        call."""
         truth = RELATIONS[relation](valued(form))
         if constant(form) is not None:
             return truth
@@ -111,7 +119,8 @@ class Scope:
         return (relation in ("<", "!=") and is_negative) or (relation == "!=" and is_positive)
 
     def fix(self, form: Form) -> None:
-        """The value that the form has in the example is taken for it: it must have that value."""
+        """Use the formula's value in the example as a number: records that it must have this
+        value."""
         if constant(form) is None:
             self._record(added(form, number_form(-valued(form))), "==")
 
@@ -140,7 +149,8 @@ _thread = _Thread()
 
 @contextmanager
 def trial() -> Iterator[Conditions]:
-    """Conditions of what is decided inside are kept apart: they count once they are `met`."""
+    """A context that yields the conditions of what is decided inside, instead of recording them;
+    `meet` records them if the decision is used."""
     found: Conditions = {}
     _thread.trials.append(found)
     try:
@@ -150,13 +160,14 @@ def trial() -> Iterator[Conditions]:
 
 
 def meet(conditions: Conditions) -> None:
-    """Make the conditions that a trial has found conditions of what is being decided now."""
+    """Record the conditions that a `trial` has collected, as if they were decided here."""
     for (form, relation), scope in conditions.items():
         scope._record(form, relation)
 
 
 def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator as `functools.lru_cache`: the conditions of a result are recorded each time."""
+    """A decorator like `functools.lru_cache(most)`, for functions that decide by Sizes: also a call
+    that is answered from the cache records the conditions of its result."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(most)
@@ -178,7 +189,7 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 @contextmanager
 def _deciding() -> Iterator[None]:
-    """What is decided inside is recorded, wherever that is."""
+    """A context in which conditions are recorded even inside `estimating` or `by_formula`."""
     before = _thread.estimates, _thread.by_formula
     _thread.estimates, _thread.by_formula = 0, False
     try:
@@ -189,8 +200,8 @@ def _deciding() -> Iterator[None]:
 
 @contextmanager
 def by_formula() -> Iterator[None]:
-    """Sizes that are compared inside are equal if their formulas are; nothing is recorded where
-    they are not."""
+    """A context in which == and != of sizes compare formulas: sizes whose formulas differ are
+    unequal, even if the example's numbers are equal, and no condition is recorded."""
     before, _thread.by_formula = _thread.by_formula, True
     try:
         yield
@@ -200,7 +211,8 @@ def by_formula() -> Iterator[None]:
 
 @contextmanager
 def estimating() -> Iterator[None]:
-    """What is decided inside is an estimate, on which no result depends: nothing is recorded."""
+    """A context for estimates, on which no result depends: comparisons of sizes give the example's
+    answers, and no condition is recorded."""
     _thread.estimates += 1
     try:
         yield

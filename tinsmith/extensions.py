@@ -32,8 +32,8 @@ MOST_BYTES = 1 << 14
 
 
 class Extension(NamedTuple):
-    """One entry point: its name, the module that is imported, and the folder of the installed
-    package's metadata, such as `my_package-1.0.dist-info`."""
+    """One entry point of an installed package: its name, the module to import, and `package`, the
+    folder of the package's metadata, such as `my_package-1.0.dist-info`."""
 
     name: str
     module: str
@@ -104,7 +104,7 @@ def load() -> None:
 
 
 def bring(root: str) -> str:
-    """The package whose extension a row's top-level package `root` is; "" where it is none."""
+    """The label of the extension whose top-level package is `root`; "" if none is."""
     return next((one.label for one in chosen() if one.root == root), "")
 
 
@@ -153,8 +153,8 @@ def _entries() -> Iterator[Extension]:
 
 
 def _text(path: str) -> bytes:
-    """The first bytes of a small file; none where it cannot be read. A file object would take as
-    long as all else."""
+    """Up to MOST_BYTES first bytes of a file; b"" if it cannot be read. By system calls, as a file
+    object would take as long as all else."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

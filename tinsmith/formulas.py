@@ -46,8 +46,9 @@ OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
 def widths(most: int, length: int) -> tuple[int, ...]:
-    """Some sizes of pieces, the largest first, into which anything can be cut: the two largest,
-    those into which `length` is cut best, and each half as large as one before, down to 1."""
+    """The sizes of pieces for which code is made, the largest first: `most` and most - 1, those
+    that cut `length` into the fewest, and most // 2, most // 4, ... 1, so that every length can be
+    cut."""
     found = {most, most - 1, *(size for size, _ in balanced(length, most))}
     while most:
         found.add(most)
@@ -56,21 +57,24 @@ def widths(most: int, length: int) -> tuple[int, ...]:
 
 
 def balanced(length: int, most: int) -> list[tuple[int, int]]:
-    """(size, how many) of the fewest pieces of at most `most` whose sizes differ by 1 at most."""
+    """(size, how many) pairs of the fewest pieces of at most `most` that make up `length`, where
+    sizes differ by at most 1, the larger first."""
     pieces = -(-length // most)
     least, more = divmod(length, pieces) if pieces else (0, 0)
     return [(s, n) for s, n in ((least + 1, more), (least, pieces - more)) if n > 0]
 
 
 def pieces_of(length: int, sizes: int, size: int) -> int:
-    """How many pieces of `size` there are where `length` is cut into pieces of some sizes, `sizes`
-    having a bit for each: balanced ones, if there are such sizes, else as few as can be."""
+    """How many pieces have this `size` when `length` is cut into pieces of the allowed sizes, which
+    are the bits of `sizes` (bit s: size s). They are the balanced ones if those sizes are allowed,
+    else the fewest."""
     return _cut(length, sizes).get(size, 0)
 
 
 @lru_cache(maxsize=4096)
 def _cut(length: int, sizes: int) -> dict[int, int]:
-    """How many pieces there are of each size. A program asks for every size of a length."""
+    """size -> how many pieces, for `pieces_of`: cached, since a program asks for every size in
+    turn."""
     found = balanced(length, sizes.bit_length() - 1)
     if any(not sizes >> s & 1 for s, _ in found):
         found = fewest(length, sizes)
@@ -79,7 +83,8 @@ def _cut(length: int, sizes: int) -> dict[int, int]:
 
 @lru_cache(maxsize=1024)
 def fewest(length: int, sizes: int) -> list[tuple[int, int]]:
-    """(size, how many) of the fewest pieces. Lengths are short: long ones have balanced pieces."""
+    """(size, how many) pairs of the fewest pieces that make up `length`, by dynamic programming in
+    time length * sizes; long lengths are cut by `balanced`."""
     known = [s for s in range(sizes.bit_length() - 1, 0, -1) if sizes >> s & 1]
     counts, last = [0], [0]
     for n in range(1, length + 1):

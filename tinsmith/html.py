@@ -13,8 +13,8 @@ def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *,
     left: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Rows under their column names, as HTML without scripts, styles or links of its own. Columns
-    named in `left`, and the first, align left."""
+    """A table as HTML, without scripts, style sheets or links: at most MOST rows, and how many more
+    there are. The first column and those named in `left` align left, others right."""
     listed = list(rows)
     ways = ["left" if i == 0 or name in left else "right" for i, name in enumerate(columns)]
     body = [_row("td", row, ways) for row in listed[:MOST]]

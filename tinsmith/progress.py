@@ -24,8 +24,8 @@ _local = Local()
 
 
 def tell(done: int, total: int, what: str) -> None:
-    """`done` of `total` parts of what is under way in this thread are done. Raises what the
-    listener raises."""
+    """Tell this thread's listener, if there is one, that `done` of `total` parts of `what` are
+    done. Raises what the listener raises."""
     listener = getattr(_local, "listener", None)
     if listener is not None:
         listener(done, total, what)
@@ -43,9 +43,9 @@ def check_progress(progress: object) -> None:
 def reported(
     progress: Listener | bool | None, title: str, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """What is told inside goes to `progress`: a function, False for nobody, None for whoever
-    listens outside, else a line on standard error that begins with `title`, where that is a
-    terminal."""
+    """A context in which `tell` goes to `progress`: a function; False: nobody; None: the listener
+    that is already there, else, on a terminal, a line on standard error that begins with `title`
+    and appears after `patience` seconds."""
     outer = getattr(_local, "listener", None)
     line = None
     if progress is None:
@@ -65,8 +65,8 @@ def reported(
 
 
 class _Steadfast:
-    """Calls a function of the caller. Once that has raised an error, every further call raises the
-    error again: code in between may have caught it."""
+    """A listener that calls the caller's function. An error that this raises is raised again by
+    every later call, since code in between may catch it, and the work is to end."""
 
     def __init__(self, function: Any) -> None:
         self._function = function

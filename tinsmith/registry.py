@@ -74,7 +74,8 @@ class Registry(Generic[T]):
         self._origins.pop(name, None)
 
     def load(self) -> None:
-        """Import every module of the table's package, in name order, and then extensions."""
+        """Import every module of the table's package, in the order of names, then the extensions;
+        only the first time."""
         self._load_own()
         if self._package is not None:
             extensions.load()  # without the lock: what they register may wait for other tables
@@ -127,7 +128,8 @@ class Registry(Generic[T]):
 
 
 def _registering_module() -> dict[str, Any]:
-    """The globals of the module whose execution registers a row; empty where none is executed."""
+    """The globals of the module whose top level calls `register`, however deep; {} outside of
+    modules."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

@@ -47,7 +47,8 @@ R = TypeVar("R")
 
 
 def _by_number(name: str) -> Any:
-    """The method of int of that name, for the number that a Size is."""
+    """A method for Size that calls int's of this name on its number, which the program then relies
+    on."""
     return lambda self, other: getattr(self.__index__(), name)(int(other))
 
 
@@ -216,7 +217,8 @@ class Size:
 
 
 def _above(other: Any) -> Any:
-    """The least integer above a number: what a size is less than where it is at most `other`."""
+    """The number b for which size < b says size <= `other`: the least integer above it; infinity
+    and NaN stay themselves."""
     if isinstance(other, float):
         return other if isinf(other) or isnan(other) else floor(other) + 1
     return other + 1 if form_of(other) is not None else other
@@ -247,7 +249,8 @@ def form_of(value: Any) -> Form | None:
 
 
 def typical(value: Any) -> Any:
-    """The value in the example call; nothing is recorded. For estimates only."""
+    """A Size's number in the example call, anything else as it is; no condition is recorded. For
+    estimates only."""
     return value.value if isinstance(value, Size) else value
 
 
@@ -260,8 +263,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 def estimate(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of functions whose results are estimates; a Size that one returns is the example's
-    number."""
+    """Decorator for functions that give estimates: no conditions are recorded inside
+    (`estimating`), and a Size as result becomes the example's number."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -298,8 +301,9 @@ def _extreme(name: str, a: Any, b: Any) -> Any:
 
 
 def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
-    """A length in few pieces of at most `most`, as in the example in the fewest: (how many, size)
-    for some sizes, the largest first. Code has a loop for each of these sizes."""
+    """Cut a length, at run time, into pieces of at most `most`: pairs (how many, size), the largest
+    size first. Sizes are numbers, chosen for the fewest pieces in the example; counts are Sizes and
+    may be 0. Code has a loop for each pair."""
     sizes = widths(most, length.value)
     make, args = length.scope.atom, (length.form, number_form(sum(1 << s for s in sizes)))
     return tuple(
@@ -316,15 +320,16 @@ def has_sizes(array: Any) -> bool:
 
 
 def as_numbers(array: Any, dtype: Any) -> Any:
-    """An array in which Sizes are the example's numbers, on which its reader then depends."""
+    """An array of objects in `dtype`: Sizes become the example's numbers, and what is decided by
+    them holds for these numbers only. Other arrays stay as they are."""
     if array.dtype != object or array.dtype == dtype:
         return array
     return array.astype(dtype)
 
 
 def as_number(value: Any) -> Any:
-    """A value of an attribute, or a dict of these, with the example's numbers for Sizes, on which
-    its reader then depends."""
+    """An attribute (also tuples, and dicts of attributes) in which Sizes are the example's numbers;
+    what is decided by it then holds for these numbers only."""
     if isinstance(value, Size):
         return int(value)
     if isinstance(value, tuple):

@@ -33,12 +33,12 @@ DEFAULT = "cpu"
 
 @dataclass(frozen=True)
 class Job(PlanOptions):
-    """What a graph is compiled for, and how; a backend takes from it what it has a use for.
+    """How a backend is to compile a graph; each uses the fields that it needs.
 
-    target          the machine; None for a backend that computes a whole model, where it is
-    cache           whether code may be kept on disk, and found there
-    room            where packed weights go
-    shared_weights  packed weights of other programs of the model, and where they lie
+    target          the machine; None for a backend that computes whole models, wherever it does
+    cache           whether code is kept in, and taken from, the cache on disk
+    room            memory for packed weights; None: that of this process
+    shared_weights  packed weights of the model's other programs, to be shared; gets the new ones
     """
 
     target: Target | None = None
@@ -51,27 +51,28 @@ class Runner(Protocol):
     """A compiled graph. Several threads may call it at once."""
 
     def run(self, arrays: Sequence[Any], /) -> list[Any]:
-        """The outputs, in order, of an array for each input of the graph, in order and of its type.
-        The inputs are plain and contiguous, must not be written to, and are gone after the call."""
+        """The outputs, in order, for arrays of the graph's inputs, in order and of their types. The
+        arrays are plain and contiguous; they must neither be written to nor kept after the call."""
         ...
 
 
 class Backend(Protocol):
-    """One way to compute graphs. A class that derives from this one has what is defined here.
+    """One way to compute graphs. Classes that derive from this one get the defaults defined here.
 
-    column  which rows of the table of kernels it reads: those that name this
-    whole   whether it computes models as they are imported, of any shapes, without passes
+    column  the name by which rows of the table of kernels belong to it
+    whole   whether it computes models as they were imported, of any shapes, without passes
     """
 
     column: str
     whole: bool = False
 
     def need_target(self, target: Target) -> None:
-        """Raise TargetError, which says why, unless it can make what it makes for the target."""
+        """Raise TargetError, with the reason, if it cannot compile for the target; by default it
+        can for all."""
 
     def takes(self, node: Node) -> str:
-        """Why it does not compute a node, whose sizes are known; "" where it does. Here: what its
-        column of the table of kernels has a row for, it computes."""
+        """Why it cannot compute a node, whose sizes are known; "" if it can: by default, if the
+        table of kernels has a row for the operator in its column."""
         from tinsmith.kernels._kernel import kernels_for
 
         known = kernels_for(node.op.name, self.column)
@@ -90,8 +91,8 @@ BACKENDS: Registry[Backend] = Registry("backend", "tinsmith.backends")
 
 
 def backends_of(names: str | Sequence[str]) -> dict[str, Backend]:
-    """The backends of a list of names, "toy,cpu" or ("toy", "cpu"), in its order. Raises
-    OptionError, UnknownName."""
+    """Name -> backend for "toy,cpu" or ("toy", "cpu"), in this order, which is that of preference.
+    Raises OptionError, UnknownName."""
     listed = names.split(",") if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
         known = ", ".join(map(repr, BACKENDS))

@@ -51,11 +51,9 @@ class Cpu(Backend):
         return ""
 
     def compile(self, graph: Graph, job: Job) -> Compiled:
-        """A runnable program for a placed graph of static shapes, its weights in `job.room`, or
-        where they lie already: in `job.shared_weights`, which gets the new ones.
-
-        Raises TargetError where this process cannot run code for the target.
-        """
+        """A program for a placed graph. Weights that `job.shared_weights` has are shared; new ones
+        go to `job.room` and are added to it. Raises TargetError where this process cannot run the
+        target's code."""
         from tinsmith.plan.main import helpers_text
         from tinsmith.plan.planner import make_plan
 
@@ -95,13 +93,14 @@ def compile_placed(graph: Graph, target: Target, **options: Any) -> Compiled:
 
 
 class Room(Protocol):
-    """The memory in which packed weights are collected as they are made."""
+    """Memory in which packed weights are collected: `put` each at its offset in bytes, then
+    `finish`."""
 
     def put(self, offset: int, array: Array) -> None: ...
 
     def finish(self, nbytes: int) -> Array:
-        """All weights that were put, in one aligned buffer of `nbytes` bytes, with `SLACK` readable
-        bytes behind."""
+        """All weights in one aligned buffer: `nbytes` bytes, and `SLACK` further ones that may be
+        read."""
         ...
 
 
@@ -128,6 +127,9 @@ class Heap:
 
 
 class _Sink:
+    """Where the planner puts what it makes: code into the compiler, which begins at once, and
+    weights into the room."""
+
     def __init__(self, compiler: Compiler, room: Room) -> None:
         self._compiler, self.weights = compiler, room.put
 

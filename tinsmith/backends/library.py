@@ -34,5 +34,6 @@ def _team(target: Target, cache: bool) -> Library:
 
 
 def team_address(target: Target, cache: bool, threads: int) -> Callable[[str], int] | None:
-    """Addresses of the thread team's functions; None where one thread needs no team."""
+    """A function that gives the addresses of the thread team's functions by name; None for one
+    thread."""
     return _team(target, cache).address if threads > 1 else None

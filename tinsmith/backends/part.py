@@ -14,8 +14,8 @@ from tinsmith.ops.region import Part
 
 
 class Running:
-    """What computes a Part node: its backend's runner, whose results are compared with the types
-    that were planned. Raises BackendFailed where it fails, or gives others."""
+    """Computes a Part node by its backend's runner, and checks that the results have the planned
+    types. Raises BackendFailed where the backend raises an error or gives something else."""
 
     name = Part.name
 

@@ -80,7 +80,9 @@ class Builder:
         self, name: str, ty: Ty | None, args: Sequence[Val] = (), *, text: str = "",
         params: str = "",
     ) -> Val:  # fmt: skip
-        """Call an intrinsic or outside function; declares it. Gate a target's own on its ISA."""
+        """Call an LLVM intrinsic or outside function, and declare it; its result of type `ty`
+        (None: it has none). `text`, `params`: operands and types in place of those of `args`. Gate
+        a target's own on its ISA."""
         text = text or ", ".join(f"{a.ty.llvm} {a.ref}" for a in args)
         params = params or ", ".join(a.ty.llvm for a in args)
         result = "void" if ty is None else ty.llvm
@@ -98,7 +100,9 @@ class Builder:
         self, address: str, kind: Function, args: Sequence[Val | Ptr | Number],
         result: Ty | None = None,
     ) -> Val:  # fmt: skip
-        """Call the function at an address, which takes what `kind` takes; what it returns."""
+        """Call the function at an address (an LLVM operand) with the parameters of `kind`; its
+        result of type `result` (None: it has none). The table of sizes is passed on if `kind` has
+        one more than `args`."""
         shown = []
         params, table = kind.params, list[str]()
         if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):  # see `share_sizes`
@@ -148,17 +152,19 @@ class Builder:
         return Val(self, ty.x(len(values)), f"<{inner}>")
 
     def size(self, value: Size) -> Val:
-        """A size that the call tells, read from the table that the function gets."""
+        """The value of a Size, an i64, from the table of sizes, a parameter that the function then
+        has."""
         ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
         return Val(self, I64, ref)
 
     def share_sizes(self, outer: Builder) -> None:
-        """Read sizes from the same table as `outer`: for a function that is called only by `outer`,
-        and by others that share its sizes."""
+        """Read sizes from the table of `outer`, which `call_at` passes on: for a function that only
+        `outer`, and others that share its sizes, call."""
         self.sizes = outer.sizes
 
     def sizes_from(self, *lines: str) -> None:
-        """Sizes are read from where these lines say that `%sizes` is, not from a parameter."""
+        """Set the address of the table of sizes, `%sizes`, by these lines of LLVM text, not by a
+        parameter."""
         self._sizes_from = lines
 
     def index(self, value: Val | Number) -> Val:
@@ -198,8 +204,9 @@ class Builder:
         return steps < clipped.to("i32").splat(lanes)
 
     def pieces(self, count: Number, lanes: int) -> list[tuple[int, int, Val | None]]:
-        """(offset, lanes, mask) of vectors that cover the first `count` elements of a vector of
-        `lanes`: one masked vector if the target has cheap masks, else several narrower ones."""
+        """(offset, lanes, mask) of vectors that cover the first `count` of `lanes` elements: one,
+        masked if it must be, where masks are cheap or `count` is a Size; else narrower ones,
+        without masks."""
         if not isinstance(count, int):
             return [(0, lanes, self.first_lanes(count, lanes))]
         if count == lanes:
@@ -284,7 +291,8 @@ class Builder:
 
     @contextmanager
     def repeat(self) -> Iterator[Callable[[Val], None]]:
-        """Repeat the body until the function that it is given is called with an i1 that holds."""
+        """Repeat the body for ever. It is given `leave_if(condition)`, which leaves the loop at the
+        place of its call if that scalar i1 is on."""
         body, after = self._label("repeat"), self._label("end")
         self.line(f"br label %{body}")
         self._place(body)

@@ -36,9 +36,10 @@ Estimated."""
 
 
 class Cache:
-    """Entries by key in one directory. Safe to share between threads and processes.
+    """Compiled code on disk: entries by key in one directory, of `limit` bytes. Safe to share
+    between threads and processes.
 
-    Raises CacheError where the directory cannot be made, or is not safe to run code from.
+    Raises CacheError where the directory cannot be made, or others could write code into it.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Cache:
         return self.path / f"{key}{_SUFFIX}"
 
     def get(self, key: str) -> bytes | None:
-        """The data of an entry; None if there is none, or if it is damaged."""
+        """The data of an entry; None if there is none, or a damaged one, which is removed."""
         file = self.file(key)
         try:
             raw = file.read_bytes()
@@ -117,8 +118,8 @@ class Cache:
         return len(self._entries())
 
     def trim(self) -> int:
-        """Drop the entries not used for the longest time until the bound holds, and unfinished ones
-        of killed processes. Returns how many."""
+        """Drop the entries not used for the longest time until `limit` holds, and unfinished
+        entries of killed processes. Returns how many."""
         entries, stale = sorted(self._entries()), time.time() - STALE
         excess, dropped = sum(size for _, size, _ in entries) - self.limit, 0
         for written, size, file in entries:
@@ -167,7 +168,8 @@ def _limit() -> int:
 
 
 def _make(path: Path) -> None:
-    """Make the directory, and refuse one whose code somebody else could have written."""
+    """Make the directory. Raises CacheError if that fails, and for a directory that belongs to, or
+    may be written by, somebody else."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -194,7 +196,7 @@ def _make(path: Path) -> None:
 
 
 def open_cache() -> Cache | None:
-    """The user's cache; None if it is off or cannot be used (which a warning says once)."""
+    """The user's cache; None if it is off, or cannot be used, which a warning says (once)."""
     named = os.environ.get("TINSMITH_CACHE", "")
     if named.lower() in ("off", "none", "0"):
         return None
@@ -222,7 +224,8 @@ def read_note(path: Path) -> str | None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Store a note. If the disk is full or read-only, it is not kept."""
+    """Store a note, replacing the file as a whole; nothing is stored if the disk is full or
+    read-only."""
     data = text.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
@@ -242,10 +245,11 @@ def _seal(data: bytes) -> bytes:
 
 @functools.cache
 def compiler_version() -> str:
-    """What compiled code depends on besides its text and target: Tinsmith and LLVM.
+    """A text for what compiled code depends on besides its text and target: the versions of
+    Tinsmith and LLVM.
 
-    llvmlite is not imported: its version is read from its file, and its library told by size and
-    date.
+    llvmlite is not imported for it: its version is read from its file, and its library is known by
+    size and date.
     """
     spec = PathFinder.find_spec("llvmlite")
     if spec is None:  # perhaps others find it; importlib.util takes a millisecond to import
@@ -266,7 +270,8 @@ def compiler_version() -> str:
 
 
 def key_of(kind: str, target_key: str, *texts: str) -> str:
-    """The key of what is made from the texts for a target."""
+    """The key of an entry: a hash of its `kind` ("object", "library"), the target's key, the texts
+    from which it is made, and `compiler_version`."""
     h = blake2b(digest_size=20)
     for part in (kind, compiler_version(), target_key, *texts):
         h.update(f"{len(part)}:".encode() + part.encode())

@@ -19,10 +19,10 @@ class Rates(NamedTuple):
     """The speed of one core.
 
     peak            fp32 flop/s
-    l2_bandwidth    bytes/s that it reads from L2; likewise from L3 and from memory (dram)
+    l2_bandwidth    bytes/s read from L2; likewise l3_ from L3, and dram_ from memory
     dram_together   bytes/s that all cores together read from memory
-    wait            seconds in which two threads tell each other that a phase is done
-    wide            flop/s with vectors of 16 floats over those with 8; 1 if there are none of 16
+    wait            seconds for two threads to tell each other that a phase is done
+    wide            flop/s with vectors of 16 floats over that with 8; 1 if there are none of 16
     """
 
     peak: float
@@ -35,14 +35,14 @@ class Rates(NamedTuple):
 
 
 class Core(NamedTuple):
-    """A row of the table.
+    """A row of the table of processor cores, from which `rates` are computed.
 
     clock     GHz, in code with vectors
-    pipes     multiply-adds of vectors of 4, of 8 and of 16 floats that begin in a cycle
-    l2, l3    bytes a cycle
-    memory    GB/s of one core; `together`: of all cores
-    wait      ns
-    apart     whether additions have as many pipes of their own
+    pipes     how many multiply-adds begin in a cycle: in vectors of 4, of 8 and of 16 floats
+    l2, l3    bytes read in a cycle
+    memory    GB/s that one core reads; `together`: all cores
+    wait      ns, as in `Rates`
+    apart     whether additions run in further pipes, as many as for products
     measured  by `python -m benchmarks.peak --row` on such a core; other rows are estimated
     """
 
@@ -149,8 +149,8 @@ def core_of(vendor: str, family: int, model: int) -> Core | None:
 
 
 def rates_of(core: Core | None, generic: str, lanes: int, fma: bool) -> Rates:
-    """The rates of vectors of `lanes` floats on a core. If the core is unknown, or has no such
-    vectors, those of the row named `generic`."""
+    """The rates of a core with vectors of `lanes` floats; those of the row named `generic` if the
+    core is unknown (None), or has no such vectors."""
     if core is None or not core.pipes[_width(lanes)]:
         core = CORES[generic]
     return core.rates(lanes, fma)

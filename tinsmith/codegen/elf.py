@@ -26,6 +26,9 @@ _ABS, _COMMON = 0xFFF1, 0xFFF2  # special section indices
 
 @dataclass
 class _Section:
+    """A section that a process loads: code or data. `address` and `place` (offset in the file) are
+    set when it is put into the library."""
+
     name: str
     flags: int
     data: bytes
@@ -36,6 +39,9 @@ class _Section:
 
 @dataclass
 class _Symbol:
+    """An entry of an object's symbol table. `bind` is 0 for local symbols; `section` is the number
+    of its section, 0 if the object does not define it; `value` is the offset in that section."""
+
     name: str
     kind: int
     bind: int
@@ -47,6 +53,9 @@ class _Symbol:
 
 @dataclass
 class _Relocation:
+    """A place, at `offset` in a section, into which the address of the object's symbol number
+    `symbol` plus `addend` goes, in the way of `kind` (see `relocate.py`)."""
+
     section: int
     offset: int
     kind: int
@@ -56,6 +65,9 @@ class _Relocation:
 
 @dataclass
 class _Object:
+    """What of a relocatable ELF object is linked. `index` is its number, for errors; `machine` and
+    `flags` are those of its header; sections have the object's own numbers."""
+
     index: int
     machine: int
     flags: int
@@ -78,6 +90,9 @@ def _read(data: bytes, index: int) -> _Object:
 
 
 def _parse(data: bytes, index: int) -> _Object:
+    """Read the sections that are loaded (not unwind tables), their relocations and all symbols.
+    Damaged data raise ValueError, IndexError or struct.error, which `_read` turns into
+    CodegenError."""
     unpack = struct.unpack_from
     obj = _Object(index, unpack("<H", data, 18)[0], unpack("<I", data, 48)[0])
     (table,) = unpack("<Q", data, 40)
@@ -157,7 +172,8 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """What a symbol stands for: its bytes and the targets of its relocations. Equal contents are
+    """What a symbol stands for, to compare definitions of one name: its bytes, and what its
+    relocations refer to, by names (local constants: by their section's bytes). Equal contents are
     equal code."""
     if s.section not in obj.sections:
         return s.value
@@ -178,8 +194,8 @@ def _content(obj: _Object, s: _Symbol) -> object:
 
 
 class _Image:
-    """The file as it grows. From segment to segment `address` runs further ahead of the file
-    offset."""
+    """The library file while it is written: `data` so far, and `segments`. `gap` is what the
+    address of a byte exceeds its file offset by; it grows by a page from segment to segment."""
 
     def __init__(self) -> None:
         self.data = bytearray(_HEADER)
@@ -194,7 +210,8 @@ class _Image:
         self.data += bytes(-len(self.data) % to)
 
     def segment(self, rights: int) -> None:
-        """Start a segment: on a page of its own in memory, without padding in the file."""
+        """End the last segment and start one with these rights (bits: 4 read, 2 write, 1 execute):
+        in memory on a page of its own, in the file right behind the last."""
         self.close()
         self.align(64)
         self.gap += _PAGE
@@ -257,6 +274,9 @@ def link(objects: Sequence[bytes], soname: str = "libtinsmith.so") -> bytes:
 
 
 class _Link:
+    """Writes the library of some objects: lays out read-only data, code and writable data in three
+    segments, resolves relocations, and adds the tables that the system's loader reads."""
+
     def __init__(self, objects: list[_Object], names: _Names, soname: str) -> None:
         self.objects, self.names = objects, names
         self.machine = objects[0].machine

@@ -24,10 +24,11 @@ SHOWN = 120
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """`name` is a numpy function's name ("add", "exp", "astype"), "leaf", "const" or "size".
+    """A node of an elementwise expression: the numpy function `name` ("add", "exp", "astype") of
+    `args`, or an operand ("leaf"), a number ("const"), a size ("size").
 
-    `param` of a leaf is the operand's index, of a const the number, of a size the `Size`. Equal
-    subexpressions are one object, and are computed once.
+    `param` is the index of a leaf's operand, a const's number, a size's `Size`; some functions have
+    one, too. Parts that are one object are computed once.
     """
 
     name: str
@@ -37,7 +38,8 @@ class Expr:
 
     @cached_property
     def key(self) -> str:
-        """A text that is the same for two expressions if and only if they compute the same."""
+        """A text that is equal for two expressions if and only if they are the same; long ones are
+        hashed."""
         inner = ",".join(a.key for a in self.args)
         param = "" if self.param is None else repr(self.param)
         text = f"{self.name}:{name_of(self.dtype)}{param}({inner})"
@@ -107,9 +109,10 @@ def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
 
 
 def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
-    """Instructions for the expression over vectors, which all have the same number of lanes.
+    """Emit the expression; `leaves` are the operands by index, vectors of equal length. The result
+    is one, too.
 
-    A leaf of dtype bool may be u8, as it lies in memory, or i1. A result of dtype bool is i1, which
+    A leaf of dtype bool may be u8, as in memory, or i1. A result of dtype bool is i1, which
     `Ptr.store` writes as one byte.
     """
     from tinsmith.codegen.functions import emit_function

@@ -75,7 +75,8 @@ def _sign(x: Val) -> Val:
 
 
 def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
-    """Truncated quotient and remainder of integers, which never trap; and where y was replaced."""
+    """(q, r, divisor) of integers, without a trap: q truncated, r = x - q * y. Where y is 0, q and
+    r are 0; where y is -1, q is -x and r is 0. `divisor` is y, with 1 where it is 0 or -1."""
     zero = y.eq(0)
     odd = zero | y.eq(-1) if y.ty.is_signed else zero
     divisor = odd.select(1, y)
@@ -261,8 +262,8 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Instructions for "narrowed": x is clipped, rounded, and moved by the zero point. The bounds
-    are whole numbers, so that clipping before rounding gives the same as clipping after it."""
+    """Instructions for "narrowed" (see below): x is clipped and rounded, and the zero point is
+    added. Clipping may come first, as its bounds are whole numbers."""
     x, (zero, low) = args[0], expr.param
     info = np.iinfo(low)
     if info.min:  # the other operand of `max` is what unsigned ones make of NaN

@@ -24,7 +24,7 @@ _INF32, _INF16 = 0x7F800000, 0x7C00  # the bits of infinity in float32 and in fl
 
 
 def bits_of(value: float, kind: str) -> int:
-    """The 16 bits of a number that this kind of half represents exactly."""
+    """The 16 bits of a number as float16 or bfloat16 (`kind`), which must hold it exactly."""
     if kind == "bf16":
         return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
     return struct.unpack("<H", struct.pack("<e", value))[0]
@@ -60,8 +60,8 @@ def narrowed(x: Val, kind: str) -> Val:
 
 
 def to_odd(x: Val) -> Val:
-    """A float64 as float32, rounded to odd (inexact results get an odd last bit): rounding that
-    once more gives the same as rounding the float64 directly."""
+    """A float64 rounded to float32 such that rounding it again, to a half, gives the same as
+    rounding it directly: inexact results get an odd last bit."""
     near = x.to("f32")
     back = near.to("f64")
     bits = near.bitcast(near.ty.of("i32"))

@@ -12,8 +12,8 @@ CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 @functools.cache
 def may_use_matrices() -> bool:
-    """Whether Linux lets this process use matrix registers, which it must be asked for: their state
-    makes the frames of signals larger (Documentation/arch/x86/xstate.rst)."""
+    """Ask Linux to let this process use matrix registers; whether it does. They must be asked for,
+    as their state makes the frames of signals larger (Documentation/arch/x86/xstate.rst)."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -23,7 +23,8 @@ def may_use_matrices() -> bool:
 
 @functools.cache
 def arch() -> str:
-    """The type of machine, as in the names of instruction sets' tables."""
+    """The type of this machine's processor, as the table of instruction sets names it: "x86_64",
+    "aarch64"."""
     if hasattr(os, "uname"):
         machine = os.uname().machine.lower()  # what `platform` says, without its 1 ms
     else:
@@ -47,7 +48,7 @@ def cpuinfo() -> dict[str, str]:
 
 @functools.cache
 def caches() -> dict[int, int]:
-    """The bytes of the data or unified cache of each level, as Linux tells them."""
+    """Level -> bytes of the data or unified cache, as Linux tells them; {} on other systems."""
     sizes: dict[int, int] = {}
     try:
         names = [n for n in os.listdir(CACHES) if n.startswith("index")]
@@ -76,8 +77,9 @@ TOLD = (
 
 
 def identity() -> str:
-    """A text that is different for machines for which other code is made; "" where the system does
-    not tell. This process may use matrix registers from now on, if it can."""
+    """A text that differs between machines for which different code is made; "" where the system
+    does not tell. Asks for matrix registers where the processor has them, as they are part of
+    it."""
     info = cpuinfo()
     told = [info.get(name, "") for name in TOLD]
     matrices = "amx_tile" in info.get("flags", "").split() and may_use_matrices()

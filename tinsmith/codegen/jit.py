@@ -42,7 +42,8 @@ def _machine(target: Target, effort: int = 2) -> Any:
 
 
 class _Machines(threading.local):
-    """LLVM's target machines of one thread. One is reused for every module of its target."""
+    """LLVM's target machines of one thread: one for each target and level of optimisation, used for
+    all its modules."""
 
     def __init__(self) -> None:
         self.of = cache(_machine)
@@ -53,8 +54,9 @@ _machines = _Machines()
 
 @contextmanager
 def _module(text: str, layout: Any) -> Iterator[Any]:
-    """The parsed module of a text. It is disposed of before its context, which garbage collection
-    would not guarantee. Raises CodegenError."""
+    """A context with the parsed and verified module of a text. The module is closed before LLVM's
+    context, which garbage collection would not guarantee. Raises CodegenError if LLVM refuses the
+    text."""
     llvm, module = _llvm(), None
     try:
         try:
@@ -71,10 +73,9 @@ def _module(text: str, layout: Any) -> Iterator[Any]:
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Keep loops' address arithmetic as written. LLVM's loop strength reduction took most of the
-    time of compiling deep loops, and the code was no faster. It is an option of the whole process,
-    which is restored for others that use LLVM.
-    """
+    """A context in which LLVM keeps loops' address arithmetic as written: its loop strength
+    reduction took most of the time of compiling deep loops, whose code was no faster. The option is
+    of the whole process; it is set back at the end, for others that use LLVM."""
     global _emitting
     llvm = _llvm()
     with _lock:
@@ -91,8 +92,8 @@ def _as_written() -> Iterator[None]:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object for a module's text. Thread-safe: each call has its own context, each
-    thread its own target machine."""
+    """The relocatable object (ELF, on Linux) for a module's text, not optimised where the text says
+    QUICK. Thread-safe. Raises CodegenError."""
     machine = _machines.of(target, 0 if QUICK in text else 2)
     with _module(text, machine.target_data) as module:
         return _emit(machine, module)
@@ -129,7 +130,8 @@ def assembly(text: str, target: Target) -> str:
 
 
 class InProcess:
-    """Objects linked into this process by LLVM's LLJIT, which refuses undefined symbols."""
+    """Objects that LLVM's LLJIT links into this process, where there is no ELF; `data` are their
+    bytes. Raises CodegenError for undefined symbols."""
 
     def __init__(self, objects: Sequence[bytes], target: Target, symbols: Sequence[str]) -> None:
         llvm = _llvm()

@@ -101,7 +101,8 @@ class Compiler:
             self._found[text] = known
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
-        """The object of each text, by symbol. Raises CodegenError if LLVM refuses one."""
+        """symbol -> object, for `codes`: symbol -> text. Compiles what is not known yet on all
+        cores. Raises CodegenError if LLVM refuses a text."""
         calls, self._calls = self._calls, {}  # after an interrupt none must be left cancelled
         self._calls = {text: call for text, call in calls.items() if not call.cancel()}
         self._pools.append(Workers(usable_cores()))
@@ -148,8 +149,8 @@ Key = tuple[str, str, str]  # the cache, the target, the text
 
 
 class _Known:
-    """The objects that this process has used last: another shape of a model's inputs needs most of
-    them again."""
+    """The objects that this process used last, up to LIMIT bytes with their texts: compiling a
+    model for another shape needs most of them again."""
 
     LIMIT = 16 << 20  # bytes; estimated
 
@@ -222,10 +223,9 @@ def load_library(
     cache: Cache | None = None,
     compiler: Compiler | None = None,
 ) -> Any:
-    """Load all functions of the texts into this process: an object with `address(symbol)` and
-    `data`. `compiler` has begun with some of them. Raises CodegenError if code refers to an
-    undefined symbol.
-    """
+    """Load all functions of `codes` (symbol -> text) into this process: an object with `data`, and
+    `address(symbol)`. The library is taken from the cache if it is there. `compiler` may have begun
+    with some texts. Raises CodegenError for an undefined symbol, and for text that LLVM refuses."""
     if compiler is None:
         with Compiler(target, cache) as compiler:
             return load_library(codes, target, cache, compiler)

@@ -59,13 +59,15 @@ def _without_table(x: Val) -> Val:
 
 
 def _entries(x: Val) -> int:
-    """The entries of the longest table that one instruction looks up; 0 if there is none."""
+    """How many entries (16 or 8) a table has from which one instruction looks up every lane of x; 0
+    if the target has no such instruction."""
     if has_tables(x):
         return ENTRIES
     return 8 if x.b.target.vectors in ("avx2", "avx512") and x.ty.lanes == 8 else 0
 
 
 def _powers(entries: int, shift: int) -> list[int]:
-    """The bits of 2^(j / entries) as float32, minus j << shift."""
+    """A table for 2^(j / entries): the bits of these float32, minus j << shift, which the caller's
+    `bits << shift` adds with the exponent."""
     numbers = np.exp2(np.arange(entries) / entries).astype(np.float32).view(np.int32)
     return [int(bits) - (j << shift) for j, bits in enumerate(numbers)]

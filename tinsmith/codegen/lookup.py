@@ -35,13 +35,15 @@ def width(target: Target) -> int:
 
 
 def row_bytes(target: Target) -> int:
-    """The bytes of a register of a machine that goes through tables by rows of 16 entries; 0 for
-    others."""
+    """Bytes of a register, if the target looks bytes up in rows of 16 entries; 0 for other
+    targets."""
     return SHUFFLES[target.vectors][0] if target.vectors in SHUFFLES else 0
 
 
 def pack(table: Array, size: int) -> Array:
-    """A table of 256 bytes as `look_up` reads it on a machine whose `row_bytes` are `size`."""
+    """A table of 256 bytes in the form that `look_up` reads; `size` is the target's `row_bytes`. If
+    0, the table itself; else its rows, each XOR the one before in its half, repeated to fill a
+    register."""
     table = table.view(np.uint8)
     if not size:
         return table.copy()
@@ -51,8 +53,8 @@ def pack(table: Array, size: int) -> Array:
 
 
 def look_up(table: Ptr, x: Val) -> Val:
-    """The entries of a packed table at the bytes of a vector, whose bits are the index; vectors of
-    fewer than `width` bytes are filled up."""
+    """For each byte of a vector, the entry of a packed table at that index (0 to 255), as u8. A
+    vector shorter than `width` is extended for it."""
     target, lanes = x.b.target, x.ty.lanes
     size = width(target)
     x = Val(x.b, U8.x(lanes), x.ref)
@@ -70,8 +72,9 @@ def _filled(lanes: int, size: int) -> list[int]:
 
 
 def _by_rows(table: Ptr, x: Val) -> Val:
-    """Row k of a half holds entries 16 k to 16 k + 15 XOR the 16 before. Index x - 16 k is negative
-    where x is before the row; of all rows up to that of x the XOR is the entry."""
+    """Each half of the table has 8 rows of 16 entries. A shuffle picks from row k by x - 16 k, and
+    gives 0 where that is negative. So rows 0 to that of x add to the result by XOR, each at x mod
+    16; since row k holds its entries XOR those of row k - 1, what remains is the entry."""
     b, ty = x.b, x.ty
     size, shuffle = SHUFFLES[b.target.vectors]
     found = None

@@ -138,7 +138,8 @@ def trunc(x: Val) -> Val:
 
 
 def split(x: Val) -> tuple[Val, Val]:
-    """x = n * ln(2) + r with |r| <= ln(2) / 2, for |x| <= 2**21: ROUND32 + n, and r."""
+    """(t, r) with x = n * ln(2) + r and |r| <= ln(2) / 2, for |x| <= 2**21: the integer n is given
+    as t = ROUND32 + n, a float32."""
     t = x.fma(LOG2E, ROUND32)
     n = t - ROUND32
     return t, n.fma(-LN2_LO, n.fma(-LN2_HI, x))
@@ -150,7 +151,7 @@ def expm1_near(r: Val) -> Val:
 
 
 def two_to(t: Val, bias: int = 127) -> Val:
-    """2^n for n given as ROUND32 + n, times 2^(`bias` - 127)."""
+    """2^n, times 2^(`bias` - 127), for t = ROUND32 + n: n is put into the exponent's bits."""
     return ((bits_of(t) << 23) + (bias << 23)).bitcast(t.ty)
 
 
@@ -159,7 +160,7 @@ def _has_scalef(x: Val) -> bool:
 
 
 def _scale(p: Val, t: Val) -> Val:
-    """p * 2^n, rounded once, for -256 < n < 256 given as ROUND32 + n."""
+    """p * 2^n, rounded once, for t = ROUND32 + n and -256 < n < 256."""
     if _has_scalef(p):
         return scalef(p, t - ROUND32)
     n = bits_of(t) - ROUND32_BITS
@@ -243,8 +244,8 @@ _SQRT_HALF_BITS = 0x3F3504F3  # the bits of sqrt(1/2)
 
 
 def _decompose(x: Val) -> tuple[Val, Val]:
-    """x = 2^e * m with sqrt(1/2) <= m < sqrt(2), for normal x > 0: e (in the top bits of an
-    integer, as e << 23) and m."""
+    """(e << 23, m), int32 and float32, with x = 2^e * m and sqrt(1/2) <= m < sqrt(2), for normal x
+    > 0."""
     i = bits_of(x) - _SQRT_HALF_BITS
     m = ((i & 0x7FFFFF) + _SQRT_HALF_BITS).bitcast(x.ty)
     return i & -0x800000, m

@@ -34,9 +34,10 @@ STRETCH = 1 << 14  # elements of an array that are split at a time: caches hold 
 
 @contextmanager
 def matrices(b: Builder, room: Ptr) -> Iterator[None]:
-    """A context in which the matrix registers may be used, as whole ones. `room`: CONFIGURATION
-    bytes of memory, into which the configuration is written: the palette, the bytes of a row of
-    each register (two bytes each, the lower first), and its number of rows."""
+    """A context in which the code may use the matrix registers, all of full size: it configures
+    them before and releases them after. `room` are CONFIGURATION bytes of memory for the
+    configuration: the palette, two bytes for the bytes of a row of each register, one byte for its
+    number of rows."""
     palette, row = [1, *[0] * 15], [64, 0]
     sizes = [*palette, *row * REGISTERS, *[0] * 16, *[SIDE] * REGISTERS, *[0] * 8]
     room.cast(U8).store(b.vector(sizes, U8))

@@ -21,10 +21,9 @@ class Function:
 
 
 class Module:
-    """The LLVM IR text for one target: functions, and the declarations that they need.
+    """LLVM's text for one target: functions, and declarations of what they call.
 
-    A module that does little but call others may be `quick` to compile: LLVM then optimises
-    nothing.
+    `quick` modules, which do little but call others, are compiled without optimisation.
     """
 
     def __init__(self, target: Target, *, quick: bool = False) -> None:
@@ -35,7 +34,8 @@ class Module:
     def function(
         self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
     ) -> Builder:
-        """Start a function that returns nothing; its builder. End it with `ret`."""
+        """Start a function without a result, which is visible in its module only if `internal`: its
+        builder. End it with `Builder.ret`."""
         from tinsmith.codegen.builder import Builder
 
         return Builder(self, Function(name, params), internal)

@@ -57,7 +57,9 @@ def gelu(x: Val) -> Val:
 
 @functools.cache
 def _gelu_tables() -> tuple[tuple[float, ...], ...]:
-    """Coefficients of erf(y / sqrt(2)) / 2, lowest first: exactly 1/2 in the last interval."""
+    """table[d][i]: the coefficient of u^d, lowest first, of the polynomial for erf(y / sqrt(2)) / 2
+    in interval i, where u is the distance from its middle in intervals. In the last one it is
+    1/2."""
     pieces = [
         fit(lambda u, n=n: math.erf((n + u) / _GELU_PITCH / math.sqrt(2)) / 2, _GELU_DEGREE)
         for n in range(ENTRIES - 1)
@@ -67,7 +69,8 @@ def _gelu_tables() -> tuple[tuple[float, ...], ...]:
 
 
 def fit(function: Callable[[float], float], degree: int) -> list[float]:
-    """The polynomial on [-1/2, 1/2] that equals the function at the Chebyshev points."""
+    """The coefficients, lowest first, of the polynomial of a degree that equals the function at the
+    Chebyshev points of [-1/2, 1/2]."""
     points = [math.cos(math.pi * (2 * k + 1) / (2 * degree + 2)) / 2 for k in range(degree + 1)]
     values = [function(u) for u in points]
     for level in range(1, degree + 1):  # divided differences

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Ptr:
-    """A typed address. `p + n` moves by n elements; constant offsets are collected and folded."""
+    """A typed address in generated code. `p + n` is n elements further; numbers n are collected,
+    and cost one instruction when the address is used."""
 
     __slots__ = ("b", "elem", "offset", "ref")
 
@@ -35,7 +36,7 @@ class Ptr:
         return Ptr(self.b, self.address, elem)
 
     def fixed(self) -> Ptr:
-        """The same address with its constant offset folded into one value (to share in a loop)."""
+        """The same address, with its collected offset added now, before a loop instead of in it."""
         return Ptr(self.b, self.address, self.elem)
 
     @property
@@ -48,8 +49,9 @@ class Ptr:
 
     @property
     def value(self) -> Val:
-        """The address as a value that a loop can carry. On x86 a carried address is better than one
-        with an index: that would make two operations of a multiply-add from memory."""
+        """The address as a value that a loop can carry from iteration to iteration. On x86 that is
+        better than an address with an index, which splits a multiply-add from memory into two
+        operations."""
         return Val(self.b, PTR, self.address)
 
     def is_some(self) -> Val:
@@ -64,8 +66,8 @@ class Ptr:
         self, lanes: int = 1, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> Val:  # fmt: skip
-        """`lanes` consecutive elements. Elements from index `count` on, and lanes that are off in
-        `mask`, are not read and give 0."""
+        """`lanes` elements from here on. Lanes that are off in `mask`, and those from `count` on,
+        are 0, and their memory is not read. `align` is in bytes; None: that of an element."""
         ty = self.elem.x(lanes)
         if isinstance(count, Val | Size):
             return self.load(lanes, self.b.first_lanes(count, lanes))
@@ -94,8 +96,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """The elements at the offsets in `places`. Lanes that are off in `mask` are not read and
-        give 0."""
+        """The elements `places` (a vector of integers) further, one for each lane. Lanes that are
+        off in `mask` are 0, and their memory is not read."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()
@@ -111,8 +113,9 @@ class Ptr:
         self, value: Val, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> None:  # fmt: skip
-        """Write the lanes of a value, except those off in `mask` and those from index `count`
-        on."""
+        """Write the lanes of a value from here on, but for those that are off in `mask`, and those
+        from `count` on. `align` is in bytes; None: that of an element. An i1 is written as a
+        byte."""
         lanes = value.ty.lanes
         if isinstance(count, Size):
             count = self.b.size(count)
@@ -155,16 +158,17 @@ class Ptr:
         b.choose(count >= lanes, lambda: self.store(value), some)
 
     def atomic(self, how: str, value: Val | int, order: str = "monotonic") -> Val:
-        """Change the integer at this address as one operation (LLVM's `how`: add, sub, and, xchg);
-        what was there before. `order` is LLVM's: "release" lets who sees the result see all that
-        this thread has stored."""
+        """Change the integer here in one operation (LLVM's `how`: add, sub, and, xchg); the value
+        before. `order` is LLVM's: with "release", a thread that sees the new value sees all that
+        this one has stored before."""
         ty = self.elem
         given = value.ref if isinstance(value, Val) else str(value)
         text = f"atomicrmw {how} ptr {self.address}, {ty.llvm} {given} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def compare_exchange(self, old: Val, new: Val, order: str) -> Val:
-        """Replace what is at this address if it is `old`, as one operation; whether it was."""
+        """Replace the integer here by `new` if it is `old`, in one operation; an i1: whether it
+        was. `order` is LLVM's."""
         ty = self.elem
         pair = self.b.emit(
             ty, f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {order} "
@@ -173,13 +177,15 @@ class Ptr:
         return self.b.emit(I1, f"extractvalue {{ {ty.llvm}, i1 }} {pair.ref}, 1")
 
     def load_atomic(self, order: str) -> Val:
-        """Load the integer at this address, which other threads may write meanwhile."""
+        """The integer here, which other threads may write meanwhile; `order` is LLVM's, such as
+        "acquire"."""
         ty = self.elem
         text = f"load atomic {ty.llvm}, ptr {self.address} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def store_atomic(self, value: Val, order: str) -> None:
-        """Store an integer at this address, which other threads may read meanwhile."""
+        """Store an integer here, which other threads may read meanwhile; `order` is LLVM's, such as
+        "release"."""
         ty = self.elem
         place = f"ptr {self.address} {order}, align {ty.nbytes}"
         self.b.line(f"store atomic {ty.llvm} {value.ref}, {place}")
@@ -187,7 +193,7 @@ class Ptr:
     def call(
         self, kind: Function, args: Sequence[Val | Ptr | int], result: Ty | None = None
     ) -> Val:
-        """Call the function at this address, which takes what `kind` takes; what it returns."""
+        """Call the function at this address, as `Builder.call_at`; its result of type `result`."""
         return self.b.call_at(self.address, kind, args, result)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:

@@ -52,15 +52,18 @@ _WHOLE = ("i8", "u8", "i16", "u16", "i32")
 
 @dataclass(frozen=True)
 class Product:
-    """A row of the table.
+    """A row of the table: a way to multiply operands `a` and `b` and to add to sums.
 
-    takes   element types of both operands in a model
-    left, right   element types of packed operands; `lane` is what a group of them is loaded as
-    rate    how many times the operations of float32 multiply-adds it does in the same time,
-            additions of a step included, and of all `terms`
-    unit    VECTORS or MATRICES: which skeletons are written for its step
-    terms   which part of `a` is multiplied by which part of `b`, in order; part 0 is hi
-    error   of a product, relative to it, beyond what sums in `sums` round
+    takes        pairs of element types (numpy's names) of `a` and `b` in a model
+    left, right  element types of `a` and `b` as they are packed
+    lane, sums   the type of a lane, which holds a k-group of them, and of a sum
+    step         the instructions (see `Step`)
+    rate         its speed over that of float32 multiply-adds, for the same products of the model:
+                 additions of a step, and all `terms`, included
+    needs        whether a target has the instructions
+    unit         VECTORS or MATRICES: which skeletons are written for its step
+    terms        pairs (part of `a`, part of `b`) that are multiplied, in order; part 0 is hi
+    error        relative error of a product, beyond what sums of type `sums` round
     """
 
     name: str
@@ -78,7 +81,8 @@ class Product:
 
     @property
     def parts(self) -> int:
-        """How many numbers each element of an operand is the sum of."""
+        """Of how many parts (hi, lo, ...) each element of an operand is the sum; 1: it is not
+        split."""
         return 1 + max(part for term in self.terms for part in term)
 
     @property
@@ -101,11 +105,13 @@ class Product:
         return -(-k // self.group)
 
     def one(self, kind: Ty) -> int:
-        """A lane whose elements, of the type of `left` or `right`, are all 1."""
+        """The number whose bits are a lane full of ones, as elements of the integer type `kind`
+        (`left` or `right`)."""
         return sum(1 << i * kind.bits for i in range(self.group))
 
     def widened(self, v: Val) -> Val:
-        """Lanes of `b` from a vector of lanes whose elements are narrower (`narrow_lane`)."""
+        """Lanes of `b` as the step takes them, from a vector of as many narrower lanes
+        (`narrow_lane`), whose elements are converted to the type `right`."""
         if v.ty.kind == self.lane.kind:
             return v
         if self.group == 1:
@@ -114,8 +120,9 @@ class Product:
         return bytes.to(self.right.kind).bitcast(self.lane.x(v.ty.lanes))
 
     def vectors(self, target: Target) -> int:
-        """The most vectors of columns of a tile: where registers are few, a step that has a product
-        of its own beside its sums leaves no room for more vectors of `b` than two."""
+        """How many vectors of columns a register tile has at most: 6; 2 where the target has few
+        registers and lanes hold several elements, since a step then needs registers for its
+        products, too."""
         return 2 if target.registers < MANY and self.lane != self.left else 6
 
 
@@ -128,8 +135,9 @@ def fused(acc: Val, x: Val, w: Val) -> Val:
 
 
 def spelled(left: Ty, right: Ty) -> Step:
-    """The products of a group one after the other, on any machine: what the instructions of other
-    rows are defined to give."""
+    """The step of an integer row in common instructions, for any machine: the products of a
+    k-group, one after the other. Rows with instructions of their own are defined to give the
+    same."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         for i in range(BITS // left.bits):
@@ -140,7 +148,7 @@ def spelled(left: Ty, right: Ty) -> Step:
 
 
 def _element(v: Val, i: int, kind: Ty) -> Val:
-    """Element i of the group in each lane, as int32."""
+    """Element i of the k-group in each lane, extended to int32."""
     above = BITS - (i + 1) * kind.bits
     raised = v << above if above else v
     if kind.is_signed:
@@ -238,8 +246,8 @@ FLOAT32 = PRODUCTS["float32"]
 
 
 def product_of(target: Target, left: str, right: str) -> Product:
-    """The fastest row of vectors, of those that are exact, for operands of these element types, by
-    their names in numpy."""
+    """The fastest row, of those that compute in vectors and are exact, for operands of these
+    element types (numpy's names). Raises CodegenError where the target has none."""
     exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
@@ -251,8 +259,9 @@ def product_of(target: Target, left: str, right: str) -> Product:
 
 
 def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
-    """A matrix (k, n) of numbers that are a row's elements of `b`, as lanes (k / g, n); of elements
-    as narrow as `stored`, from which `Product.widened` makes lanes."""
+    """Pack a matrix [k, n] of elements of `b` as lanes [k / group rounded up, n], each a k-group of
+    a column, with zeros at the end. With `stored`, elements have this numpy dtype, so that lanes
+    may be narrower than the step takes; `Product.widened` makes those."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
     wide = np.zeros((row.depth(k) * g, n), dtype)
@@ -270,7 +279,8 @@ def narrow_lane(row: Product, stored: Any) -> Ty:
 
 
 def joined(elements: list[Val], row: Product) -> Val:
-    """Lanes of `b` from vectors of their elements, as int32, in the order of k."""
+    """Lanes of `b`, as int32, each made of one element of every vector (int32 too): element i of
+    the k-group comes from `elements[i]`."""
     bits, lane = row.right.bits, None
     for i, v in enumerate(elements):
         part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)

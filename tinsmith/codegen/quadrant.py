@@ -33,8 +33,9 @@ _PI2_3 = 6.123233995736766e-17 + (math.pi / 2 - _PI2_1 - _PI2_2)
 
 
 def quadrant(x: Val) -> tuple[Val, Val]:
-    """x = q * pi / 2 + r with |r| <= pi / 4, for a float32 number given as float64: returns the
-    integer q, of which only the two low bits are right, and r. NaN for infinite x."""
+    """(q, r) with x = q * pi / 2 + r and |r| <= pi / 4, for float32 numbers given as float64. Only
+    the two low bits of the integer q are right, which tell the quadrant. r is NaN for infinite
+    x."""
     t = x.fma(2 / math.pi, ROUND64)
     n = t - ROUND64
     r = n.fma(-_PI2_3, n.fma(-_PI2_2, n.fma(-_PI2_1, x)))
@@ -46,7 +47,8 @@ def quadrant(x: Val) -> tuple[Val, Val]:
 
 
 def _reduced(x: Val) -> tuple[Val, Val]:
-    """The quarter turns of x modulo 4: a whole number, and the remainder as an angle."""
+    """`quadrant` for large x: (q, r) from x * 2 / pi modulo 4, summed over pieces of 2 / pi;
+    products that are multiples of 4 drop out."""
     total = x.b.zero(x.ty)
     for k, chunk in enumerate(_TWO_OVER_PI):
         part = x * math.ldexp(chunk, -24 * (k + 1))

@@ -53,7 +53,8 @@ def _near(image: bytearray, at: int, place: int, value: int) -> None:
 
 
 def _low(shift: int) -> Write:
-    """The low 12 bits of an address, in units of the access."""
+    """For instructions with 12 bits for the low part of an address, in units of an access of 1 <<
+    `shift` bytes: writes (value mod 4096) >> shift into bits 10 to 21."""
 
     def write(image: bytearray, at: int, place: int, value: int) -> None:
         _put(image, at, (value & 0xFFF) >> shift << 10)
@@ -102,7 +103,9 @@ WRITERS: dict[int, dict[int, Write]] = {
 
 
 def apply(machine: int, kind: int, image: bytearray, at: int, place: int, value: int) -> None:
-    """Write `value` (symbol + addend) for a relocation at file offset `at`, address `place`."""
+    """Patch the image for a relocation of ELF type `kind`. `at` is the file offset of the bytes to
+    patch, `place` their address, `value` the address to refer to, addend included. Raises
+    CodegenError for an unknown type, and for a value out of reach."""
     writer = WRITERS.get(machine, {}).get(kind)
     if writer is None:
         raise CodegenError(f"generated code has a relocation of an unknown type ({kind})")

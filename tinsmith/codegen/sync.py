@@ -64,13 +64,14 @@ _NAP = Function("", [("microseconds", I32)])
 
 
 def team_text(target: Target) -> str:
-    """A module with `team_worker(block, tid)` and
-    `team_submit(block, threads, job, argument, counters, words)`.
+    """The LLVM text of the team's two functions: `team_worker(block, tid)`, in which a worker waits
+    for jobs until the team stops, and `team_submit(block, threads, job, argument, counters,
+    words)`, which runs one job on all threads.
 
-    A job is `void job(ptr argument, i64 tid)`. It returns on thread 0 when its work is done; its
-    memory must stay until the next submission has returned. Before a job starts, and when nobody is
-    inside any more, `words` i64 counters are cleared. If the stop flag is set, there is no job: the
-    gate stays open, and workers that enter end.
+    A job is `void job(ptr argument, i64 tid)`. Its call on thread 0 returns when all its work is
+    done; its memory must stay until the next submission has returned. When no worker is inside the
+    last job any more, and before the next starts, the `words` i64 counters are cleared. If the stop
+    flag is set, no job runs: the gate stays open, and workers that enter end.
     """
     module = Module(target)
     _add_worker(module)
@@ -101,6 +102,8 @@ def add_await(module: Module) -> None:
 
 
 def _add_worker(module: Module) -> None:
+    """Add `team_worker`: spin, then yield, then sleep until the gate is open for a new job; enter
+    it by counting up the gate, run the job, count down; end if the stop flag is set."""
     b = module.function(WORKER.name, WORKER.params)
     block, tid = _Block(b), b.args["tid"]
     flag, semaphore = block.of_thread(FLAGS, tid), block.of_thread(SEMAPHORES, tid)
@@ -147,6 +150,8 @@ def _add_worker(module: Module) -> None:
 
 
 def _add_submit(module: Module) -> None:
+    """Add `team_submit`: wait until no worker is inside, set the job, open the gate, wake sleepers,
+    run the job as thread 0, close the gate."""
     b = module.function(SUBMIT.name, SUBMIT.params)
     block, threads = _Block(b), b.args["threads"]
     looks, spins = b.stack(I32, 1), block.load(SPINS, I32)
@@ -171,8 +176,9 @@ def _add_submit(module: Module) -> None:
 
 
 def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], None]) -> None:
-    """Pause after `looks` checks in vain, and count one more; from `spins` checks on, also call
-    `give_way(vain)` with the number of checks beyond that."""
+    """What a waiting loop does after a check in vain: pause, and count the check in `looks`. If
+    there were at least `spins`, also call `give_way(vain)`, with the number of checks beyond
+    `spins`."""
     b.pause()
     looked = looks.load() + 1
     looks.store(looked)
@@ -181,7 +187,8 @@ def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], 
 
 
 class _Block:
-    """The sync block of a function, which has it as its parameter `block`."""
+    """Access to the sync block (`sync_block.py`) in a function whose parameter `block` points to
+    it."""
 
     def __init__(self, b: Builder) -> None:
         self.b, self.gate = b, b.pointer("block", I64)
@@ -196,7 +203,7 @@ class _Block:
         return self.at(offset, ty).load()
 
     def call(self, offset: int, kind: Function, args: Sequence[Ptr | int] = ()) -> Val:
-        """What the function whose address lies in the block returns, an i32."""
+        """Call the function whose address lies at `offset` in the block; its result, an i32."""
         return self.at(offset, PTR).load_pointer(U8).call(kind, args, I32)
 
     def call_job(self, tid: Val) -> None:

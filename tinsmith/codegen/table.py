@@ -30,8 +30,13 @@ NATIVE = frozenset().union(*_CLASSES.values())
 
 @dataclass(frozen=True)
 class Function:
-    """A row: `numpy(expr, *arrays)`, `emit(b, expr, args, lanes)`, the dtypes of its first operand
-    that have native code, and the approximate flops of one element."""
+    """A row of the table of elementwise functions.
+
+    numpy   (expr, *arrays) -> what it means
+    emit    (b, expr, args, lanes) -> its instructions
+    dtypes  those of its first operand for which `emit` works
+    flops   of one element, approximately
+    """
 
     name: str
     numpy: Callable[..., Any]
@@ -51,9 +56,9 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register `emit(*args)` under a numpy function's name, for the given classes of dtypes: f
-    float32, d float64, i signed, u unsigned, b bool, h float16 and bfloat16 (which are only
-    moved)."""
+    """A decorator that registers `emit(*args)` for a function; `numpy` is what it means, by default
+    numpy's function of its name. `classes` are the dtypes for which it works: f float32, d float64,
+    i signed, u unsigned, b bool, h float16 and bfloat16 (which are only moved)."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
@@ -101,7 +106,8 @@ def flops_of(expr: Any) -> float:
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Instructions for one node of an expression, given the values of its operands."""
+    """Emit one node of an expression, given the values of its operands; constants get `lanes`
+    lanes. Raises CodegenError for a function without native code."""
     if expr.name in ("const", "size"):
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)

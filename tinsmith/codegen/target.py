@@ -70,7 +70,8 @@ ISAS = {
 
 @dataclass(frozen=True)
 class Target:
-    """One machine. Frozen, and part of every cache key; safe to share."""
+    """One machine: what decides which code is generated for it, and rates by which kernels are
+    chosen. Frozen; part of every cache key."""
 
     isa: str
     triple: str
@@ -102,8 +103,8 @@ class Target:
 
     @property
     def has_exact_tails(self) -> bool:
-        """Whether the end of a row should be read and written in narrower vectors, exactly as many
-        elements as it has: if a masked vector is not cheap."""
+        """Whether the last elements of a row should be read and written in narrower vectors that
+        fit exactly: so where the target has no cheap masks."""
         return not self.has_masks
 
     @estimate
@@ -120,8 +121,8 @@ class Target:
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     def kept(self, growth: float = 1.0) -> float:
-        """The share of packed weights that the last-level cache still holds from the run before.
-        `growth`: the bytes of packed weights over those of the model's."""
+        """The share, 0 to 1, of packed weights that are still in the last-level cache from the last
+        run. `growth`: bytes of packed weights over bytes of the model's."""
         filled = growth * self.footprint / max(1, min(self.l3, OURS))
         return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
 
@@ -138,8 +139,8 @@ class Target:
 
     @property
     def pipes(self) -> int:
-        """Multiply-adds of whole vectors that begin in a cycle. For up to 8 lanes two are
-        assumed."""
+        """How many multiply-adds of whole vectors a core begins in a cycle: 2, or 1 where vectors
+        of 16 floats are hardly faster than those of 8."""
         return 2 if self.lanes < 16 or self.wide > 1.5 else 1
 
     @property
@@ -169,8 +170,8 @@ def foreign_time(target: Target, nbytes: float) -> float:
 
 
 def overlap(busy: float, fetching: float) -> float:
-    """The time of arithmetic and memory traffic that mostly overlap: the longer one, and 0.4 of the
-    shorter (estimated)."""
+    """Seconds for arithmetic (`busy`) and memory traffic (`fetching`) that mostly overlap: the
+    longer of both, plus 0.4 of the shorter (estimated)."""
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
@@ -244,7 +245,8 @@ def host() -> Target:
 
 
 def _width(isa: Isa) -> tuple[int, bool, bool, bool]:
-    """By which instruction sets are compared: that of a machine is the greatest that it has."""
+    """The key by which instruction sets are compared: `host` takes the greatest that the machine
+    has."""
     return isa.lanes, isa.matrices, isa.half_products, isa.byte_products
 
 

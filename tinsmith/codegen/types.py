@@ -28,7 +28,8 @@ QUICK = "noinline optnone"
 
 @dataclass(frozen=True)
 class Ty:
-    """A scalar (`lanes` = 1) or a vector of an element kind such as "f32", "u8", "i1", "ptr"."""
+    """The type of a value: an element kind ("f32", "u8", "i1", "ptr", ...), and the number of lanes
+    of a vector; 1 is a scalar."""
 
     kind: str
     lanes: int = 1
@@ -86,8 +87,8 @@ class Ty:
 
 @cache
 def _ty(kind: str, lanes: int) -> Ty:
-    """The type of this kind and number of lanes: one object for each, so that what it computes of
-    itself is kept."""
+    """`Ty(kind, lanes)`, as one object for all calls, so that its cached properties are computed
+    once."""
     return Ty(kind, lanes)
 
 

@@ -47,7 +47,9 @@ def _comparison(how: str) -> Callable[[Any, Any], Val]:
 
 
 class Val:
-    """An SSA value. Operators emit instructions; plain numbers as operands are broadcast."""
+    """A value of generated code: `ref` is its name in LLVM's text, `ty` its type. Operators emit
+    instructions by the builder `b`; plain numbers as operands become constants of the type, in all
+    lanes."""
 
     __slots__ = ("b", "ref", "ty")
 
@@ -132,7 +134,7 @@ class Val:
         return self.b.const(0, self.ty) - self
 
     def compare(self, how: str, other: Any) -> Val:
-        """`how` is one of lt le gt ge eq ne; ordered on floats (ne: unordered). Gives i1 lanes."""
+        """Lanes of i1: `how` is one of lt le gt ge eq ne. With NaN only ne holds."""
         self._need_arithmetic()
         rhs = self._like(other)
         if self.ty.is_float:
@@ -182,8 +184,8 @@ class Val:
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
     def fenced(self) -> Val:
-        """The same value, which LLVM must not move into other sums. When whole numbers are added to
-        a sum one after the other, LLVM would add them up first, and keep them on the stack
+        """The same value, behind a fence for LLVM, which otherwise regroups whole numbers that are
+        added to a sum one after the other: it adds them up first, and keeps them on the stack
         meanwhile."""
         if self.ty.is_float or self.ty.lanes == 1:
             return self
@@ -191,7 +193,8 @@ class Val:
         return found.bitcast(self.ty)
 
     def unary(self, name: str) -> Val:
-        """An LLVM intrinsic of one operand and equal type, e.g. "sqrt", "fabs", "ctpop"."""
+        """The result, of the same type, of an LLVM intrinsic of one operand: "sqrt", "fabs",
+        "ctpop", ..."""
         return self.b.intrinsic(f"llvm.{name}.{self.ty.suffix}", self.ty, [self])
 
     def sqrt(self) -> Val:
@@ -232,7 +235,8 @@ class Val:
         )
 
     def shuffle(self, other: Val | None, indices: Sequence[int]) -> Val:
-        """Lanes picked from the concatenation of self and other; -1 leaves a lane undefined."""
+        """A vector of the lanes with these indices, counted through `self` and then `other`; -1
+        leaves a lane undefined."""
         second = other.ref if other is not None else "poison"
         mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
         return self.b.emit(
@@ -247,7 +251,8 @@ class Val:
         return self.b.emit(ty, f"bitcast {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def to(self, kind: str) -> Val:
-        """Convert each lane as C does; float to integer truncates and saturates."""
+        """Each lane converted to another kind as C does it, but from floats to integers beyond C:
+        out of range becomes the nearest end, NaN 0. From float to "i1": whether it is not 0."""
         src, dst = self.ty, self.ty.of(kind)
         if src.kind == kind:
             return self
@@ -294,7 +299,8 @@ class Val:
         return self.halved(combine)
 
     def halved(self, combine: Callable[[Val, Val], Val]) -> Val:
-        """All lanes to one, by combining the low half with the high one until one is left."""
+        """One lane for all: combines the low half of the lanes with the high half until one is
+        left. Their number must be a power of two; otherwise CodegenError is raised."""
         value, lanes = self, self.ty.lanes
         while lanes > 1:
             if lanes % 2:

@@ -63,7 +63,8 @@ def _exp(x: Val) -> Val:
 
 
 def _log(x: Val) -> Val:
-    """log(x) for normal x > 0, error 2e-11 of the result; NaN stays NaN only by the caller."""
+    """log(x) for normal x > 0, error 2e-11 of the result; for other x, NaN included, it means
+    nothing."""
     half = _bits(math.sqrt(0.5))
     k = bits_of(x) + (_bits(1.0) - half)
     m = ((k & ((1 << 52) - 1)) + half).bitcast(x.ty)
@@ -296,7 +297,7 @@ def remainder(x: Val, y: Val) -> Val:
 
 
 def floor_divide(x: Val, y: Val) -> Val:
-    """floor(x / y) for the exact quotient; what x / y gives for y = 0."""
+    """floor(x / y), of the exact quotient; where y is 0, x / y."""
     m = fmod(x, y)
     moved = m.ne(0.0) & ((bits_of(m) ^ bits_of(y)) < 0)
     q = (x - m) / y

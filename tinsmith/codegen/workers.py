@@ -55,13 +55,14 @@ class Call(Generic[T]):
         self._error: BaseException | None = None
 
     def cancel(self) -> bool:
-        """Whether the call has not begun, and now never will. It ends when its thread reaches
-        it."""
+        """Keep the call from beginning; False if it has begun, or was cancelled before. A cancelled
+        call ends, with Cancelled, when its thread reaches it."""
         return self._claim.acquire(False)
 
     def run(self, exits: int) -> None:
-        """Make the call, unless it was cancelled, or the process has begun to end since `exits` was
-        read. Called once, on a thread that no interrupt strikes."""
+        """Make the call and keep its result or error; Cancelled if it was cancelled, or if the
+        process has begun to end (`_exits` is not `exits` any more). Called once, on a thread that
+        no interrupt strikes."""
         _running[id(self)] = self  # first: `_at_exit` finds it, or has counted before it is begun
         function, self._function = cast("Callable[[], T]", self._function), None
         try:

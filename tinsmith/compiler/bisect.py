@@ -99,8 +99,9 @@ Shapes = Sequence[Shape | None]
 
 
 class Freed:
-    """The sizes of a program for free ones in a search: the shapes that it was made for, with sizes
-    where they are free, and those at which it differs."""
+    """The sizes of a program for free sizes, for a search in it. `made_for` are the shapes of its
+    inputs, with Sizes where they are free; `signature` those at which its results differ. `shapes`
+    and `scope` are for compiling parts of the graph for the same free sizes."""
 
     def __init__(self, compilation: Compilation, made_for: Shapes, signature: Signature) -> None:
         example = tuple(None if own is None else tuple(map(typical, own)) for own in made_for)
@@ -126,16 +127,16 @@ class Freed:
         return with_numbers(graph, number)
 
     def sized(self, program: Program) -> Program | None:
-        """The program for the sizes of the inputs, made from a program for free sizes; None where
-        that does not admit them."""
+        """A program that was compiled for `shapes`, with the sizes of the signature put in; None
+        where its conditions exclude these sizes."""
         free = FreeProgram(program, self.shapes, self.scope)
         values = free.values(self._signature)
         return None if values is None else free.sized(values)
 
 
 class Bisection:
-    """The search in one compiled model, for one set of inputs (by name). `made_for`: the shapes of
-    a program for free sizes, where it is in this."""
+    """Searches one compiled model, on one set of inputs (by name), for what makes its outputs
+    differ. `made_for`: the input shapes of a program for free sizes, if that is what differs."""
 
     def __init__(
         self,
@@ -157,7 +158,9 @@ class Bisection:
         self.kernels: dict[str, str] = {}
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
-        """The culprit; None where the difference cannot be found again in a prefix."""
+        """The culprit, given the wanted outputs by name: a pass, or the first node that differs.
+        None where no node differs when the graph is cut after it. `save` is a folder for the files
+        of a replay."""
         placed = self.compilation.place(self.shapes)
         if (culprit := self._pass(placed, want)) is not None:
             return culprit
@@ -208,7 +211,8 @@ class Bisection:
     # ---- passes
 
     def _pass(self, placed: Graph, want: Mapping[str, Array]) -> Culprit | None:
-        """The first pass after which the references no longer give what they gave before."""
+        """The first pass after which references give other outputs than `want`; None if they agree
+        on the placed graph. Found by running ever more passes on the imported graph."""
         if (found := self._wrong(placed, want)) is None:
             return None
         spec, column = self.compilation.passes, self.compilation.column
@@ -226,8 +230,8 @@ class Bisection:
         return Culprit(PASS, "(all passes together)", difference=found)
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
-        """How the outputs of a graph, computed by its references, differ from those wanted; ""
-        where they agree."""
+        """The first output of a graph, computed by references, that differs from `want`; None if
+        all agree."""
         return self._difference(graph, run_graph(self._numbered(graph), self.inputs), want)
 
     def _numbered(self, graph: Graph) -> Graph:
@@ -236,7 +240,8 @@ class Bisection:
     def _difference(
         self, graph: Graph, got: list[Array], want: Mapping[str, Array]
     ) -> Difference | None:
-        """The first output of a graph that is not as wanted by its name, and how."""
+        """The difference of the first output of a graph whose array in `got` is not as `want` has
+        it by name; None if all agree."""
         for v, a in zip(graph.outputs, got, strict=True):
             found = compare(v.name, a, want[v.name], self.tolerance)
             if not found.ok:
@@ -254,7 +259,8 @@ class Bisection:
         return values | {v.name: a for v, a in zip(graph.inputs, self.inputs, strict=True)}
 
     def _first(self, placed: Graph, values: Mapping[str, Array]) -> Node | None:
-        """A node that differs while all that it reads agrees."""
+        """The first node found that differs while the nodes it reads from agree: by halving, then
+        back along its inputs. None if no node differs. `values` are the reference's, by name."""
         nodes = placed.nodes
         low, high = 0, len(nodes) - 1
         while low < high:
@@ -282,7 +288,8 @@ class Bisection:
         return self._difference(cut, got, values)
 
     def _ending(self, placed: Graph, node: Node, names: set[str]) -> tuple[Graph, list[Array]]:
-        """A graph whose outputs are these values, and what generated code computes for them."""
+        """(cut, arrays): a copy of the graph whose outputs are the values `names`, and what
+        generated code computes for these."""
         cut = placed.clone()
         cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in names]
         cut.sweep()
@@ -291,8 +298,9 @@ class Bisection:
     def _makes_more(
         self, placed: Graph, node: Node, alone: Graph, values: Mapping[str, Array]
     ) -> bool:
-        """Whether a node's reference, of what generated code gives the node to read, differs from
-        the wanted values as the node does."""
+        """Whether the node is right for what it really reads, and only enlarges rounding: its
+        reference, on the inputs that generated code computes, agrees with generated code but not
+        with `values`."""
         read = {v.name for v in alone.inputs}
         cut, got = self._ending(placed, node, read | {v.name for v in node.outputs})
         seen = dict(values) | {v.name: a for v, a in zip(cut.outputs, got, strict=True)}
@@ -304,8 +312,9 @@ class Bisection:
     def _run(
         self, graph: Graph, inputs: list[Array], node: Node
     ) -> tuple[list[Array], dict[str, str]]:
-        """A placed graph in generated code, the node with the kernel that it has in the model; and
-        that kernel by the node's name, where it takes the node here too."""
+        """The outputs of a placed graph in generated code. `node` gets the kernel that it has in
+        the whole model, if that takes it here: then the second result is {node name: kernel}, else
+        empty."""
         forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
         try:
             program = self.compilation.compile(graph, self.known, forced).program
@@ -330,7 +339,8 @@ def _op(node: Node) -> str:
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of one node; what it reads of others becomes an input, constants stay."""
+    """A graph of one node, under its name: computed values that it reads become inputs, constants
+    stay constants."""
     new = Graph(node.name, graph.file)
     made: dict[Value, Value] = {}
     for v in node.inputs:
@@ -347,7 +357,8 @@ def _alone(graph: Graph, node: Node) -> Graph:
 
 
 def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
-    """The files of a replay; "" where the graph has no text form (it holds strings, for one)."""
+    """Write the files of a replay, graph (.tin) and inputs (.npz), to a folder; the path of the
+    former, or "" if the graph has no text form. Raises ModelFileError."""
     from tinsmith.compiler.compile import save
 
     try:

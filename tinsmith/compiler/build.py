@@ -44,15 +44,16 @@ from tinsmith.runtime.program import Program
 
 
 class Made(NamedTuple):
-    """A program, and what is reported of it (`Told`): its placed graph as text, the explanation of
-    each step, notes of measuring kernels, and overrides of kernels that no node matched."""
+    """A program, and `told`: by name the texts about it ("placed", "explain", "tuned", "idle",
+    "slow")."""
 
     program: Program
     told: Told
 
 
 class Compilation:
-    """A model with its options; `build` compiles it for one signature. Not thread-safe."""
+    """A model with its options, after the portable passes; `build` compiles it for one signature.
+    Not thread-safe."""
 
     def __init__(
         self, graph: Graph, target: Target, options: Options, cache: bool,
@@ -93,15 +94,15 @@ class Compilation:
         return graph
 
     def copy(self, signature: Signature) -> Graph:
-        """The graph with the types that a signature gives. Raises TypeRuleError where sizes do not
-        fit."""
+        """A copy of the graph for the shapes of a signature. Raises TypeRuleError where sizes do
+        not fit."""
         return self._copier.copy(shaped_types(self.canonical, signature))
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
-        """The graph of a signature before the machine's passes, and, where that says more than the
-        model, where rules may apply in it; `reports` then tells what passes did. Raises
-        TypeRuleError where sizes do not fit; the planner looks again, at what the machine's passes
-        make of the graph."""
+        """(graph, matches): the graph for a signature before the machine's passes, the portable
+        ones repeated if the signature says more than the model; then `matches` is where rules may
+        apply, else None. Starts `reports` anew. Raises TypeRuleError where sizes do not fit; sizes
+        that passes bring about are checked by the planner."""
         types = shaped_types(self.canonical, signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -143,7 +144,7 @@ class Compilation:
 
     @property
     def byte_rate(self) -> float:
-        """How many products of bytes the machine adds up in the time of one of floats."""
+        """How many products of bytes the machine adds up while it adds up one of floats."""
         return product_of(self.target, "uint8", "int8").rate
 
     @property
@@ -161,8 +162,9 @@ class Compilation:
         forced: Mapping[str, str] | None = None, room: Room | None = None,
         shared_weights: SharedWeights | None = None,
     ) -> Compiled:  # fmt: skip
-        """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
-        weights go that `shared_weights` does not hold."""
+        """A program for a placed graph. `forced`: node -> kernel, besides the caller's overrides.
+        Weights that `shared_weights` has are shared with it; others go to `room` (None: to
+        memory)."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
@@ -191,8 +193,9 @@ class Compilation:
         self, signature: Signature, measure: bool = False, room: Room | None = None,
         shared_weights: SharedWeights | None = None,
     ) -> Made:  # fmt: skip
-        """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
-        are as in `compile`."""
+        """Pass, plan and compile for a signature; with `measure`, kernels are chosen by timing
+        (`tune`). `room` and `shared_weights` are as in `compile`, and count only without
+        `measure`."""
         check_unchanged(self._constants)
         placed = self.place(signature)
         check_held(signature)
@@ -221,7 +224,8 @@ class Compilation:
         return Made(compiled.program, lambda name: texts.get(name, ""))
 
     def _idle(self, placed: Graph) -> str:
-        """What is said of kernels, backends and a precision that were asked for in vain."""
+        """Lines on what was asked for and had no effect: a precision, kernels, backends; "" if
+        there is none."""
         said = []
         if self.options.precision == "bfloat16" and not self.target.has_half_products:
             said.append(
@@ -246,9 +250,9 @@ class Compilation:
 
 
 class _LettingGo:
-    """Memory for packed weights (`cpu.Room`) that keeps the peak low: before the packed weights
-    are joined (`finish`), the pages of the model's own mapped `weights` are given back to the
-    system. They are read from the file again if anybody looks."""
+    """Memory for packed weights (`cpu.Room`) that keeps the peak low: before `finish` joins the
+    packed weights, it gives the pages of the model's mapped `weights` back to the system, which
+    reads them from the file again if they are used."""
 
     def __init__(self, room: Room, weights: list[Array]) -> None:
         self.put, self._room, self._weights = room.put, room, weights

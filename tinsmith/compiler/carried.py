@@ -68,9 +68,12 @@ class Made(Maker):
 
 
 class Carried:
-    """The programs that a trusted file carries: the machine and the options that they were made
-    for, the model's interface, and the shapes of its inputs that they are for; the `last` used
-    ones; how many (`free`) are for free sizes.
+    """The programs that a trusted .tin file carries.
+
+    machine, options  those that they were made for
+    interface         the model as callers see it
+    signatures, last  the input shapes with programs of their own; the shapes used last
+    takes, free       which sizes each program for free sizes takes, as text; how many there are
     """
 
     def __init__(self, file: Container, machine: Target, options: Options, made: Made) -> None:
@@ -92,7 +95,7 @@ class Carried:
         self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
-        """The program for one of the signatures, and what is told of it. Raises ModelFileError."""
+        """(program, told) for one of `signatures`. Raises ModelFileError."""
         program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
             raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")
@@ -100,13 +103,15 @@ class Carried:
         return program, told
 
     def free_program(self, number: int) -> tuple[FreeProgram, Told]:
-        """One of those for free sizes, and what is told of it. Raises ModelFileError."""
+        """(program, told) of a program for free sizes, by its number among these. Raises
+        ModelFileError."""
         free, told = self._free_at(len(self.signatures) + number)
         self._check(free.program)
         return free, told
 
     def _free_at(self, index: int) -> tuple[FreeProgram, Told]:
-        """A program for free sizes by its number among all. Raises ModelFileError."""
+        """(program, told) of a program for free sizes, by its number among all programs of the
+        file. Raises ModelFileError."""
         free, told = self._at(index)
         if isinstance(free, Program):
             raise ModelFileError(f"{self._file.path} has a program of certain sizes for free ones")
@@ -157,9 +162,9 @@ def bundle(
     programs: Mapping[Signature, tuple[Program, Told]], free: Mapping[FreeProgram, Told],
     last: Signature,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Programs of a graph, compiled with options for a target, as sections of a .tin file, in which
-    they share what weights they share in memory; None where one cannot be written. `last` are the
-    shapes that were last used."""
+    """Programs of a graph, compiled with `options` for `target`, as sections of a .tin file;
+    weights that they share are written once. `last` are the shapes used last. None if a program
+    cannot be written."""
     every: list[tuple[Program | FreeProgram, Told]] = [*programs.values(), *free.items()]
     stored: list[dict[str, range]] = []
     for program, _ in every:  # which grows
@@ -201,8 +206,9 @@ def carrier(path: Path) -> Container | None:
 
 
 class Carries(NamedTuple):
-    """What a .tin file says that it carries: code for a target's key, made by this release or by
-    another, the signatures that it is for, and which sizes programs for free ones take."""
+    """What a .tin file says that it carries, unverified: the key of the target, whether this
+    release made it (`ours`), the signatures, and as text the sizes that programs for free sizes
+    take. If another release made it, all but `ours` is empty."""
 
     target: str
     ours: bool
@@ -223,11 +229,11 @@ def carries(path: Path) -> Carries | None:
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:
-    """The programs in a trusted file. `asked` is the machine, if the caller named one, `given` the
-    options that the caller gave.
+    """The programs of a trusted file. `asked` is the machine that the caller named (None: this
+    one), `given` the options that the caller gave.
 
-    Raises UntrustedCode for code of another release or another machine, OptionError where the
-    programs were made with other options than those given.
+    Raises UntrustedCode for code of another release or machine, OptionError if the programs were
+    made with other options than those given, ModelFileError.
     """
     file = found.path
     if found.data("made", Maker)["by"] != release():

@@ -18,9 +18,9 @@ _first = True
 
 
 def still(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that does the same while Python's search for cyclic garbage is off. Where several
-    threads are in such functions, the one that came first turns the search on again when it
-    leaves."""
+    """Decorator: switch Python's search for cyclic garbage off while the function runs, if it was
+    on. Where several threads are in such functions, the one that came first switches it on again
+    when it leaves."""
 
     @wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,7 +39,8 @@ def still(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _age() -> None:
-    """What there is after the first of such functions is old: no search for it begins at once."""
+    """Before the search is switched on again, once in a process: make all present objects old for
+    it, so that it does not begin with all that was just made."""
     global _first
     if _first and not gc.get_freeze_count():
         try:

@@ -19,12 +19,14 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Difference:
-    """Between what an output is (`got`) and what it should be (`want`), at the worst element.
+    """How an output (`got`) differs from what it should be (`want`), at the element `place` where
+    it does most.
 
-    `relative` is max|got - want| / max|want| over finite elements; infinite where dtypes, shapes
-    or the places of NaN and infinity differ. Integers, booleans and strings must be equal. Of what
-    holds arrays, the worst of its parts is told, and `item` names that, as in an .npz. `at` says
-    for which sizes it is, where several are compared.
+    relative  max|got - want| / max|want| over finite elements; infinite where dtypes, shapes or the
+              places of NaN and infinity differ
+    ok        whether it agrees; integers, booleans and strings must be equal
+    item      of a sequence or map, the name of the worst part, as in an .npz
+    at        the sizes for which it is, where several are compared
     """
 
     name: str
@@ -56,8 +58,8 @@ class Difference:
 
 
 def compare(name: str, got: Any, want: Any, tolerance: float) -> Difference:
-    """The difference of two values; within `tolerance` of the greatest element, of each part that
-    a sequence or a map has, is `ok`."""
+    """The difference of an output from what is wanted. `ok` if it is at most `tolerance` times the
+    greatest element; of a sequence or map, in each of its parts, of which the worst is told."""
     if isinstance(got, np.ndarray | np.generic) and not _holds(want):
         return _compared(name, got, want, tolerance)
     ours, theirs = parts(name, got), parts(name, want)
@@ -72,7 +74,8 @@ def compare(name: str, got: Any, want: Any, tolerance: float) -> Difference:
 
 
 def _holds(value: Any) -> bool:
-    """Whether it is a map, nothing, or a sequence of maps or arrays, rather than an array."""
+    """Whether a value is a map, None, or a sequence of arrays or maps, which is compared part by
+    part."""
     if isinstance(value, list | tuple):
         return not value or isinstance(value[0], np.ndarray | Mapping)
     return value is None or isinstance(value, Mapping)

@@ -31,7 +31,9 @@ MOST_NUMBERS = 16
 
 
 def cut(graph: Graph) -> int:
-    """Cut off what follows unknown sizes, in place; how many parts there are."""
+    """Put nodes with sizes that only a run tells, and what belongs to them, into Part nodes, in
+    place; returns how many there are. Groups of views alone stay as they are. Nothing is cut if a
+    tensor input has free sizes."""
     if not all(v.type.is_static or _is_strange(v) for v in graph.inputs):
         return 0
     owners = _Owners(graph).found()
@@ -50,13 +52,14 @@ def cut(graph: Graph) -> int:
 
 
 def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[list[Node]]:
-    """Groups of equal owners, of which the first waits for what the second reads, as one, where
-    nothing between them needs the first."""
+    """The node lists of `groups` (keys: owner and level, as `groups_of` gives them), with fewer
+    groups: a group and the next one of the same owner become one, so that one step runs both,
+    unless nodes outside of the two must run between them."""
     of = {n: key for key, nodes in groups.items() for n in nodes}
     nodes = {key: list(own) for key, own in groups.items()}
 
     def after(group: Any) -> set[Any]:
-        """The groups, and the nodes in none, that read what one gives."""
+        """What reads results of a group (or of a node in no group): groups by key, else nodes."""
         own: list[Any] = nodes.get(group, [group])
         return {of.get(u, u) for n in own for v in n.outputs for u in v.uses} - {group}
 
@@ -72,7 +75,7 @@ def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[l
 
 
 def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bool:
-    """Whether a walk from any of the starts comes to an end."""
+    """Whether `end` can be reached from any of `starts` along `after`, which gives what follows."""
     seen, work = set(starts), list(starts)
     while work:
         here = work.pop()
@@ -85,8 +88,9 @@ def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bo
 
 
 def numbers_read(node: Node) -> list[int]:
-    """Which inputs the type rule of a node would read the numbers of, of those that are small
-    integers and not known."""
+    """The inputs of a node, by number, whose elements its type rule needs (as a Reshape its
+    target): only unknown tensors that `counts` accepts. Found by calling the rule on values that
+    take note."""
     if node.op.traits & {"control", "region", "holder", "check"}:
         return []
     asked: set[int] = set()
@@ -117,7 +121,8 @@ class _Probe(Value):
 
 
 def counts(value: Value) -> bool:
-    """Whether its numbers can be taken for sizes."""
+    """Whether a tensor's elements can be taken for sizes: up to MOST_NUMBERS integers of static
+    shape, a scalar or a list."""
     t = value.type
     if not t.is_static or t.dtype.kind not in "iu" or len(t.dims) > 1:
         return False
@@ -125,7 +130,8 @@ def counts(value: Value) -> bool:
 
 
 class _Owners:
-    """Finds the part of each node: a key that all nodes of equal parts have in common."""
+    """Assigns nodes to parts. Each node has keys (unknown sizes, or values of unknown rank); nodes
+    that share a key, also over others, belong to one part (union-find)."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -150,7 +156,7 @@ class _Owners:
         return key
 
     def _keys_of(self, node: Node) -> list[Hashable]:
-        """Keys of the part to which a node goes; none where it stays."""
+        """The keys that put a node into a part; empty if it stays in the program around them."""
         given = [v for v in node.inputs if v is not None]
         # An If may be known by the sizes: exporters ask whether there are any boxes.
         control = "control" in node.op.traits and node.op.name != "If"
@@ -170,7 +176,9 @@ class _Owners:
         return self._of_sizes(node, given)
 
     def _of_sizes(self, node: Node, given: Sequence[Value]) -> list[Hashable]:
-        """Those of the parts `given` whose small results a node computes further."""
+        """For a node that computes only with small results of parts: the keys of those parts, so
+        that it joins them. Empty if it reads anything else that is not constant, or has large or
+        free results."""
         before = [v.producer for v in given if v.const is None]
         if not before or not all(p is not None and p in self._keys for p in before):
             return []
@@ -191,7 +199,8 @@ def _is_strange(value: Value) -> bool:
 
 
 def _unknown(values: Iterable[Value]) -> list[Hashable]:
-    """The sizes of values that only a run tells; a value itself, where its rank is not known."""
+    """What a run alone tells of values: the names of their unknown sizes, and the value itself if
+    its rank is unknown. Each once."""
     found: dict[Hashable, None] = {}
     for v in values:
         dims: Sequence[Any] = (v,) if v.type.shape is None else v.type.shape
@@ -200,8 +209,8 @@ def _unknown(values: Iterable[Value]) -> list[Hashable]:
 
 
 def _free_constants(graph: Graph, owners: dict[Node, str]) -> None:
-    """What parts read of sizes that a call tells is computed for them: a part knows no symbols of
-    the program around it."""
+    """Let nodes of parts read constants that hold Sizes as results of Identity nodes at the graph's
+    beginning: then they are inputs of the part, which knows no symbols of the program around it."""
     made: dict[Value, Value] = {}
     for node in owners:
         for i, v in enumerate(node.inputs):

@@ -61,8 +61,9 @@ def _held(value: Any) -> Any:
 
 
 def wanted_of(expected: Mapping[str, Any], source: str, got: Mapping[str, Any]) -> dict[str, Any]:
-    """What is expected of outputs `got` and of their parts, by name. Raises InputNameError where it
-    is of none, InputShapeError, ModelFileError."""
+    """Name -> expected value, for those outputs `got`, and parts of them, of which `expected` has
+    one. Raises InputNameError if it has none, or names a file for something else; InputShapeError,
+    ModelFileError."""
     if list(expected) == [ONLY]:
         if len(got) != 1:
             names = ", ".join(got)
@@ -86,7 +87,8 @@ def is_path(value: Any) -> bool:
 
 
 def _of(name: str, got: Any, expected: Mapping[str, Any]) -> Any:
-    """What is expected of an output; of an array, what its very name has."""
+    """What is expected of the output `name`, also if it is in pieces; None if nothing is. Where
+    parts of arrays are compared, only under the very name."""
     if isinstance(got, np.ndarray) and PART.fullmatch(next(iter(expected), "")):
         return expected.get(name)
     return whole(name, expected)
@@ -98,8 +100,8 @@ def _is_part(name: str, got: Mapping[str, Any]) -> bool:
 
 
 def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Make parts of outputs comparable by name: all outputs, and those parts of arrays that `names`
-    asks for, as "y[0,5]" (`PART`). Raises InputShapeError for indices beyond an array."""
+    """All outputs, and under names such as "y[0,5]" (`PART`) the parts of arrays that `names` asks
+    for. Raises InputShapeError for indices beyond an array."""
     found = dict(got)
     for name in names:
         if name in found or (match := PART.fullmatch(name)) is None:
@@ -112,7 +114,8 @@ def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _shaped(name: str, value: Any, like: Any) -> Any:
-    """An expected value; the numbers of a .csv file in the type and shape of the output."""
+    """An expected value as it is; of a .csv file, its numbers in the type and shape of the output
+    `like`."""
     if not is_path(value):
         return value
     if not isinstance(like, np.ndarray):

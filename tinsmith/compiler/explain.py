@@ -20,8 +20,8 @@ Said = Mapping[str, Sequence[tuple[int, Refusal]]]
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> list[Explanation]:
-    """What is told of each step, which goes by its own name and those of the nodes that are fused
-    into it or went into those."""
+    """An `Explanation` of each placed step, in order. It is found by the step's name, and by those
+    of nodes that are fused into it or that rules merged into one of these."""
     gone = _gone(reports)
     notes = _by_node(note for report in reports for note in report.notes)
     refusals = _by_node(r for report in reports for r in report.refusals)
@@ -79,14 +79,15 @@ def _by_node(told: Iterable[Refusal]) -> Said:
 
 
 def _of(told: Said, names: Iterable[str]) -> list[Refusal]:
-    """Why rules did not fire at any of these nodes, in the order in which that was recorded."""
+    """What passes recorded of the nodes `names` (notes, or why rules did not fire), in the order in
+    which it was recorded."""
     mine = {place: one for name in names for place, one in told.get(name, ())}
     return [mine[place] for place in sorted(mine)]
 
 
 def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
-    """The nodes of the model that rules put into others, and the rules, by the node where they are
-    now."""
+    """Which nodes of the model rules have merged into others: by the name of the node where they
+    ended, over any number of merges, pairs (name of the merged node, rule)."""
     absorbed = {name: to for report in reports for name, to in report.absorbed.items()}
     found: dict[str, list[tuple[str, str]]] = {}
     for name, (rule, heir) in absorbed.items():

@@ -33,8 +33,9 @@ def fixed_values(fixed: Any) -> dict[str, Array]:
 
 
 def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
-    """A graph without the inputs that are fixed, which are constants of their names; the graph
-    itself where there are none. And their arrays, as the inputs take them. Raises InputError."""
+    """(graph, arrays): a copy of the graph in which the inputs `fixed` are constants of the same
+    names, and their values as arrays of the inputs' types. Without any: the graph itself, and {}.
+    Raises InputError."""
     types = {v.name: v.type for v in graph.inputs}
     if unknown := [name for name in fixed if name not in types]:
         raise InputNameError(

@@ -95,7 +95,7 @@ def free_dimensions(types: Mapping[str, Type]) -> list[str]:
 
 
 def sized(type: Type, sizes: Mapping[str, int]) -> Type:
-    """A type whose free dimensions have the sizes that are given for them."""
+    """A type with sizes in the place of those of its free dimensions that `sizes` has."""
     if type.shape is None:
         return type
     return type.like(shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in type.shape))
@@ -107,8 +107,9 @@ def ranges_of(hints: Hints | None) -> dict[str, tuple[int, int]]:
 
 
 def typical(hint: Hint) -> int:
-    """The size that kernels are chosen for: of a range the geometric middle, rounded to a multiple
-    of a power of two that the range has."""
+    """The size for which kernels are chosen: a hint that is a number itself; of a range the
+    geometric mean, rounded to the nearest multiple, in the range, of ROUND or a smaller power of
+    two."""
     if isinstance(hint, int):
         return hint
     least, most = hint
@@ -133,9 +134,10 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
 
 
 def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
-    """Compile for the typical sizes, if all are told and the model takes them; `others` are those
-    of which the model's equal ones are. Where it takes neither, a note of the net says why. Raises
-    OptionError for hints that contradict each other."""
+    """Compile a program for the hints' typical sizes, if all free dimensions have hints. If the
+    model refuses these, compile for the shapes that `others` gives, in which dimensions that the
+    model holds equal are equal; if it refuses those too, add a note. Raises OptionError for hints
+    that contradict each other."""
     shapes = typical_shapes(hints, net.inputs)
     if shapes is None:
         return
@@ -155,8 +157,9 @@ def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None])
 
 
 def common(hints: Hints, names: Iterable[str]) -> Hint | None:
-    """The hint for dimensions that a model holds to one size; None where there is none. Raises
-    OptionError where no size is in all their ranges."""
+    """The one hint for dimensions that a model holds to one size: the intersection of their ranges,
+    or else the first typical size; None without any hint. Raises OptionError if their ranges have
+    no size in common."""
     named = [name for name in names if name in hints]
     ranges = {name: hint for name in named if isinstance(hint := hints[name], tuple)}
     if not ranges:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Compiles the programs of a model, or of a part of one, and keeps them in `kept`, if that is
-    given. `note` takes lines of text that a net shows."""
+    """Compiles the programs of a model, or of a part of one, and keeps them in `kept`, the store's
+    programs of that (None: they are not kept). `note` gets lines of text that a net shows."""
 
     def __init__(self, note: Callable[[str], None], kept: Kept | None = None) -> None:
         self._note, self.kept = note, kept
@@ -29,7 +29,8 @@ class Keeper:
         self, compilation: Compilation, signature: Signature, weights: SharedWeights,
         measure: bool = False,
     ) -> tuple[Program, Told]:  # fmt: skip
-        """The program for these shapes alone; with `measure`, of kernels that were timed in it."""
+        """Make and keep the program for these shapes alone; with `measure`, of kernels that were
+        timed in it. Weights are shared with `weights`."""
         place = None if measure else signature
         made, draft = self._compiled(compilation, signature, place, weights, measure)
         self._put(signature, *made, draft)
@@ -60,8 +61,9 @@ class Keeper:
         self, compilation: Compilation, shapes: tuple[Any, ...], place: Place | None,
         weights: SharedWeights, measure: bool = False,
     ) -> tuple[tuple[Program, Told], Draft | None]:  # fmt: skip
-        """A program, its weights in the file where it will be kept: mapped, they need not stay in
-        memory. Where that cannot be written, they do."""
+        """((program, told), draft): a new program. Where possible its weights are written into
+        `draft`, the file in which it will be kept: mapped, they need not stay in memory. Else
+        `draft` is None."""
         draft = self.kept.draft(place) if self.kept is not None and place is not None else None
         if draft is not None:
             try:
@@ -75,7 +77,8 @@ class Keeper:
     def _put(
         self, place: Place | None, made: Program | FreeProgram, told: Told, draft: Draft | None
     ) -> None:
-        """Keep a program, and have what its steps make later kept with it."""
+        """Keep a program at a place (None: not), and let its steps that run programs of their own
+        keep these with it. A reason why it is not kept becomes a note."""
         if self.kept is None or place is None:
             return
         why = self.kept.put(place, made, told, draft)

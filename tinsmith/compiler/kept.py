@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """The programs of one model that the store has: under the contents of all files that it is in,
-    which `source` checks from now on."""
+    """The programs that the store has of one model, compiled with certain options for one machine.
+    Their key includes the contents of all files that the model is in; `source` checks from now on
+    that these stay the same."""
 
     def __init__(
         self, store: Store, source: Source, target: Target | None, options: Options, fixed: str
@@ -55,8 +56,8 @@ class Kept:
         return machine_of(self._asked)
 
     def interface(self) -> Interface | None:
-        """The model as callers see it; None where that is not known, or where a file cannot be
-        read, which loading the model says."""
+        """The model as callers see it; None where that is not stored, or where a file of the model
+        cannot be read: loading the model then tells so."""
         found = self._store.interface(self._base)
         try:
             self._depend(found.files if found is not None else ())
@@ -80,22 +81,25 @@ class Kept:
         return found if found is not None and isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def free(self, number: int) -> tuple[FreeProgram, Told] | None:
-        """One of the programs for free sizes, by the number that it was kept under."""
+        """(program, told) of a program for free sizes, by the number that it was kept under; None
+        if there is none."""
         found = self._store.get(self._key, _free(number))
         return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def inside(self, program: Program, step: str) -> Kept:
-        """What the store has of the programs that a step of a kept program runs."""
+        """The store's programs for a step of `program` that runs programs of its own."""
         found = copy(self)
         found._key = self._store.key_with(self._key, {step: program.blobs[0].tag})
         return found
 
     def room(self, most: int) -> Place | None:
-        """A number below `most` under which no program for free sizes is kept."""
+        """The place ("free", number), with the least number below `most` that no program for free
+        sizes has; None if all are taken."""
         return next((p for p in map(_free, range(most)) if not self._store.has(self._key, p)), None)
 
     def draft(self, place: Place) -> Draft | None:
-        """Where a program's weights may be written while they are packed; None: they cannot."""
+        """A file into which a program's weights are written while they are packed; None if there
+        can be none."""
         from tinsmith.codegen.library import uses_elf
 
         return self._store.draft(self._key, place) if uses_elf(self._target) else None
@@ -113,10 +117,11 @@ def _free(number: int) -> Place:
 
 def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
     """What the store has, and takes, of a model file compiled with these options. `target` None is
-    this machine; `fixed` is a text that tells fixed inputs and how the file is read.
+    this machine; `fixed` tells, as text, the fixed inputs and how the file is read.
 
-    None where nothing can be kept: there is no cache or no such file, or another package has
-    registered operators, passes, kernels or importers, of which a key says nothing."""
+    None where nothing is to be kept: there is no cache or no such file, or another package has
+    registered rows (operators, passes, kernels, importers, ...), of which a key says nothing.
+    """
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()
@@ -126,13 +131,13 @@ def kept_of(source: Source, target: Target | None, options: Options, fixed: str)
 
 
 class Stored:
-    """The programs of a model that are carried by its file, where these are trusted, or kept by
-    the store; and the options and the machine that they, and all others, are made for.
+    """The programs of a model that exist already, in its file (if that is trusted) or in the store;
+    and the options and machine for which they, and all that are still made, are compiled.
 
     notes    gets lines of text that a net shows
-    carried  what the file carries, if it is used
-    keeper   keeps what is compiled
-    weights  packed weights of kept programs, which those that are made share
+    carried  what the file carries; None if there is nothing, or it is not trusted
+    keeper   compiles programs, and keeps them in the store
+    weights  packed weights of existing programs, which new ones share
     """
 
     def __init__(self, request: Request, notes: list[str]) -> None:
@@ -214,7 +219,8 @@ class Stored:
         return kept is not None and kept.has(signature)
 
     def program(self, signature: Signature) -> tuple[Program, Told] | None:
-        """The program for these shapes alone, and what is told of it."""
+        """(program, told) for exactly these shapes; None if there is none, or, with `tune`, none
+        that was tuned."""
         if self.carried is not None and signature in self.carried.signatures:
             return self.carried.program(signature)
         kept = self.keeper.kept
@@ -225,8 +231,8 @@ class Stored:
         return found
 
     def free(self, most: int) -> Iterator[Callable[[], Found | None]]:
-        """What reads the programs for free sizes, those of the file first. `most`: how many a
-        model has at most."""
+        """Functions that each read a program for free sizes (None where there is none), those of
+        the file first. `most`: how many a model has at most."""
         if (made := self.carried) is not None:
             yield from (partial(made.free_program, k) for k in range(made.free))
         yield from self.kept_free(most)
@@ -236,8 +242,8 @@ class Stored:
             yield from (partial(kept.free, k) for k in range(most))
 
     def beyond(self, signature: Signature) -> bool:
-        """Note that the file carries no code for these shapes. True where the store is asked from
-        now on, which may have it."""
+        """Note that the file carries no code for these shapes, which are compiled. True if the
+        store, which was not asked so far, is from now on; it may have a program."""
         if self.carried is None:
             return False
         shapes = "; ".join([*map(_text, self.carried.signatures), *self.carried.takes])

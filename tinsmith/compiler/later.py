@@ -58,11 +58,12 @@ class Parts:
 
 
 class Later(LaterStep):
-    """What computes a Part node of sizes that only a run tells. Any number of threads may call.
+    """Computes a Part node whose sizes only a run tells: makes or finds programs when they are
+    known. Any number of threads may call.
 
     step    the name of the node
-    read    the inputs, by number, from whose numbers sizes are computed
-    stored  the numbers of its programs in the file that it was read from
+    read    the inputs, by number, whose elements become sizes inside
+    stored  the numbers of its programs in the file from which it was read
     """
 
     name, traits = Part.name, Part.traits
@@ -76,23 +77,24 @@ class Later(LaterStep):
         self._local = threading.local()
 
     def bind(self, parts: Parts, find: Callable[[], tuple[Node, Compilation]]) -> None:
-        """Say what it shares with other parts, and how its node and the compilation of the model
-        around it are found, when they are needed."""
+        """Set what it shares with other parts of the model, and `find`, which gives its node and
+        the compilation of the model around it when a program must be made."""
         self._parts, self._find = parts, find
         self._keeper = Keeper(parts.notes.append)
 
     def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Programs that are read once those that are known do not do."""
+        """Let these functions read stored programs, when the programs known so far do not take some
+        sizes."""
         self.free.offer(partial(self._ready, read) for read in stored)
 
     def keep(self, kept: Kept) -> None:
-        """Have programs found and kept there."""
+        """Find its programs in `kept`, and keep new ones there."""
         self._keeper.kept = kept
         self.offer(partial(kept.free, k) for k in range(MOST))
 
     def _ready(self, read: Callable[[], Found | None]) -> Found | None:
-        """A program that was read, and can run. Raises ModelFileError for one that is not for this
-        step."""
+        """Read a stored program and connect it with this model; None if there is none. Raises
+        ModelFileError for one that is not for this step."""
         found = read()
         if found is not None:
             free, told = found
@@ -106,7 +108,7 @@ class Later(LaterStep):
 
     @cached_property
     def _whole(self) -> tuple[Graph, list[Array], Compilation]:
-        """The part as a graph, its weights, and the compilation around it."""
+        """(the part's graph, its constants, the compilation of the model around it)."""
         node, around = self._find()
         body: Graph = node.attrs["body"]
         return body, nested_weights([body]), around
@@ -143,7 +145,7 @@ class Later(LaterStep):
 
     @property
     def told(self) -> list[tuple[Program, Told]]:
-        """The programs that were made, without numbers, and what is told of each."""
+        """(program, told) of each program for free sizes that it has in memory."""
         return [(free.program, told) for free, told in self.free.found]
 
     def _session(self, signature: Signature) -> tuple[Session, dict[int, Array]] | None:
@@ -212,7 +214,8 @@ class Later(LaterStep):
         return self._made[ranks]
 
     def _check(self, graph: Graph, signature: Signature) -> None:
-        """Raise PlanError where sizes of one name differ, or are not those that are known."""
+        """Raise PlanError if dimensions of one name in `graph` have different sizes in `signature`,
+        or a fixed dimension has another size there."""
         known: dict[Any, int] = {}
         for v, dims in zip(graph.inputs, signature, strict=True):
             for d, n in zip(v.type.shape or (), dims or (), strict=True):
@@ -221,7 +224,8 @@ class Later(LaterStep):
 
 
 def later_of(node: Node, around: Compilation) -> Later:
-    """What computes a Part node of a model that is being compiled."""
+    """The `Later` of a Part node in a model that is being compiled; `around` is that
+    compilation."""
     from tinsmith.compiler.opened import numbers_of_sizes
 
     made = Later(node.name, numbers_of_sizes(node.attrs["body"]))
@@ -233,9 +237,9 @@ def bind(
     program: Program, parts: Parts, compiled: Callable[[], Compilation], shapes: tuple[Any, ...],
     kept: Kept | None,
 ) -> None:  # fmt: skip
-    """Let the parts of a program that was read from a file be compiled where that lacks their
-    programs. `compiled` gives the compilation of what the program computes, `shapes` are those of
-    its inputs."""
+    """Connect the `Later` steps of a program that was read from a file, so that they can compile
+    programs that the file lacks. `compiled` gives the compilation of what the program computes,
+    when it is needed; `shapes` are those of the program's inputs."""
 
     @cache
     def nodes() -> tuple[dict[str, Node], Compilation]:
@@ -255,6 +259,7 @@ def bind(
 
 
 def told_by(array: Array) -> tuple[int, ...]:
-    """Numbers as a shape that tells them: what each has above 0, then what it has below."""
+    """Integers as a shape that tells them, without data: max(x, 0) of each, then max(-x, 0) of
+    each."""
     numbers = array.reshape(-1).tolist()
     return tuple([max(n, 0) for n in numbers] + [max(-n, 0) for n in numbers])

@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Noise:
-    """Sums of squares: of what is wanted, and of how far it is missed; NaN where shapes differ."""
+    """Adds up sums of squares over arrays: of the wanted values (`signal`; NaN once shapes have
+    differed), and of the differences from them (`noise`)."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -37,7 +38,7 @@ class Noise:
 
     @property
     def decibels(self) -> float:
-        """The ratio of signal to noise; infinite where there is no noise."""
+        """10 log10(signal / noise); infinite without noise, NaN where shapes have differed."""
         if math.isnan(self.signal):
             return math.nan
         if self.noise == 0:
@@ -47,8 +48,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class Alone:
-    """An operator of the approximate model with what quantises its inputs: the nodes, in order, and
-    the name of the value that both models have."""
+    """One operator of the approximate model, to be measured alone: the `nodes` that compute the
+    value named `value`, which the exact model has too, from values that it also has."""
 
     name: str
     op: str
@@ -57,8 +58,9 @@ class Alone:
 
 
 def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
-    """The operators of `lossy` that read or write anything but exact values, each between values
-    that `exact` has too, by its first output that is read; what only moves elements is left out."""
+    """The operators of the approximate graph `lossy` to be measured alone: those with an output
+    that is read and that `exact` has too, and which compute it with further nodes, such as
+    quantisation. Operators that only move elements are left out."""
     known = {v.name for v in exact.values() if v.const is None}
     rank = {node: i for i, node in enumerate(lossy.nodes)}
     found = []
@@ -77,7 +79,7 @@ def _is_read(v: Value) -> bool:
 
 
 def _between(v: Value, known: set[str]) -> list[Node]:
-    """The nodes that compute a value from those with known names, and from constants."""
+    """The nodes of which v is computed, back to values with `known` names and to constants."""
     assert v.producer is not None
     seen: dict[Node, None] = {}
     work = [v.producer]
@@ -95,9 +97,8 @@ def _between(v: Value, known: set[str]) -> list[Node]:
 
 
 def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
-    """The exact graph with copies of approximate operators beside it, each of which reads exact
-    values: so it shows the loss of that operator alone. For each the outputs are a pair: the exact
-    value, and the approximate one."""
+    """A copy of the exact graph in which each operator of `alone` is also computed approximately,
+    from exact values. Outputs, for each operator: the exact value, and the approximate one."""
     graph = exact.clone()
     values = {v.name: v for v in graph.values()}
     outputs = []

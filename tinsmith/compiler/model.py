@@ -131,7 +131,8 @@ class Model(Provider):
         free.offer(partial(ready, read) for read in stored)
 
     def _bind(self, program: Program, shapes: tuple[Any, ...]) -> None:
-        """Let the steps of a program that was read be compiled that run programs of their own."""
+        """Let steps of a program that was read from a file make further programs, if it has steps
+        that run programs of their own."""
         if laters_of(program):
             from tinsmith.compiler.later import bind
 
@@ -156,8 +157,8 @@ class Model(Provider):
             return found[0]
 
     def _has_own(self, signature: Signature) -> bool:
-        """Whether there is a stored program for exactly these shapes, which then runs instead of
-        one for free sizes."""
+        """Whether a stored program for exactly these shapes exists and is to run instead of one for
+        free sizes."""
         if self._options.shapes == "free":
             return False
         if self._stored.carries(signature):
@@ -170,7 +171,8 @@ class Model(Provider):
         return self._options.shapes == "both" and not self._tune
 
     def _again(self, signature: Signature, seconds: float) -> Program | Again:
-        """The own program of a shape that comes often, or when to ask again; see `Often`."""
+        """For `Often`: the own program of a shape that comes often, or after how many calls to ask
+        again."""
         found = self._takeover.again(signature, seconds)
         if isinstance(found, int):
             return found
@@ -181,7 +183,8 @@ class Model(Provider):
 
     @still
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
-        """A program for these shapes alone, made with nothing that other threads use."""
+        """(program, told) for these shapes alone, made by a compilation that no other thread
+        uses."""
         with working(), budget.told("compiling this model"):
             made = self._made
             graph = self._request.graph() if made is None else made.imported
@@ -207,7 +210,8 @@ class Model(Provider):
             return program
 
     def _read(self, signature: Signature) -> tuple[Program, Told] | None:
-        """A program that is stored, for these shapes alone, or for others, too."""
+        """(program, told) that is stored for these shapes, or takes them among other sizes, in the
+        order that the option `shapes` says; None if there is none."""
         policy = self._options.shapes
         found = None
         if policy == "free" and not self._tune:
@@ -220,14 +224,16 @@ class Model(Provider):
         return found
 
     def _own(self, signature: Signature) -> tuple[Program, Told] | None:
-        """A program for these shapes alone that the file carries, or that is kept."""
+        """(program, told) for exactly these shapes, from the file or the store; None if there is
+        none."""
         found = self._stored.program(signature)
         if found is not None:
             self._bind(found[0], signature)
         return found
 
     def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
-        """A program that takes other sizes, too; None where this shape gets one of its own."""
+        """Make a program for free sizes that takes this signature: (program, told) for it. None
+        where the shapes are to get a program of their own, or none for free sizes can be made."""
         policy, free = self._options.shapes, self._free
         if self._tune or policy == "fixed" or not free.wants_more:
             return None
@@ -261,8 +267,8 @@ class Model(Provider):
             return Model(self._again_for(model=graph, fixed={}, reading={}, states=())).net()
 
     def _again_for(self, **changes: Any) -> Request:
-        """This model's request with some changes. The machine and the options are those that this
-        model uses, whether they were asked for, found in its file, or the usual ones."""
+        """This model's request with some fields changed. Machine and options are those in use,
+        wherever they came from."""
         known = {"target": self._stored.machine, "given": vars(self._options), "trust": False}
         return replace(self._request, **known | changes)
 
@@ -316,7 +322,8 @@ class Model(Provider):
         return self._explained(program, self._told[program])
 
     def _explained(self, program: Program, told: Told) -> list[Explanation]:
-        """What is told of a program, and of those that its steps run."""
+        """The explanations of a program, and of all programs that its steps run. Raises
+        ModelFileError."""
         try:
             from tinsmith.plain import decode
             from tinsmith.runtime.explanation import Explanation

@@ -17,7 +17,8 @@ from tinsmith.sizes import Size
 
 
 def numbers_of_sizes(body: Graph) -> frozenset[int]:
-    """The inputs of a part, by number, from whose numbers sizes are computed."""
+    """The inputs of a part, by number, whose elements become sizes inside (such as a Reshape's
+    target, also after arithmetic on them)."""
     wanted: set[Value] = set()
     work = [v for n in body.nodes for k in numbers_read(n) if (v := n.inputs[k]) is not None]
     while work:
@@ -32,9 +33,10 @@ def numbers_of_sizes(body: Graph) -> frozenset[int]:
 
 
 def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
-    """A copy of a part for any sizes of the ranks of a signature: those that the program around it
-    tells by formulas have names. Inputs whose numbers are sizes are computed from the shape of an
-    empty one."""
+    """A copy of a part whose input sizes are free, so that one program for free sizes can compute
+    it. `signature` tells the ranks that the part leaves open. A size that is a formula of the
+    program around it becomes a free dimension: equal formulas have one name. Inputs in `read`,
+    whose elements are sizes, become inputs whose shapes tell these elements (`_tell`)."""
     names: dict[Any, str] = {}
 
     def name(d: Any) -> Any:
@@ -57,8 +59,8 @@ def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
 
 
 def _tell(graph: Graph, k: int) -> None:
-    """Let an input be computed from the shape of another one, which takes its place, as
-    `later.told_by` writes numbers."""
+    """Replace input k, n integers, by a boolean tensor with 2 n free dimensions that holds no data:
+    the elements are computed from its shape, as dims[i] - dims[n + i] (see `later.told_by`)."""
     v, first = graph.inputs[k], graph.nodes[0]
     dims, n = v.type.dims, v.type.size
     shape = tuple([f"{v.name}.{sign}{i}" for sign in ("more", "less") for i in range(n)])

@@ -52,7 +52,7 @@ def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of what a function takes, but for `**` what others do."""
+    """The names of a function's parameters, without `**`."""
     while (inner := getattr(function, "__wrapped__", None)) is not None:
         function = inner
     code = function.__code__
@@ -103,7 +103,8 @@ def whole_threads(threads: object) -> int:
 
 
 def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:
-    """Refuse what is refused elsewhere, for a backend that has no use for these options."""
+    """Check the options `kernels` and `passes` for a backend that has no use for them, so that what
+    is wrong raises the same errors as elsewhere."""
     if passes is not None:
         from tinsmith.passes.choice import parse_spec
 

@@ -26,8 +26,8 @@ ZERO = np.array([0], np.int64)
 
 
 def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
-    """Those that can be kept in place: they grow along one axis, or a node that overwrites some of
-    their elements makes them."""
+    """Those of `states` that can be kept in place: a state that grows along one axis, or one that
+    does not grow and whose output a node with the trait "overwrites" computes."""
     types = {v.name: v.type for v in graph.inputs}
     growing = {room.state for room in rooms_of(types, states)}
     outputs = {v.name: v.producer for v in graph.outputs}
@@ -42,14 +42,15 @@ def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
 
 
 def kept_in(graph: Graph, states: Sequence[State]) -> dict[int, int]:
-    """By the numbers of outputs, the inputs in whose memory they are kept."""
+    """Output number -> number of the input in whose memory the state is kept."""
     inputs, outputs = ([v.name for v in vs] for vs in (graph.inputs, graph.outputs))
     return {outputs.index(s.output): inputs.index(s.input) for s in states}
 
 
 def with_rooms(graph: Graph, states: Sequence[State]) -> Graph:
-    """A copy of a graph in which states that grow lie in rooms. A room has the name of the state's
-    input; the inputs that tell lengths come last."""
+    """A copy of a graph in which states that grow are read from and written to rooms. The room is
+    an input under the name of the state's input; the length inputs follow behind all other
+    inputs."""
     copy = graph.clone()
     values = {v.name: v for v in copy.inputs}
     rooms = rooms_of({n: v.type for n, v in values.items()}, states)
@@ -63,7 +64,8 @@ def with_rooms(graph: Graph, states: Sequence[State]) -> Graph:
 
 
 def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
-    """Let one state lie in a room."""
+    """Rewrite the graph so that one state, read as input `past`, lies in a room whose rows in use
+    the shape of the input `length` tells (see the module)."""
     axis, dims, first = of.axis, list(past.type.shape or ()), graph.nodes[0]
     dims[axis] = of.capacity
     room = graph.input(f"{past.name}.room", past.type.like(shape=tuple(dims)))
@@ -85,7 +87,8 @@ def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
 
 
 def _first(x: Value, rows: Value, axis: int, type: Type, before: Any) -> Value:
-    """So many first rows along an axis, of a type that is known."""
+    """A Slice of the first `rows` rows of x along `axis`, as a value of `type`; the node stands
+    before the node `before` (None: at the end)."""
     ends = np.array([axis], np.int64)
     cut = OPS["Slice"](x, ZERO, rows, ends, before=before)
     cut.type = type

@@ -52,8 +52,8 @@ Ref = tuple[str, str]
 
 
 class Interface(NamedTuple):
-    """A model as callers see it, known from its own file alone: its name, the types of its inputs,
-    the names of its outputs, and which further files it is in, relative to its folder."""
+    """A model as callers see it, stored so that its file need not be parsed: name, types of inputs,
+    names of outputs, and the further files that it is in, relative to the folder of its own."""
 
     name: str
     inputs: Mapping[str, Type]
@@ -104,9 +104,12 @@ class LaterRow(TypedDict):
 
 
 class Head(TypedDict):
-    """The section "program", which is read whenever the program is: the section "plan" has the rest
-    of the plan. `sized`: the shapes and elements of constants that hold sizes;
-    `later`: the steps that run programs of their own."""
+    """The section "program", with what is needed of a program before its plan is read (section
+    "plan").
+
+    sized  constants that hold Sizes, by name: shape and elements
+    later  by name, the steps that run programs of their own
+    """
 
     target: str
     free: bool
@@ -137,9 +140,9 @@ def sections_of(
     made: Program | FreeProgram, target: Target, refs: Sequence[Ref], told: Told,
     stored: Mapping[str, Sequence[int]] = {},
 ) -> dict[str, Any] | None:  # fmt: skip
-    """A program without its weights, which lie at `refs`, and what is told of it; None where it
-    holds what cannot be written as data. `stored`: by the names of steps that run programs of their
-    own, the numbers of these in the file."""
+    """A program as sections of a file: name -> bytes or array. Weights are not among them: they lie
+    at `refs`. `told` gives the texts about it. `stored`: step -> the numbers, in the file, of
+    programs that the step runs. None if the program cannot be written as data."""
     from tinsmith.codegen.library import uses_elf
     from tinsmith.sizes import has_sizes
 
@@ -183,8 +186,8 @@ def sections_of(
 
 
 def _texts(sections: Mapping[str, Any], free: FreeProgram | None) -> dict[str, bytes]:
-    """Sections as JSON, and "sizes" of a program for free sizes. Raises TypeError for what cannot
-    be written."""
+    """Sections as JSON; with `free`, Sizes in them as references, which the section "sizes" then
+    explains. Raises TypeError for what cannot be written."""
     if free is None:
         return {name: json.dumps(data).encode() for name, data in sections.items()}
     from tinsmith.compiler.size_rows import SizeRows
@@ -197,11 +200,10 @@ def _texts(sections: Mapping[str, Any], free: FreeProgram | None) -> dict[str, b
 def program_of(
     found: Container, blob: Callable[[str, str], Blob], target: Target | None = None
 ) -> Program | FreeProgram:
-    """The program of a container's sections, which is for `target` where one is given. Its code is
-    loaded: the caller trusts the file. `blob` gives the weights at a `Ref`. Every section that is
-    used is checked.
+    """The program of a container's sections, its code loaded: so the caller must trust the file.
+    `blob` gives the weights at a `Ref`. Every section that is used is checked.
 
-    Raises ModelFileError.
+    Raises ModelFileError, also for code of another target than `target`, if that is given.
     """
     sizes = sizes_in(found)
     hook = sizes.hook if sizes is not None else None
@@ -248,7 +250,7 @@ def program_of(
 
 
 def sizes_in(found: Container) -> SizesRead | None:
-    """The sizes that a file has of a program for free sizes; None where it is for numbers. Raises
+    """The section "sizes" of a program for free sizes, read; None if there is none. Raises
     ModelFileError."""
     if "sizes" not in found:
         return None

@@ -24,13 +24,13 @@ LARGEST = 1 << 62
 
 
 class Rows(TypedDict):
-    """The section "sizes".
+    """The section "sizes". Atoms and formulas refer to each other by their numbers in these lists.
 
-    atoms       (name, the numbers of the formulas that it is of, the value in the example, the
-                least value): a symbol is of none; an operation's values follow
-    forms       of each formula its products: (the numbers of atoms, a factor)
-    shapes      of the inputs: sizes are references
-    conditions  (the number of a formula, its relation to 0)
+    atoms       (name, formulas that it is an operation of: none for a symbol, value in the example,
+                least value), each after the atoms that it is made of
+    forms       of each formula its products: (atoms, factor)
+    shapes      of the inputs, with references for sizes
+    conditions  (formula, its relation to 0)
     """
 
     atoms: list[tuple[str, list[int], int, int]]
@@ -40,15 +40,16 @@ class Rows(TypedDict):
 
 
 class SizeRows:
-    """The formulas of one program, numbered as they are asked for. Raises TypeError for what cannot
-    be written."""
+    """Writes the Sizes of one program: numbers their formulas as they occur. Raises TypeError for
+    what cannot be written."""
 
     def __init__(self) -> None:
         self._numbers: dict[Form, int] = {}
         self._atoms: dict[Atom, None] = {}
 
     def of(self, value: Any) -> dict[str, int]:
-        """The plain data that stand for a size: a reference, {"=": number}, to its formula."""
+        """What is written in a Size's place: {"=": number of its formula}. For
+        `json.dumps(default=)`."""
         if not isinstance(value, Size):
             raise TypeError(f"{type(value).__name__} is no plain data")
         return {REFERENCE: self._number(value.form)}
@@ -69,7 +70,8 @@ class SizeRows:
                 self._number(form)
 
     def row(self, free: FreeProgram) -> dict[str, Any]:
-        """What the references that were given out mean, and for which sizes the program is."""
+        """The section "sizes" of a program: all formulas numbered so far, the inputs' shapes, the
+        conditions."""
         conditions = [(self._number(form), relation) for form, relation in free.conditions]
         shapes = [
             None if dims is None else [self.of(d) if isinstance(d, Size) else d for d in dims]
@@ -90,7 +92,8 @@ class SizeRows:
 
 
 class SizesRead:
-    """The sizes of one program, as a file says. Raises Misfit where that makes no sense."""
+    """Reads the Sizes of one program, into a scope of their own: `hook` for references in other
+    sections, `shapes` of the inputs. Raises Misfit for rows that make no sense."""
 
     def __init__(self, rows: Rows) -> None:
         self.scope, self._forms = Scope(), rows["forms"]
@@ -148,7 +151,8 @@ class SizesRead:
         return dim
 
     def hook(self, data: dict[str, Any]) -> Any:
-        """The size that an object of JSON stands for, or the object."""
+        """For `json.loads(object_hook=)`: the Size in place of a reference; any other object as it
+        is."""
         if data.keys() != {REFERENCE}:
             return data
         number = data[REFERENCE]

@@ -15,9 +15,9 @@ MOST = 0.5
 
 
 def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
-    """A line for each step that holds a graph, and one where other steps by reference have most of
-    the operations that are known, or are most of the steps where these are not. Steps that were
-    asked to run by reference are left out."""
+    """Notes on what runs by reference without having been asked to: a line for each step that holds
+    graphs (If, Loop, Scan); and one for all other steps, if they have more than MOST of the known
+    operations, or those of unknown sizes are more than MOST of the steps."""
     steps = [s for s in built.placed if s.kind != "view" and s.node is not None]
     slow = {
         s.node: s.reason
@@ -53,8 +53,8 @@ def _is_static(node: Node) -> bool:
 
 
 def _holding(node: Node, count: int) -> str:
-    """What is said of an If, a Loop, a Scan; and what decides it, where that is not computed from
-    much."""
+    """The note on a step that holds graphs of `count` nodes; for an If that scalar inputs decide,
+    also how to fix these."""
     text = (
         f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, "
         "by reference: generated code has neither branches nor loops"

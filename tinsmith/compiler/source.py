@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """A model's path as it was given, where that is, and what is known of it and of the further
-    files that it is in."""
+    """The files of a model: its path as given and as absolute, and the states and hashes in which
+    its files were seen; programs made later must be of the same contents (`check`)."""
 
     def __init__(self, given: str | os.PathLike[str]) -> None:
         self.given = given
@@ -51,25 +51,26 @@ class Source:
         self._see(self.path)
 
     def digest(self, store: Store) -> str:
-        """The hash of the content, which `check` wants from now on. Raises ModelFileError."""
+        """The hash of the model's file; `check` wants this content from now on. Raises
+        ModelFileError."""
         self._store = store
         return self._hashed(self.path)
 
     def digests(self, names: Iterable[str]) -> dict[str, str]:
-        """The hashes of further files, by their names as `names_of` gives them, after `digest`.
-        `check` wants these contents, too. Raises ModelFileError."""
+        """Name -> hash of further files, named as by `names_of`; `check` wants these contents, too.
+        To be called after `digest`. Raises ModelFileError."""
         return {name: self._hashed(self.path.parent / name) for name in names}
 
     def names_of(self, files: Mapping[Path, FileState]) -> tuple[str, ...]:
-        """The further files among those that the model was read from, relative to its folder where
-        they lie there. In the states in which they were read they are what `check` wants."""
+        """The names of the further files of a model: relative to its folder if they lie there.
+        `files` tells the states in which they were read, which `check` wants from now on."""
         home = self.path.parent
         further = sorted(file for file in files if file != self.path)
         self._states |= {file: files[file] for file in further}
         return tuple(str(f.relative_to(home) if f.is_relative_to(home) else f) for f in further)
 
     def check(self) -> None:
-        """Raises ModelFileError where a content is no longer what was hashed, or read."""
+        """Raise ModelFileError if a file is no longer as it was when it was hashed or read."""
         for file, state in self._states.items():
             try:
                 same = state_of(file) == state or self._hashes_alike(file)
@@ -114,13 +115,13 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A model, a graph or the path of a file, and how it is to be compiled.
+    """A model (a graph, or the path of a file), and how it is to be compiled.
 
     target   the machine; None for this one
     given    the fields of `Options` that the caller gave
-    fixed    values of inputs, which become constants
+    fixed    values of inputs, by name, which become constants
     reading  arguments of `load`
-    states   outputs that are inputs of the next run, and are kept in place
+    states   outputs that are inputs of the next run, and are to be kept in place
 
     The others are as in `compile`.
     """

@@ -36,7 +36,8 @@ def idle(graph: Graph, backends: Mapping[str, Backend]) -> list[str]:
 
 
 def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
-    """The backend that gets a node; "" for the one whose program runs the graph."""
+    """The name of the first backend that takes a node; "" if that is the one whose program runs the
+    graph, or for a check. `report` gets the reasons of those that declined. Raises NoBackend."""
     if "check" in node.op.traits:
         return ""
     reasons = []
@@ -53,8 +54,8 @@ def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
 
 
 def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
-    """The nodes of each part, by its backend and a number that grows along every path that leaves
-    a part: so no part waits for itself."""
+    """(owner, level) -> nodes, one part each; nodes of owner "" are in none. A node's level is the
+    most changes of owner on a path to it, so that no part waits, over others, for itself."""
     levels: dict[Node, int] = {}
     groups: dict[tuple[str, int], list[Node]] = {}
     for node, owner in owners.items():
@@ -67,7 +68,9 @@ def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
 
 
 def make_part(graph: Graph, nodes: list[Node], backend: str, name: str = "") -> None:
-    """Put nodes into a Part node, which gives what others read of them, under the same names."""
+    """Replace nodes (in order) by one Part node of a backend. It reads the computed values that
+    they read from others, holds their constants, and gives what others read, under the same
+    names."""
     body = Graph(f"{graph.name} on {backend}", graph.file)
     inside: dict[Value, Value] = {}
     read: list[Value] = []

@@ -55,7 +55,8 @@ TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
 
 @cache
 def source_fingerprint() -> str:
-    """A text that is different for every state of the package's sources and of extensions."""
+    """A text that changes with the package's sources (names, sizes, times), extensions, and LLVM.
+    Part of all keys."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):
@@ -65,7 +66,8 @@ def source_fingerprint() -> str:
 
 
 def sources(folder: str) -> Iterator[tuple[str, int, int]]:
-    """(path, bytes, time) of each file of Python below a folder, in no order. Raises OSError."""
+    """(path, size in bytes, time of change in ns) of each .py file below a folder, unsorted. Raises
+    OSError."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # names below it are found faster so
     try:
         for name in os.listdir(here):
@@ -102,7 +104,8 @@ class Store:
     # ---- keys
 
     def digest(self, path: Path) -> str:
-        """The hash of a file's content, remembered by its times and size."""
+        """The hash of a file's content. It is noted in the store, and read from there while time
+        and size of the file stay the same. Raises OSError."""
         name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
         now = state_of(path)
@@ -149,7 +152,7 @@ class Store:
         write_note(self._folder / f"{key}.json", json.dumps(found.row()))
 
     def key_with(self, key: str, digests: Mapping[str, str]) -> str:
-        """The key of programs that depend on further files of these contents, too."""
+        """`key`, extended by further files: name -> hash. Without any, `key` itself."""
         if not digests:
             return key
         text = key + json.dumps(sorted(digests.items()))
@@ -166,7 +169,8 @@ class Store:
         return self._file(key, signature).exists()
 
     def get(self, key: str, signature: Any) -> tuple[Program | FreeProgram, Told] | None:
-        """A stored program, and what is told of it; None where there is none that is whole."""
+        """(program, told) of a stored program; None where there is none, or a damaged one, which is
+        removed."""
         file = self._file(key, signature)
         if not file.exists():
             return None
@@ -185,8 +189,8 @@ class Store:
             return None
 
     def _blob(self, own: Container, name: str, tag: str) -> Blob:
-        """The weights in a stored program's file, or in its `own`. Raises ModelFileError where it
-        is another."""
+        """The weights at a `Ref`, in the file `name` of the store or, if "", in `own`; each is
+        loaded once. Raises ModelFileError where that file has other weights than `tag` tells."""
         blob = self._blobs.get(tag)
         if blob is None:
             found = Container(self._folder / name) if name else own
@@ -209,7 +213,8 @@ class Store:
         )
 
     def draft(self, key: str, signature: Any) -> Draft | None:
-        """A program's file, to be written while it is made; None where none can be."""
+        """A file for a program, to be written while the program is made; None where there is no
+        place, or no writing."""
         if self._limit <= 0:
             return None
         try:
@@ -222,9 +227,9 @@ class Store:
         self, key: str, signature: Any, target: Target, program: Program | FreeProgram, told: Told,
         draft: Draft | None = None,
     ) -> str:  # fmt: skip
-        """Store a program, whose own weights a draft may hold already; why it is not kept, if that
-        is to be told. It is not where it cannot be written as data or reads weights that are not
-        stored, nor on a full or read-only disk."""
+        """Store a program; `draft` may hold its own weights already. Gives a text for the user if
+        it is too large to be kept, else "". It is silently not kept if it cannot be written as
+        data, if it shares weights that are not stored, and if the disk is full or read-only."""
         own, *others = program_in(program).blobs
         refs = [("", own.tag), *((b.file, b.tag) for b in others)]
         rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
@@ -256,7 +261,8 @@ class Store:
         self._blobs[own.tag] = own
 
     def _trim(self) -> None:
-        """Make room, and drop what processes that were killed have left unfinished."""
+        """Drop the files not used for the longest time until there is room, and unfinished files of
+        processes that were killed."""
         rows, now = [], time.time()
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too

@@ -39,11 +39,11 @@ Made = tuple[Program, Told]
 
 
 class Takeover:
-    """Has a program compiled, on another thread, for each shape of one model that comes often, and
-    hands it out when it is ready. Thread-safe.
+    """For shapes of one model that come often: has programs of their own compiled on another
+    thread, and hands them out when they are ready. Thread-safe.
 
     make  compiles the program of a shape; a method of the model, which jobs do not keep alive
-    note  is told, as text, why a shape has got no program
+    note  gets, as text, why a shape has got no program
     """
 
     def __init__(self, make: Callable[[Signature], Made], note: Callable[[str], object]) -> None:
@@ -54,8 +54,9 @@ class Takeover:
         self._jobs: dict[Signature, _Job] = {}
 
     def again(self, signature: Signature, seconds: float) -> Made | Again:
-        """The program of a shape, if it is ready; else after how many more calls to ask again, or
-        NEVER. Asked first after `OFTEN` calls, each of which takes `seconds`."""
+        """The program of a shape if it is ready; else after how many calls to ask again, or NEVER.
+        Asked first after OFTEN calls, and takes the shape's program in hand once its calls, of
+        `seconds` each, have cost as much as making one."""
         with working(), self._lock:
             job = self._jobs.get(signature)
             if job is None:
@@ -83,8 +84,8 @@ class Takeover:
                 return
 
     def may_have(self, signature: Signature) -> bool:
-        """Whether a stored program for this shape alone may run instead of one for free sizes: that
-        is so for the first MOST_OWN shapes, as it is for programs that are made."""
+        """Whether a stored program for this shape alone is to run instead of one for free sizes.
+        True for the first MOST_OWN shapes, counting those whose programs are made here."""
         with working(), self._lock:
             if signature not in self._jobs and len(self._jobs) < MOST_OWN:
                 self._jobs[signature] = job = _Job(self._make, signature)
@@ -121,7 +122,8 @@ class _Job:
         self.ended = True
 
     def take(self) -> Made | None:
-        """What was made, as long as somebody keeps it."""
+        """What was made; None if that failed, or if nobody holds the program any more, which the
+        job does not keep."""
         made, self._made = self._made, None
         if made is not None:
             self._taken, self.told = weakref.ref(made[0]), made[1]

@@ -38,8 +38,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Contest:
-    """Sites of one signature: the steps that compute them, and the candidates, the model's choice
-    first. `ratios` are their times over that choice's; `seconds` is the choice's, of all steps."""
+    """The measurement of one kind of site (all of one signature).
+
+    steps    names of the steps that compute such sites
+    options  the candidates; the cost model's choice is number 0
+    ratios   number of a candidate -> its time over that of number 0
+    seconds  time of number 0, all steps together
+    """
 
     steps: list[str]
     options: list[Candidate]
@@ -70,8 +75,9 @@ class Contest:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What came of it: the winners of all kinds of sites that were measured, how many of them are
-    not the cost model's choice, and the milliseconds of a whole run before and after."""
+    """The result of `tune`: the winner of each kind of site that was measured, by signature; how
+    many of them are not the cost model's choice (`changed`); milliseconds of a whole run `before`
+    and `after`."""
 
     winners: dict[str, Preference]
     changed: int
@@ -89,8 +95,9 @@ class Tuning:
 
 
 def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
-    """The program with the measured winners, and the report. `compile` makes a program under
-    preferences; `known` are those of earlier measurements, which are not repeated."""
+    """(program, report): the program with the fastest candidates, after measuring. `compile` makes
+    a program from preferences; `known` are those of earlier measurements, which are used and not
+    repeated."""
     base = compile(known)
     contests = find_contests(base.built.placed, known)
     if not contests:
@@ -113,8 +120,8 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
 
 
 def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
-    """The contests of a program by the signature of their sites: those with several candidates of
-    near cost which nobody has measured."""
+    """The contests of a program, by signature: for kinds of sites that are not in `known`, and have
+    several candidates of near cost."""
     found: dict[str, Contest] = {}
     for step in placed:
         if step.choice is None or step.site is None or len(step.rivals) < 2:
@@ -130,8 +137,9 @@ def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> 
 
 
 def near(step: Placed) -> list[Candidate]:
-    """The step's choice, then those of near cost that write the same layouts, so that what comes
-    after does not change."""
+    """The candidates to measure for a step, up to MOST: its choice, then others whose cost is at
+    most NEAR times the least, and that write the same layouts, so that later steps stay the
+    same."""
     chosen = step.choice
     assert chosen is not None
     limit = NEAR * step.rivals[0][0]
@@ -151,7 +159,8 @@ def near(step: Placed) -> list[Candidate]:
 def compare(
     base: Compiled, other: Compiled, inputs: list[Array], contests: Mapping[str, Contest], rank: int
 ) -> None:
-    """Run both in turns; note how the steps of each contest compare."""
+    """Time two programs, which run in turns, and note for each contest how `other`, with candidate
+    `rank`, compares with `base`: in its `ratios` and `seconds`."""
     sessions = [base.program.session(), other.program.session()]
     groups = [step_groups(c.program.plan) for c in (base, other)]
     rows: list[list[dict[int, int]]] = [[], []]
@@ -180,7 +189,8 @@ def compare(
 
 
 def step_groups(plan: Plan) -> dict[str, list[int]]:
-    """The `id` of each step and of the layout conversions right before it, made for it."""
+    """Step name -> the ids of the step and of the conversions of layouts right before it, whose
+    time counts as the step's."""
     groups: dict[str, list[int]] = {}
     before: list[int] = []
     for step in plan.steps:

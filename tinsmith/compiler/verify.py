@@ -193,8 +193,8 @@ def _unlike(
     want: Mapping[str, Any],
     drawn: Collection[str],
 ) -> str:
-    """What it may mean that the reference does not give what is expected either; `drawn` names the
-    inputs that were random where outputs of others may be expected."""
+    """A sentence on what it may mean that the reference differs from the expected outputs too.
+    `drawn`: names of inputs that were random, of which these outputs cannot come."""
     if drawn:
         return f"{were_random(drawn)}: are the expected outputs those of other inputs?"
     for name in (d.name for d in wrong):
@@ -242,8 +242,8 @@ def _bisect(
 def arrays_for(
     graph: Graph, inputs: Any, expected: Mapping[str, Any], seed: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """A value for every input: given, from the file of expected outputs, or random; and the names
-    of those that are random."""
+    """(arrays, drawn): a value for every input, given, from the expected outputs under its name, or
+    random; and the names of the random ones. Raises InputError."""
     names = [v.name for v in graph.inputs]
     if inputs is None:
         inputs = {}
@@ -274,8 +274,9 @@ def arrays_for(
 
 
 def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
-    """Random numbers of a type, zeros without `random`: free dimensions are 1. Bytes are pixels,
-    other integers small, since they are indices most often. Raises InputTypeError."""
+    """A made-up array of a type, zeros without `random`; free dimensions are 1. uint8 are pixels,
+    other integers 0 to 9, since they are indices most often. Raises InputTypeError for text and
+    unknown ranks."""
     if type.shape is None or type.dtype == object:
         raise InputTypeError(
             f"cannot make up the input {name!r}: it is a {type}; give it an array ({name}=FILE)"
@@ -299,7 +300,8 @@ def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _session(model: Any, extra: Sequence[str] = ()) -> Any:
-    """An ONNX Runtime session of an ONNX file, with further values as outputs."""
+    """An ONNX Runtime session of an ONNX file (path or bytes), with the values `extra` as
+    additional outputs. Raises MissingPackage, ModelFileError."""
     try:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:

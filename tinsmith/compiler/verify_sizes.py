@@ -26,8 +26,9 @@ Sizes = dict[str, int]
 
 
 def sizes_for(graph: Graph, hints: Hints | None) -> list[tuple[Sizes, Graph]]:
-    """Sizes of a graph's free dimensions, the typical ones first, and the graph of these; the graph
-    alone where it has none, or where an input has no known rank."""
+    """(sizes, graph) pairs at which to compare: name -> size of the free dimensions, and the graph
+    of these sizes. Typical sizes come first; sizes that the graph refuses are left out. One pair,
+    with the graph itself, if there are no free dimensions, or an input of unknown rank."""
     types = {v.name: v.type for v in graph.inputs}
     names = free_dimensions(types)
     if not names or any(t.shape is None for t in types.values()):

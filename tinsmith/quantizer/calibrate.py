@@ -52,8 +52,8 @@ class Values:
 def observe(
     graph: Graph, axes: Mapping[str, int], samples: Samples, counts: bool, threads: int
 ) -> dict[str, Statistics]:
-    """Statistics of values by name; `axes` tells for each which axis is that of channels, `counts`
-    whether histograms are wanted. Raises CalibrationError."""
+    """The statistics of values over all samples, by name. `axes`: name -> the axis of its channels;
+    `counts`: whether histograms are wanted, in a second pass. Raises CalibrationError."""
     values = Values(graph, list(axes), threads)
     found = {name: Statistics(name, axis) for name, axis in axes.items()}
     steps: list[tuple[str, Callable[[Statistics, Array], None]]] = [("ranges", Statistics.look)]
@@ -67,7 +67,8 @@ def observe(
 
 
 def batch_for(graph: Graph, names: Iterable[str]) -> int:
-    """How many samples a batch has, so that what is observed does not take much memory."""
+    """How many samples (1 to BATCH) a batch has, so that the values `names` of one batch take up to
+    ROOM bytes."""
     wanted = set(names)
     each = sum(_bytes(v.type) for v in graph.values() if v.name in wanted)
     return int(np.clip(ROOM // max(each, 1), 1, BATCH))

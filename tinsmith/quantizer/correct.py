@@ -19,10 +19,10 @@ Array = np.ndarray[Any, Any]
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
-    """By how much the mean of each output channel rises if weights are off by `errors` (quantised
-    less exact, in the weights' shape), where `means` are those of the input's channels: the sum
-    over inputs and taps of errors * means. None for operators without weights, and sizes that do
-    not fit."""
+    """How far the mean of each output channel rises, [outputs], if weights are off by `errors`
+    (quantised minus exact, in the weights' shape): the sum of errors * means over inputs and taps,
+    where `means` [inputs] are those of the data's channels. None for other operators, and for sizes
+    that do not fit."""
     if is_convolution(node):
         group, inputs = node.group, errors.shape[1]
         if means.size != group * inputs:
@@ -35,7 +35,9 @@ def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
 
 
 def add_bias(graph: Graph, node: Node, shift: Array) -> None:
-    """Let a node's results be less by `shift` for each channel."""
+    """Subtract `shift` [outputs] from a node's results: in its bias (made if there is none), or,
+    without such an input, in the constant that the only reader adds; where there is neither,
+    nothing changes."""
     found = weighted(node)
     if found is not None and found.bias is not None:
         old = node.inputs[found.bias] if len(node.inputs) > found.bias else None
@@ -55,7 +57,8 @@ def add_bias(graph: Graph, node: Node, shift: Array) -> None:
 
 
 def _added(v: Value) -> Node | None:
-    """The node that adds a constant for each channel to v and alone reads it."""
+    """The node that adds a constant [channels, the last axis] to v, if it is the only reader; else
+    None."""
     user = next(iter(v.uses), None)
     if user is None or len(v.uses) != 1 or not adds(user) or v in v.graph.outputs:
         return None

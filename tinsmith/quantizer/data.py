@@ -20,11 +20,9 @@ LABELS = ("labels", "label")
 
 
 class Samples:
-    """Batches by input name; iterating gives them anew each time, in the same order.
-
-    Files of a folder, and what functions in a list give, are read when they are used. Raises
-    CalibrationError for what does not fit the model's inputs.
-    """
+    """The calibration data as batches {input name: array}. Iterating reads them anew each time, in
+    the same order: files of a folder, and functions in a list, only when they are reached. Raises
+    CalibrationError for what does not fit the model's inputs."""
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
@@ -36,7 +34,8 @@ class Samples:
         self._check()
 
     def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
-        """Functions that give what one file or one item of a list holds."""
+        """Functions that each read one source of the data: a file, an array, or an item of a list.
+        Labels among the arrays are taken out."""
         if isinstance(data, str | os.PathLike):
             path = Path(data)
             if path.is_dir():
@@ -121,7 +120,8 @@ class Samples:
         return {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
 
     def _check(self) -> None:
-        """Look at every element once: constant inputs, and what is no number."""
+        """Read all data once. Raises CalibrationError for data that are empty, have NaN or
+        infinity, or are constant for a float input."""
         ends: dict[str, tuple[float, float]] = {}
         elements = 0
         for batch in self:
@@ -150,7 +150,10 @@ class Samples:
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
-    """An array as batches of the type of an input. Raises CalibrationError."""
+    """An array cut into batches, along its first axis, for an input v: of the size that the input
+    has there, else of `batch`. The axis may be missing for a single sample. Raises CalibrationError
+    for another type or shape, and for samples that do not fill the last batch of an input of fixed
+    size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}

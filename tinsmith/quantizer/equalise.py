@@ -27,14 +27,16 @@ SETTLED = 1e-3
 
 @dataclass(frozen=True)
 class Pair:
-    """Two layers; the channels of the first are those that the second reads."""
+    """Two convolutions: the output channels of the first are the input channels of the second, but
+    for homogeneous nodes between them."""
 
     first: Node
     second: Node
 
 
 def pairs_of(graph: Graph) -> list[Pair]:
-    """Layers with nothing but homogeneous operators between them, that only they read."""
+    """All pairs of convolutions with constant weights that nothing else reads, between which there
+    are only homogeneous nodes, whose results nothing else reads either."""
     found = []
     for node in graph.nodes:
         if not is_convolution(node) or weighted(node) is None:
@@ -52,7 +54,8 @@ def pairs_of(graph: Graph) -> list[Pair]:
 
 
 def _passes(v: Value) -> bool:
-    """Whether v is a homogeneous function of another value, channel by channel, read once."""
+    """Whether the node that makes v can be skipped on the way back to the first layer: it is
+    homogeneous, has one output, and v has one reader and is no output of the graph."""
     node = v.producer
     if node is None or "homogeneous" not in node.op.traits or len(v.uses) != 1:
         return False
@@ -60,12 +63,13 @@ def _passes(v: Value) -> bool:
 
 
 def _own_weights(node: Node) -> bool:
-    """Whether nothing else reads the weights, and they have channels of a known number."""
+    """Whether no other node reads the constants (weights, bias) of a node."""
     return all(v is None or v.const is None or len(v.uses) == 1 for v in node.inputs[1:])
 
 
 def equalise(graph: Graph) -> int:
-    """Edit the weights of all pairs of layers, in place; returns how many pairs there are."""
+    """Edit the weights of all pairs of layers, in place, in rounds until factors settle; returns
+    the number of pairs."""
     pairs = pairs_of(graph)
     for _ in range(ROUNDS if pairs else 0):
         if max(_equalise(graph, pair) for pair in pairs) < SETTLED:
@@ -74,9 +78,9 @@ def equalise(graph: Graph) -> int:
 
 
 def _equalise(graph: Graph, pair: Pair) -> float:
-    """Scale each channel between the two layers of a pair, so that its largest weights are equal in
-    both: by c in the first, by 1 / c in the second. Returns the largest |c - 1|, which tells
-    whether another round would change anything."""
+    """Multiply each channel in the first layer (weights and bias) by c and divide its weights in
+    the second by c, so that its largest weights are equal in both. Returns the largest |c - 1| of
+    all channels, which tells whether another round would change anything."""
     w1, w2 = (_const(n.inputs[1]) for n in (pair.first, pair.second))
     r1 = np.abs(w1).reshape(len(w1), -1).max(axis=1).astype(np.float64)
     by_input = _by_input(w2, pair.second.group)
@@ -104,7 +108,8 @@ def _rows(w: Array, factor: Array) -> Array:
 
 
 def _by_input(w: Array, group: int) -> Array:
-    """[input channel, outputs of its group, taps] of weights [outputs, inputs of a group, ...]."""
+    """Weights [outputs, inputs of a group, taps...] as [input channel, outputs of its group,
+    taps]."""
     outputs, inputs = w.shape[:2]
     apart = w.reshape(group, outputs // group, inputs, -1)
     return apart.transpose(0, 2, 1, 3).reshape(group * inputs, outputs // group, -1)

@@ -21,13 +21,13 @@ Values = dict[Value, Value]
 
 @dataclass(frozen=True)
 class Form:
-    """How a graph is quantised.
+    """How a quantised graph is written down.
 
     takes   whether a node with constant weights can compute with whole numbers
-    root    the value whose range a value has
-    values  of a graph and its nodes to quantise: the values that are quantised, each with its root
-    insert  edits a graph, as `insert.insert`
-    bits    of the weights of a node, where the settings ask for 8
+    root    (value) -> the value whose range it has
+    values  (graph, nodes to quantise) -> the values to quantise, each with its root
+    insert  edits the graph, as `insert.insert`
+    bits    (node) -> bits of its weights, where the settings ask for 8
     """
 
     name: str
@@ -58,8 +58,9 @@ def _is_layer(node: Node) -> bool:
 
 
 def _bits(node: Node) -> int:
-    """6 where ncnn may compute by Winograd's F(4x4,3x3) in int16, whose sums larger weights would
-    overflow (the rule of its tool ncnn2table)."""
+    """The bits of a convolution's or product's weights: 8; but 6 where ncnn may use Winograd's
+    F(4x4,3x3) in int16, whose sums larger weights would overflow (the rule of its tool
+    ncnn2table)."""
     if not is_convolution(node):
         return 8
     steps = {*(node.attrs["stride"] or (1,)), *(node.attrs["dilation"] or (1,))}
@@ -76,8 +77,9 @@ def _inputs(graph: Graph, nodes: Collection[Node]) -> Values:
 def insert_layers(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
-    """Put sums of bytes in the place of nodes, in place. Nodes whose data have no scale stay. Data
-    are rounded to bytes once for all readers; sums get a factor and a bias for each output."""
+    """Replace nodes by ncnn's layers of bytes, in place: data rounded to int8 (once for all
+    readers), sums of products, a factor and a bias for each output. Nodes whose data have no scale
+    stay as they are."""
     bytes_of: Values = {}
     names: list[tuple[Node, str]] = []
     given = [(node, scales.get(places.data_of(node)[0])) for node in nodes]
@@ -113,8 +115,9 @@ weights."""
 
 
 def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
-    """The calibration table (`table.py`) of layers: for each name the scales of its weights and of
-    its data."""
+    """The text of ncnn's calibration table. `scales`: layer's name -> (scale of its weights, scale
+    of its data). A line is a name and ncnn's scales; first come the weights of all layers, then the
+    data."""
 
     def line(name: str, scale: Scale) -> str:
         return " ".join([name, *(f"{v:.9g}" for v in multiplier(scale).reshape(-1).tolist())])
@@ -125,7 +128,8 @@ def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
 
 
 def by_title(nodes: Collection[Node]) -> dict[str, Node]:
-    """Nodes by the names of the layers that are written of them: what their file calls them."""
+    """Nodes by the names that their layers have in a file: that of the source model's node, or the
+    node's own, if the former is empty or taken."""
     found: dict[str, Node] = {}
     for node in nodes:
         told = node.origin.name
@@ -134,13 +138,14 @@ def by_title(nodes: Collection[Node]) -> dict[str, Node]:
 
 
 def multiplier(scale: Scale) -> Array:
-    """What ncnn calls a scale: numbers times it are whole."""
+    """The scale as ncnn understands it, 1 / scale: real numbers times it are whole."""
     return (1 / scale.scale.astype(np.float64)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Adding:
-    """Adds nodes in the place of one."""
+    """Adds nodes before `node`, which they are to replace: `adding("Mul", x, y)` gives the
+    result."""
 
     graph: Graph
     node: Node
@@ -150,7 +155,8 @@ class _Adding:
         return self.graph.add(OPS[op], *inputs, before=self.node, origin=origin, **attrs).output
 
     def bytes(self, x: Value, scale: Array) -> Value:
-        """x times a scale as int8: whole numbers from -127 to 127, halves away from zero."""
+        """Nodes for x * scale as int8: rounded, halves away from zero, and clipped to -127 to
+        127."""
         by = self("Mul", x, self.graph.const(scale, f"{x.name}_scale"))
         half = self.graph.const(np.float32(0.5), "half")
         near = self("Floor", self("Add", self("Abs", by), half))
@@ -160,7 +166,8 @@ class _Adding:
         return made
 
     def product(self, x: Value, w: Value) -> Value:
-        """The sums of products of bytes."""
+        """A node for the int32 sums of products of bytes: a product or a convolution, as `node`
+        is."""
         if is_matrix_product(self.node):
             return self("MatMulInteger", x, w)
         return self("ConvInteger", x, w, **self.node.attrs)

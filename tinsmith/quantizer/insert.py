@@ -22,7 +22,9 @@ MOST = 2**31 - 1
 def insert(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
-    """Quantise nodes of a graph, in place. Nodes whose data have no scale stay as they are."""
+    """Quantise nodes of a graph, in place: whole numbers for their weights and biases, and pairs of
+    QuantizeLinear and DequantizeLinear on all values of `scales`. Nodes of which some data have no
+    scale stay as they are."""
     done = [n for n in nodes if all(v in scales for v in data_of(n))]
     dequantised: dict[tuple[int, int], Value] = {}
     biases = [(n, _bias_of(n, scales)) for n in done]
@@ -54,8 +56,8 @@ def _dequantised(graph: Graph, node: Node, q: Array, scale: Scale, name: str) ->
 
 
 def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale] | None:
-    """The inputs of a node that are its weights and its constant bias, and the scale of its data;
-    None where there is no such bias."""
+    """(input of weights, input of bias, scale of the data) of a node with a constant bias, inputs
+    by number; None if it has none."""
     found = weighted(node)
     if found is None or found.bias is None or len(node.inputs) <= found.bias or not found.data:
         return None
@@ -66,8 +68,9 @@ def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale
 
 
 def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Scale) -> None:
-    """A bias in int32, in units of the products of whole numbers, as ONNX Runtime wants it; one
-    that would leave int32 stays as it is."""
+    """Put an int32 bias, dequantised, in the place of a float one (input `place`). Its scale is
+    that of the weights times that of the data, as ONNX Runtime wants it. A bias beyond int32 stays
+    as it is."""
     bias, w = node.inputs[place], node.inputs[weights]
     assert bias is not None and bias.const is not None and w is not None
     own = w.producer.inputs[1] if w.producer is not None else None
@@ -85,7 +88,8 @@ def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Sca
 
 
 def _pair(graph: Graph, v: Value, scale: Scale) -> None:
-    """Let every reader of a value read it quantised and dequantised; a graph output stays."""
+    """Let every node that reads a value read it through QuantizeLinear and DequantizeLinear; an
+    output of the graph keeps the value itself."""
     users = list(dict.fromkeys(v.uses))
     numbers: tuple[Any, Any] = (
         graph.const(scale.scale, f"{v.name}_scale"), graph.const(scale.zero, f"{v.name}_zero"),

@@ -19,8 +19,9 @@ POOLS = ("GlobalPool", "AveragePool")
 
 
 def weighted(node: Node) -> Weights | None:
-    """What a node with constant weights of float32 says of these; None for all other nodes.
-    Recurrent layers keep their data in float32: only their weights are quantised."""
+    """Which inputs of a node hold weights and data (`Weights`), if the former are constant and the
+    latter computed, all in float32; else None. Recurrent layers keep their data in float32: only
+    their weights are quantised."""
     found = weights_of(node)
     if found is None or len(node.inputs) <= max(found.inputs):
         return None
@@ -32,7 +33,8 @@ def weighted(node: Node) -> Weights | None:
 
 
 def axis_of(node: Node, found: Weights) -> int | None:
-    """The axis of the weights that has a scale for each place; None where there can be but one."""
+    """The axis of a node's weights along which each place has a scale of its own; None if there can
+    be one scale only: for grouped weights whose channels lie along another axis than the first."""
     v = node.inputs[found.inputs[0]]
     assert v is not None and v.const is not None
     axis = found.axis % v.const.ndim if v.const.ndim else None
@@ -50,22 +52,23 @@ def is_product(node: Node) -> bool:
 def targets(
     graph: Graph, keep: Collection[str], takes: Callable[[Node], bool], products: bool
 ) -> list[Node]:
-    """The nodes that are to compute with whole numbers, in order: those with weights that a form
-    takes, and perhaps products of two computed matrices."""
+    """The nodes to quantise, in order: those for which `takes` holds and, with `products`, products
+    of two computed matrices, without those whose names are in `keep`."""
     return [
         n for n in graph.nodes if n.name not in keep and (takes(n) or (products and is_product(n)))
     ]
 
 
 def data_of(node: Node) -> list[Value]:
-    """The computed values that a target multiplies."""
+    """The computed values that a node multiplies, by weights or by each other."""
     found = weighted(node)
     places = found.data if found is not None else (0, 1)
     return [v for i in places if (v := node.inputs[i]) is not None]
 
 
 def root_of(v: Value) -> Value:
-    """The value whose elements v has: what to quantise, so that what lies between moves bytes."""
+    """The value from which nodes that only move elements (CARRIERS) make v, or v itself. Quantising
+    it in v's place lets these nodes move bytes."""
     while v.producer is not None and v.producer.op.name in CARRIERS:
         if len(v.producer.outputs) > 1 and v.producer.op.name == "MaxPool":
             break
@@ -81,8 +84,8 @@ def computed(node: Node) -> list[Value]:
 
 
 def tail_of(v: Value) -> Node | None:
-    """The operator with weights of which v is the result, after elementwise nodes that nothing else
-    reads."""
+    """The node with weights whose result becomes v through elementwise nodes of one computed input,
+    where no value before v has another reader; None if there is none."""
     node = v.producer
     while node is not None and "elementwise" in node.op.traits and len(computed(node)) == 1:
         before = computed(node)[0]
@@ -93,7 +96,7 @@ def tail_of(v: Value) -> Node | None:
 
 
 def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
-    """Whether elementwise nodes make v of what one of the nodes computes."""
+    """Whether v is the result of one of the nodes, directly or through elementwise nodes."""
     seen: set[Value] = set()
     work = [v]
     while work:
@@ -107,7 +110,9 @@ def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
 
 
 def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value]:
-    """The values that are quantised, each with the one whose range it has, in order."""
+    """The values to quantise: value -> its root, whose range it has. These are the data of the
+    nodes, what pools read of their results, and, where an elementwise node joins several results,
+    all but the last."""
     found: dict[Value, Value] = {}
 
     def take(v: Value) -> None:

@@ -87,7 +87,8 @@ def canonical_of(graph: Graph) -> Graph:
 
 
 class _Quantising:
-    """One model while it is quantised: the float graph, what was measured, and copies of it."""
+    """One model while it is quantised: `exact`, the float graph; scales, weights as whole numbers
+    and shifts of means, by name; and quantised copies of the graph."""
 
     def __init__(self, graph: Graph, data: Any, labels: Any, settings: Settings) -> None:
         self.settings, self.form = settings, FORMS[settings.form]
@@ -143,7 +144,8 @@ class _Quantising:
         )  # fmt: skip
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
-        """Of each quantised operator with one array of weights: its scales, its data's scales."""
+        """Layer's name -> (scale of weights, scale of data), of each quantised operator with one
+        array of weights that is not in `keep`."""
         found = {}
         for title, node in by_title(self.nodes).items():
             data = [self.scales.get(self.form.root(v).name) for v in places.data_of(node)]
@@ -155,7 +157,8 @@ class _Quantising:
     # ---- measuring
 
     def _observe(self) -> dict[str, Statistics]:
-        """Statistics of all values that are quantised, and of those whose means are asked for."""
+        """Statistics, by name, of the values that are quantised (their roots), and of what
+        quantised operators read, for the means of its channels."""
         axes = {root.name: 1 for root in self.values.values()}
         for node in self.nodes:
             for v in places.data_of(node):
@@ -180,7 +183,8 @@ class _Quantising:
     # ---- weights
 
     def _round(self, stats: dict[str, Statistics]) -> None:
-        """The weights of all nodes in whole numbers, and what these shift results by."""
+        """Round the weights of all nodes to whole numbers (`weights`), and note how far this shifts
+        the means of their results (`shifts`)."""
         correlations = self._correlations() if self.settings.compensates else {}
         for i, node in enumerate(self.nodes):
             tell(i, len(self.nodes), "weights")
@@ -207,7 +211,8 @@ class _Quantising:
                 self.shifts[node.name] = shift
 
     def _correlations(self) -> dict[str, Correlations]:
-        """The correlations of the inputs of all layers for which rounding is compensated."""
+        """The correlations of the inputs, quantised where they will be, of each layer whose
+        rounding can be compensated; by its name."""
         found = {}
         for node in self.nodes:
             w = node.inputs[1]
@@ -226,8 +231,8 @@ class _Quantising:
     # ---- graphs
 
     def build(self, keep: Collection[str], written: Form | None = None) -> Graph:
-        """A quantised copy of the float graph, without the nodes to keep; `written` in another form
-        than that which was asked for."""
+        """A quantised copy of the float graph, in which the nodes in `keep` stay float; in the form
+        `written`, or else that of the settings."""
         graph, form = self.exact.clone(), self.form
         nodes = [
             n
@@ -251,7 +256,8 @@ class _Quantising:
         return Values(graph, [v.name for v in graph.outputs], self.settings.threads)
 
     def _tried(self, float_: Values, keep: Collection[str]) -> _Trial:
-        """The quantised graph without the nodes to keep, and how good it is."""
+        """The quantised graph in which the nodes in `keep` stay float, and how it compares with the
+        float model's outputs."""
         graph = self.build(keep)
         values = self._outputs(graph)
         return _Trial(graph, values, judge(float_, values, self.samples, self.labels))
@@ -259,8 +265,9 @@ class _Quantising:
     def _keep(
         self, layers: Sequence[Layer], float_: Values, keep: set[str], most: float
     ) -> tuple[list[str], _Trial]:
-        """The fewest operators, those that lose most first, without which the loss is within the
-        budget; found by halving."""
+        """Find how many operators must stay in float32, those of the lowest decibels first, for the
+        loss to be at most `most` points: their names, and the model made so. By halving; if none
+        suffices, all."""
         own = {n.name for n in self.nodes}
         order = [one.name for one in sorted(layers, key=lambda x: x.decibels) if one.name in own]
         low, high = 1, len(order)

@@ -33,7 +33,11 @@ GRID = 64
 
 @dataclass(frozen=True)
 class Method:
-    """A way to choose ranges; `counts` says whether it reads the histogram."""
+    """A way to choose the range of a value.
+
+    choose  its statistics -> (low, high)
+    counts  whether it reads the histogram, for which the data are read once more
+    """
 
     name: str
     summary: str
@@ -51,7 +55,8 @@ def average(s: Statistics) -> Range:
 
 
 def percentile(s: Statistics) -> Range:
-    """Without as many of the smallest as of the largest elements."""
+    """The range without the elements farthest out: as many of the smallest as of the largest,
+    together the part TAIL."""
     counts = s.histogram.copy()
     counts[BINS] += s.zeros
     total = np.cumsum(counts) / counts.sum()
@@ -62,13 +67,15 @@ def percentile(s: Statistics) -> Range:
 
 
 def kl(s: Statistics) -> Range:
-    """The threshold whose distribution in 128 levels is nearest to that of all sizes, by
-    relative entropy over smoothed distributions, as ncnn defines it."""
+    """The range as ncnn chooses it: [-t, t], within the values seen, for the t at which 128 levels
+    differ least, by relative entropy, from the histogram of magnitudes. Distributions are
+    smoothed."""
     return _cut(s, _threshold(s.sizes, smooth=True) + 0.5)
 
 
 def tensorrt(s: Statistics) -> Range:
-    """The range by TensorRT's calibration: that of `kl`, over the bins that are not empty."""
+    """The range as TensorRT's calibration chooses it: as `kl`, but over the bins that are not empty
+    instead of smoothed ones."""
     return _cut(s, _threshold(s.sizes, smooth=False) + 0.5)
 
 
@@ -80,8 +87,9 @@ def _cut(s: Statistics, bins: float) -> Range:
 
 
 def _threshold(sizes: Array, smooth: bool) -> int:
-    """The number of bins, from 128 on, of the least relative entropy; all of them where few are
-    filled: entropy says nothing of a few values."""
+    """The number of bins of magnitudes, from 128 to BINS, at which to cut: that with the least
+    `_entropy`. BINS where fewer than FEW bins are filled, since entropy says nothing of a few
+    values."""
     if np.count_nonzero(sizes) < FEW:
         return BINS
     below = np.concatenate(([0.0], np.cumsum(sizes)))
@@ -95,8 +103,13 @@ def _threshold(sizes: Array, smooth: bool) -> int:
 
 
 def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: bool) -> float:
-    """The Kullback-Leibler divergence between the first bins (the last of them with all that lies
-    beyond) and the same in 128 levels."""
+    """The Kullback-Leibler divergence of the histogram's first bins from the same in 128 levels.
+
+    own     the counts of these bins; the last one gets the count `beyond` of all further ones
+    below   how many elements lie below each bin
+    filled  how many bins that are not empty lie below each bin
+    smooth  whether empty bins are filled up a little; otherwise they are left out
+    """
     bins = len(own)
     edges = np.arange(LEVELS + 1) * (bins / LEVELS)
     places = np.arange(bins + 1.0)
@@ -124,8 +137,9 @@ def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
 
 
 def aciq(s: Statistics) -> Range:
-    """Analytical clipping: the threshold of the least expected error, if the elements are normally
-    distributed or as Laplace's, whichever their mean deviation is nearer to."""
+    """Analytical clipping: the range around the middle (0 if all values have one sign) with the
+    least expected error of clipping and rounding, for a normal or a Laplace distribution, whichever
+    the mean deviation fits better."""
     total, counts = s.histogram.sum() + s.zeros, s.histogram
     one_sided = s.low >= 0 or s.high <= 0
     middle = 0.0 if one_sided else float(counts @ s.centres) / total
@@ -147,14 +161,14 @@ def aciq(s: Statistics) -> Range:
 
 
 def _normal_tail(f: float) -> float:
-    """The expected square of how far a normal variable lies beyond f on either side."""
+    """E[(|x| - f)^2 where |x| > f] of a standard normal x: the squared error of clipping at f."""
     from math import erfc, exp, pi, sqrt
 
     return (1 + f * f) * erfc(f / sqrt(2)) - 2 * f * exp(-f * f / 2) / sqrt(2 * pi)
 
 
 def mse(s: Statistics) -> Range:
-    """The ends of the least squared error in 256 levels."""
+    """The range with the least squared error of the histogram rounded to 256 levels."""
     counts, centres = s.histogram, s.centres
 
     def error(low: float, high: float) -> float:
@@ -166,8 +180,9 @@ def mse(s: Statistics) -> Range:
 
 
 def entropy(s: Statistics) -> Range:
-    """The ends, each by itself, of the least relative entropy between the elements and what they
-    are in 128 levels: `tensorrt` for ranges that are not the same on both sides of zero."""
+    """The range with the least relative entropy between the histogram and the same in 128 levels,
+    for low and high end each by itself: `tensorrt` for values that do not lie evenly around
+    zero."""
     counts = s.histogram
 
     def error(low: float, high: float) -> float:
@@ -189,7 +204,8 @@ def entropy(s: Statistics) -> Range:
 
 
 def _search(s: Statistics, error: Callable[[float, float], float]) -> Range:
-    """Both ends together, then each by itself, over a grid of parts of the range."""
+    """The (low, high) of least `error(low, high)`: parts 1/GRID to 1 of the range of values, zero
+    included, first the same part for both ends, then low, then high by itself."""
     low, high = min(s.low, 0.0), max(s.high, 0.0)
     if low == high:
         return low, high

@@ -34,8 +34,12 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Layer:
-    """An operator: how far what it computes from exact inputs is from exact, and how long it takes
-    in float32 and quantised, in milliseconds; None where it is no step of its own."""
+    """One operator in the report.
+
+    decibels                signal to noise of its result if its inputs are exact
+    float_ms, quantised_ms  milliseconds in either model; None if it is no step of its own there
+    kept                    whether it stays in float32 after all, because of `max_drop`
+    """
 
     name: str
     op: str
@@ -84,8 +88,8 @@ class Quantized:
     """Of each operator with one array of weights: the scales of these and of its data."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says, see `write`; as `.table` the
-        scales alone."""
+        """Write the model in the format that the path's ending says (see `write`); with `.table`,
+        only the scales, as `table` gives them."""
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
         else:
@@ -165,7 +169,9 @@ def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> lis
 
 
 def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) -> Judgement:
-    """The outputs of a model against those of the float one, over all data."""
+    """Compare the outputs of the quantised model (`lossy`) with the float model's, over all
+    samples; with `labels`, one for each sample, also how often the first output has the right
+    class."""
     names = exact.names
     noise = {n: Noise() for n in names}
     right = ideal = same = total = 0
@@ -196,9 +202,8 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def _classes(y: Any) -> Array | None:
-    """The index of the greatest element of each sample of y [N,...], all its other axes flattened:
-    its class, where y has scores of classes. None for other types than floats, ranks below 2, and
-    where there are none."""
+    """The class of each sample: the index of the greatest element of y [N,...] with its other axes
+    flattened. None for what cannot be scores of classes: no floats, rank below 2, or empty."""
     y = np.asarray(y)
     if y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return None

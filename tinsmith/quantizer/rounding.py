@@ -23,7 +23,9 @@ DEEPEST = 4608
 
 
 class Correlations:
-    """Sums of products of a layer's inputs, for each group of them."""
+    """What compensated rounding knows of a layer's inputs: `sums` [group, depth, depth], the
+    products of each two of the `depth` inputs that a result sums, added up over results and
+    batches."""
 
     def __init__(self, node: Node, weights: Array) -> None:
         self.node, self.weights = node, weights
@@ -38,7 +40,8 @@ class Correlations:
             self.sums[i] += part.T @ part
 
     def _columns(self, x: Array) -> list[Array]:
-        """For each group, a row of inputs for each result."""
+        """For each group the inputs [results, depth], one row for each of up to ROWS results drawn
+        at random."""
         if self.weights.ndim == 2:
             return [self._some(x.reshape(-1, x.shape[-1])).astype(np.float64)]
         kernel = self.weights.shape[2:]
@@ -84,7 +87,8 @@ def takes(node: Node, weights: Array) -> bool:
 
 
 def compensated(found: Correlations, scale: Scale) -> Array:
-    """The weights of a layer in whole numbers."""
+    """The weights of a layer as whole numbers (of their shape, in the scale's type), rounded so
+    that later ones make up for the errors of earlier ones."""
     w = found.weights
     rows = by_outputs(found.node, w)
     rows = rows.reshape(len(rows), -1)
@@ -98,9 +102,9 @@ def compensated(found: Correlations, scale: Scale) -> Array:
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
-    """Weights [outputs, depth] as whole numbers, rounded column by column: what rounding a column
-    changes in the results is made up for in the columns not rounded yet, by the correlations `sums`
-    [depth, depth] of the inputs. The columns of the largest inputs come first."""
+    """Weights [outputs, depth] as whole numbers, rounded column by column, those of the largest
+    inputs first: what the error of a column changes in the results, the columns still to come make
+    up for, as the correlations `sums` [depth, depth] tell. `steps` [outputs] are the scales."""
     low, high = scale.ends
     diagonal = np.diagonal(sums)
     order = np.argsort(-diagonal, kind="stable")
@@ -119,5 +123,5 @@ def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
 
 
 def nearest(w: Array, scale: Scale) -> Array:
-    """The weights of a layer, each rounded to the nearest whole number."""
+    """The weights of a layer as whole numbers, each rounded to the nearest."""
     return scale.quantised(w)

@@ -17,8 +17,8 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class Scale:
-    """How a tensor is quantised: q = saturate(round(x / scale) + zero), in `dtype`; one scale, or
-    one for each place of `axis`."""
+    """How a tensor is quantised: q = saturate(round(x / scale) + zero), in the dtype of `zero`.
+    Both are single numbers, or arrays with an element for each place of the tensor's `axis`."""
 
     scale: Array
     zero: Array
@@ -31,7 +31,7 @@ class Scale:
         return ends(self.zero.dtype.name, self.bits)
 
     def spread(self, v: Array, rank: int) -> Array:
-        """A scale or zero point so that it broadcasts to a tensor of a rank."""
+        """`scale` or `zero` in a shape that broadcasts to tensors of this rank."""
         if v.size == 1:
             return v.reshape(())
         dims = [1] * rank
@@ -39,11 +39,12 @@ class Scale:
         return v.reshape(dims)
 
     def whole(self, x: Array) -> Array:
-        """The whole numbers nearest to x, in float64, not rounded: where x lies among them."""
+        """x / scale in float64: x in units of whole numbers, neither rounded nor moved by the zero
+        point."""
         return x / self.spread(self.scale.astype(np.float64), x.ndim)
 
     def quantised(self, x: Array) -> Array:
-        """x in whole numbers of the quantised type."""
+        """x in whole numbers, of the dtype of `zero`."""
         zero = self.spread(self.zero.astype(np.float64), x.ndim)
         low, high = self.ends
         return np.clip(np.rint(self.whole(x)) + zero, low, high).astype(np.int32).astype(
@@ -51,14 +52,14 @@ class Scale:
         )  # fmt: skip
 
     def real(self, q: Array) -> Array:
-        """What quantised numbers stand for."""
+        """The float32 numbers that whole numbers q stand for."""
         zero = self.spread(self.zero.astype(np.float32), q.ndim)
         return (q.astype(np.float32) - zero) * self.spread(self.scale, q.ndim)
 
 
 def ends(dtype: str, bits: int) -> tuple[int, int]:
-    """The ends of the whole numbers that a type of so many bits holds; those of weights, which are
-    signed, lie as far from zero on both sides."""
+    """(least, greatest) of the whole numbers with `bits` bits in a dtype: unsigned from 0; signed
+    ones symmetric, such as -127 to 127."""
     if dtype.startswith("uint"):
         return 0, 2**bits - 1
     return 1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1
@@ -77,8 +78,9 @@ def checked(scale: Array, what: str) -> Array:
 
 
 def of_range(low: float, high: float, symmetric: bool, what: str) -> Scale:
-    """The scale of an activation whose values lie between two numbers: uint8 with a zero point, or
-    int8 without. Zero is always a whole number, so that padding is exact."""
+    """The scale of an activation with values from `low` to `high`: uint8 with a zero point, or, if
+    `symmetric`, int8 without. Zero is a whole number, so that padding is exact. `what` names the
+    value in errors. Raises QuantizeError."""
     low, high = min(low, 0.0), max(high, 0.0)
     if symmetric:
         scale = checked(np.asarray(max(-low, high) / 127), what)
@@ -89,9 +91,9 @@ def of_range(low: float, high: float, symmetric: bool, what: str) -> Scale:
 
 
 def of_weights(w: Array, axis: int | None, bits: int, best: bool = False) -> Scale:
-    """The symmetric scale of weights, one for each place of an axis or one for all; `best` looks
-    for the scale with the least squared error, which at four bits is much smaller than the range.
-    """
+    """The symmetric scale of weights: one for each place of `axis`, or one (None). It covers the
+    largest weight; with `best` it is smaller where the squared error is then less, as at four bits.
+    Weights of up to 4 bits are int4, others int8."""
     rows = w.reshape(1, -1)
     if axis is not None:
         rows = np.moveaxis(w, axis, 0).reshape(w.shape[axis], -1)
@@ -110,7 +112,8 @@ STEPS = 40
 
 
 def _least_error(rows: Array, scale: Array, most: int) -> Array:
-    """For each row the scale, from its range down to half of it, of the least squared error."""
+    """For each row of weights the scale of least squared error, from half of the given one to all
+    of it. `most` is the greatest whole number."""
     best, least = scale.copy(), np.full(len(rows), np.inf)
     for part in np.linspace(1, 0.5, STEPS):
         tried = (scale * part)[:, None]

@@ -23,8 +23,8 @@ MOMENTUM = 0.9
 
 @dataclass
 class Statistics:
-    """The range and histogram of one value. They take two passes over the data: `look` at every
-    batch, then `count` every batch."""
+    """What is remembered of one value: range, moving average of ranges, sums by channel, histogram.
+    They take two passes over the data: `look` at every batch, then `count` every batch."""
 
     name: str
     axis: int
@@ -37,8 +37,8 @@ class Statistics:
     zeros: int = 0
 
     def look(self, x: Array) -> None:
-        """Ranges, their moving average, and sums along all axes but that of channels. Raises
-        CalibrationError for what is not finite."""
+        """Add a batch to the range, the moving average, and the sums by channel (the index on
+        `axis`). Raises CalibrationError for elements that are not finite."""
         if x.size == 0:
             return
         low, high = float(x.min()), float(x.max())
@@ -72,7 +72,8 @@ class Statistics:
         return self.sums * self.sums.size / self.number
 
     def count(self, x: Array) -> None:
-        """Count the elements in bins from -largest to largest; zeros are counted apart."""
+        """Add a batch to the histogram, 2 * BINS bins from -largest to largest; zeros are counted
+        apart."""
         flat = x.reshape(-1)
         zero = int(np.count_nonzero(flat == 0))
         self.zeros += zero
@@ -86,7 +87,7 @@ class Statistics:
 
     @property
     def sizes(self) -> Array:
-        """The histogram of the sizes of the elements that are not zero, from 0 to largest."""
+        """The histogram of magnitudes, BINS bins from 0 to largest, without zeros."""
         return self.histogram[BINS:] + self.histogram[:BINS][::-1]
 
     @property

@@ -38,7 +38,8 @@ DENSE = 2
 
 
 class _Places(NamedTuple):
-    """Where the buffers of the arena lie: how many bytes each may have, their offsets, the peak."""
+    """Where the buffers of the arena lie: for each the bytes that it may have (`most`) and its
+    offset; and the bytes of the arena (`peak`)."""
 
     most: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -46,10 +47,12 @@ class _Places(NamedTuple):
 
 
 class FreeProgram:
-    """A program for all sizes that meet its conditions. Any number of threads may use it.
+    """A program for all sizes that meet its conditions; `sized` gives the program for some of them.
+    Any number of threads may use it.
 
-    shapes  of the inputs, as the plan was made for them
-    scope   the symbols in them, and the conditions
+    program  its code and plan, in which free sizes are Sizes
+    shapes   of the inputs, as the plan was made for them; None for what is no tensor
+    scope    the symbols in the shapes, and the conditions
     """
 
     def __init__(self, program: Program, shapes: Sequence[Shape | None], scope: Scope) -> None:
@@ -90,14 +93,16 @@ class FreeProgram:
         return f"one program for all sizes where {', '.join([*least, *more])}"
 
     def bound(self, dims: Sequence[Sequence[Any] | None], most: Mapping[str, int]) -> None:
-        """Have the memory of buffers grow no further than the largest sizes need: `dims` are the
-        inputs' own, `most` the largest size of those that have one."""
+        """Let buffers that grow step by step get spare memory only up to what the largest sizes
+        need. `dims` are the inputs' shapes in the model, `most` the largest size by names of free
+        dimensions. If a free dimension has none, nothing is bounded."""
         names = [(dims[i] or ())[axis] for i, axis in self._found_at]
         if all(name in most for name in names):
             self._largest = self._nbytes(*[most[name] for name in names])
 
     def _read_symbols(self) -> None:
-        """Where the values of symbols are found, and the shapes that they then must make."""
+        """Note, for `values`, at which (input, axis) the value of each symbol is found, and which
+        dims the inputs must then have."""
         numbers = {form: k for k, form in enumerate(self.symbols)}
         first: dict[int, tuple[int, int]] = {}
         wanted: dict[tuple[Any, ...], list[int]] = {}
@@ -115,7 +120,8 @@ class FreeProgram:
         self._wanted = list(wanted.items())
 
     def values(self, signature: Signature) -> list[int] | None:
-        """The values of the symbols for these shapes; None where the program is for others."""
+        """The values of the symbols, in order, that these shapes give; None if the shapes do not
+        fit the program's, or do not meet its conditions."""
         try:
             values = [signature[i][axis] for i, axis in self._found_at]  # type: ignore[index]
         except (IndexError, TypeError):
@@ -150,7 +156,9 @@ class FreeProgram:
         return SizedProgram(self, symbols, nbytes, numbers)
 
     def _placed(self, nbytes: tuple[int, ...]) -> _Places:
-        """Places for buffers of so many bytes: those of the last sizes, if they fit."""
+        """Places for buffers of these numbers of bytes: the last ones, if the buffers fit and do
+        not leave too much unused; else new ones, with something to spare where sizes grow from call
+        to call."""
         places = self._places
         if places is not None and all(map(int.__le__, nbytes, places.most)):
             if sum(nbytes) * DENSE >= sum(places.most) or places.peak <= LEAST_SPARE * DENSE:
@@ -169,8 +177,8 @@ class FreeProgram:
         return found
 
     def memory_at(self, program: SizedProgram) -> str:
-        """The bytes that are in use together where these are most for the sizes of a program, as a
-        formula of its symbols."""
+        """The bytes alive at the step at which most are alive, for the sizes of `program`, as text:
+        a formula of the symbols."""
         buffers = self.program.plan.buffers
         rows = self.rows(program.buffer_bytes)
         moments = sorted({first for _, first, _ in buffers})
@@ -185,7 +193,7 @@ class FreeProgram:
         return shown(form)
 
     def rows(self, nbytes: Sequence[int]) -> list[Buffer]:
-        """The buffers of the arena, with these sizes in bytes in place of the plan's."""
+        """The plan's buffers, each with its lifetime, of these numbers of bytes."""
         buffers = self.program.plan.buffers
         return [Buffer(n, *life) for n, (_, *life) in zip(nbytes, buffers, strict=True)]
 
@@ -200,8 +208,8 @@ class FreeProgram:
         )
 
     def memory(self) -> RunMemory:
-        """The memory of the calling thread's sessions, which other programs of the model that have
-        the same `memories` share."""
+        """The run memory of the calling thread, made at its first call. Programs of a model that
+        have the same `memories` share it."""
         try:
             return self.memories.memory
         except AttributeError:
@@ -210,7 +218,8 @@ class FreeProgram:
 
 
 class SizedProgram(Program):
-    """A program of a free one for sizes that are numbers. The plan is made when it is asked for."""
+    """A FreeProgram for numbers as sizes: the same code with a table of numbers. Its plan with
+    these numbers is only made when it is asked for."""
 
     is_sized = True
 
@@ -319,12 +328,12 @@ def _steps(segment: tuple[int, list[Step]] | Step) -> list[Step]:
 
 
 def _is_same(step: Step) -> bool:
-    """Whether a step, as sessions run it, is the same for all sizes."""
+    """Whether a step can stay as it is when sizes become numbers: it has no operands."""
     return not step.reads and not step.writes
 
 
 def _told(plan: Plan) -> tuple[Any, ...]:
-    """What of a plan is read when it runs, besides its code."""
+    """Those parts of a plan, besides the code, that sessions read and that may hold Sizes."""
     steps = [(s.reads, s.writes) for s in plan.steps]
     return plan.inputs, plan.outputs, plan.memory, plan.sizes, plan.made, steps
 

@@ -46,8 +46,8 @@ def measure(target: Target) -> Rates:
 
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
-    """Bytes/s read from memory: that of the quarter of short pieces which other processes disturbed
-    least.
+    """Bytes/s that one core reads from memory, in short pieces of `data`. The time of a piece is
+    the one that the fastest quarter do not exceed, since other processes disturb the rest.
 
     A piece takes some ten microseconds, so that most lie within one time slice of the scheduler.
     """
@@ -62,9 +62,8 @@ def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -
 def _rate_together(
     read: Callable[[int, int], None], data: np.ndarray[Any, Any], unit: int
 ) -> float:
-    """Bytes/s that all usable cores read at once, each its share of the data, in multiples of
-    `unit` floats; 0 if there are fewer for each. The data should be larger than all caches.
-    """
+    """Bytes/s that all usable cores read together, each an equal share of `data`, rounded down to a
+    multiple of `unit` floats; 0 if a share is empty. `data` should be larger than all caches."""
     cores = usable_cores()
     share = data.size // cores // unit * unit
 
@@ -103,8 +102,9 @@ def peak_of(target: Target, lanes: int) -> float:
 def fma_loop(
     target: Target, lanes: int = 0, row: Product = FLOAT32
 ) -> tuple[Callable[[], None], float]:
-    """A function that multiplies and adds in registers by one row of the table of products, and how
-    many operations one call does; in vectors of `lanes` elements, or of the target's own."""
+    """(run, operations): a function that adds products in registers, by the step of a row of the
+    table of products, and how many operations (two for each product) a call does. Vectors have
+    `lanes` lanes, or as many as the target's."""
     lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)
@@ -147,8 +147,8 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
 
 
 def phase_of_two(target: Target, lines: int = 0) -> float:
-    """Seconds from phase to phase of two threads that tell each other that a phase is done. In each
-    phase both read and write `lines` cache lines, which the other wrote in the phase before."""
+    """Seconds that a phase takes two threads which wait for each other at its end. In each phase
+    either thread reads and writes `lines` cache lines that the other wrote in the phase before."""
     module = Module(target)
     b = module.function("phases", [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)

@@ -22,10 +22,14 @@ PAINTS = (0xA5, 0x5A)
 
 
 class Measured(NamedTuple):
-    """Bytes that a run has taken: the arena and the threads' workspaces up to the last line that
-    was written; packed weights that are mapped for it, with all those of programs with which it
-    shares some; its results; and the most that Python and numpy have allocated meanwhile, results
-    left out (steps by reference do that)."""
+    """What a run has taken, in bytes.
+
+    arena, workspace  up to the last cache line written; the workspaces of all threads together
+    weights           packed weights of the program, and of programs that share memory with these
+    results           the arrays that it returned
+    python            the most that Python and numpy allocated meanwhile (steps by reference do),
+                      without the results
+    """
 
     arena: int
     workspace: int
@@ -72,6 +76,7 @@ def _traced(session: Session, inputs: Sequence[Array]) -> tuple[list[Array], int
 
 
 def _written(memory: Array, paint: int) -> int:
-    """The bytes from the first to the last that is not painted any more, in whole lines."""
+    """How many bytes of `memory` were used: from its beginning to the last byte that is not
+    `paint`, rounded up to whole cache lines; 0 if there is none."""
     touched = np.flatnonzero(memory != paint)
     return align(int(touched[-1]) + 1) if touched.size else 0

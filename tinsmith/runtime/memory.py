@@ -40,7 +40,8 @@ def window(memory: Array, offset: int, operand: Operand) -> Array:
 
 
 def owned(value: Any) -> Any:
-    """A copy of what a reference step gave: an array, a map, a list of either, or None."""
+    """A copy of what a reference step gave, whose memory may be used again: an array, a list of
+    results, None, or a map (a dict of the same values)."""
     if isinstance(value, list):
         return list(map(owned, value))
     if isinstance(value, dict):
@@ -49,9 +50,9 @@ def owned(value: Any) -> Any:
 
 
 def _data_at() -> int:
-    """How many bytes into an array object the address of its elements is stored: behind the header
-    of all objects. This is part of numpy's C interface, on which every compiled extension relies
-    (PyArray_DATA). 0 if it is not so here."""
+    """The offset, in a numpy array object, of the address of its elements: behind the header of all
+    Python objects, as numpy's C interface has it (PyArray_DATA). 0 if a trial shows that it is not
+    so here."""
     at, array = object.__basicsize__, np.empty(1)
     found = ctypes.c_void_p.from_address(id(array) + at).value
     return at if found == array.__array_interface__["data"][0] else 0

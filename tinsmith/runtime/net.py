@@ -121,8 +121,9 @@ class Net(OfThisProcess):
         return self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
-        """The calling thread's session for arrays that can be read as they are. None if they have
-        to be checked more closely, or if this thread has not called with these shapes."""
+        """A fast path: the calling thread's session for arrays that need no checks. None if
+        something about them needs a closer look, if this thread has no session for these shapes, or
+        if this call is to be counted by `Often`."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -156,8 +157,8 @@ class Net(OfThisProcess):
         return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
 
     def _computed(self, arrays: Sequence[Array], wanted: Any, out: Any) -> list[Array]:
-        """The outputs, or the values `wanted`; written into the arrays of `out`, as far as it has
-        any."""
+        """The outputs, or the values `wanted` by name, in order; where `out` has an array for one,
+        in it."""
         names = self.output_names if wanted is None else check_names(self.name, wanted)
         net = self._net_for(names)
         own = net.output_names

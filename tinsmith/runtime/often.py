@@ -24,10 +24,12 @@ KNOWN = 1024
 
 
 class Often:
-    """Counts the calls of each shape. `Session.left` says after how many calls of a session a call
-    is to go through `run`; the counts of several threads are their own. Thread-safe.
+    """Finds shapes that are called often with a program for free sizes, so that they get programs
+    of their own. `Session.left` counts the calls of a session down; the call that takes it to 0
+    goes through `run`. Sessions belong to one thread, so that each thread counts its own calls.
+    Thread-safe.
 
-    ask     told a shape, and how long a call takes: its own program, or when to ask again
+    ask     (shape, seconds of a call) -> the shape's own program, or after how many calls to ask
     settle  waits until no programs are being made
     """
 
@@ -38,8 +40,9 @@ class Often:
         self._calls: dict[Signature, int] = {}
 
     def begin(self, session: Session, signature: Signature) -> None:
-        """A session of a program for free sizes begins to be called with a shape. Sessions go when
-        there are many; what was called comes back here."""
+        """Set `session.left` of a new session of a program for free sizes. Each session that a
+        shape has had counts as one call, as sessions are dropped and made anew where there are many
+        shapes."""
         if len(self._calls) >= KNOWN:
             self._calls.clear()
         self._calls[signature] = calls = self._calls.get(signature, 0) + 1
@@ -49,8 +52,8 @@ class Often:
         self, session: Session, signature: Signature, arrays: Sequence[Array],
         into: Sequence[Array | None] | None,
     ) -> tuple[list[Array], Program | None]:  # fmt: skip
-        """The results of a call, and the program that is to compute this shape from now on, if it
-        is another."""
+        """(results, program): the results of a call, and the shape's own program, once there is
+        one, with which to go on; else None, and `session.left` says when to ask again."""
         session.left = 1  # if this call fails, the next one asks
         begun = perf_counter()
         results = session.run_checked(arrays, into=into)

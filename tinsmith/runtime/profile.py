@@ -64,7 +64,7 @@ class Profile:
 
     @property
     def reference_share(self) -> float:
-        """The share of the time that steps take which run as numpy references."""
+        """The part, 0 to 1, of all steps' time that steps by reference take."""
         return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
@@ -176,7 +176,8 @@ def profile_session(
 
 
 def _steps(program: Program, seen: Cycles) -> Iterator[Step]:
-    """The steps of a program, each that runs others followed by theirs."""
+    """The steps of a program in order; after a step that has run a program of its own (in `seen`),
+    that program's steps."""
     for step in program.plan.steps:
         yield step
         op = program.nodes[step.name][0] if step.kind == "reference" else None
@@ -194,12 +195,15 @@ times the share of its time that they account for in the run at QUANTILE. Estima
 def step_seconds(
     totals: Sequence[float], runs: Sequence[Mapping[int, int]], rate: float
 ) -> dict[int, float]:
-    """The median seconds of each step.
+    """Step id -> the median of its seconds.
 
-    `totals` are the seconds of runs, `runs` the cycles of their steps by step id (negative numbers
-    are nanoseconds), `rate` the counter's cycles a second. Of each run the thread counts that was
-    running for most of it. If all threads were descheduled for a part, that may be little, and the
-    run is left out.
+    totals  seconds of each whole run
+    runs    of each run: step id -> cycles, or, if negative, nanoseconds (of references)
+    rate    cycles a second of the counter
+
+    The cycles of a run are those of the thread that was running for most of it. Where all threads
+    were descheduled for a part of the run, they account for too little of its time, and the run is
+    left out.
     """
     shares = []
     for total, run in zip(totals, runs, strict=True):

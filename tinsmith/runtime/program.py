@@ -36,8 +36,8 @@ class Library(Protocol):
 
 
 class Frame(NamedTuple):
-    """What a session needs to know of the sizes of a program: bytes of arena and workspace, the
-    dims of the outputs, and where in the arena steps report faults, with the errors' texts."""
+    """What depends on sizes in a program, for a session: bytes of arena and workspace, dims of the
+    outputs, and (offset in the arena, error text) of each fault that a step may report."""
 
     arena: int
     workspace: int
@@ -46,13 +46,15 @@ class Frame(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """What runs need to know of a plan: a stored program whose code is one function (`entered`)
-    runs without reading the plan itself.
+    """What runs need to know of a plan, so that a stored program of one function (`entered`) runs
+    before its plan is read.
 
-    outputs    (dims, dtype) of those that are written where callers find them; of others no dtype
-    faults     of steps that may report one: a place in the arena, and the error's text
-    counts     whether it reads numbers of sizes, or what is computed once for them
-    kept       (number of an output, number of the input in whose memory it is)
+    ports    how many inputs and outputs there are
+    outputs  (dims, dtype) of each; dtype None if code does not write it to an array of its own
+    arena, workspace  bytes
+    faults   (offset in the arena, error text) of each fault that a step may report
+    counts   whether code reads numbers of sizes, or results of "once" steps
+    kept     (number of an output, number of the input in whose memory it is)
     """
 
     model: str
@@ -168,7 +170,8 @@ class Program(OfThisProcess):
 
     @cached_property
     def segments(self) -> list[tuple[int, list[Step]] | Step]:
-        """The addresses of native segments with their steps, and single reference steps."""
+        """The plan in the order in which it runs: (address of a function, its steps) for native
+        segments, and single reference steps."""
         found: list[tuple[int, list[Step]] | Step] = []
         for kind, steps in self.plan.segments():
             if kind == "native":
@@ -180,15 +183,16 @@ class Program(OfThisProcess):
         return found
 
     def whole_plan(self) -> Plan:
-        """The plan in which all sizes are numbers. In that of a program for free sizes some are
-        formulas; see `SizedProgram`."""
+        """The plan with numbers for all sizes. The `plan` of a `SizedProgram` still has formulas,
+        in fields of steps that runs do not read."""
         return self.plan
 
     def session(self) -> Session:
         return Session(self)
 
     def thread_session(self) -> Session:
-        """A session that the calling thread alone uses: it may share memory with others."""
+        """A session for the calling thread alone; that of a sized program may share its memory with
+        the thread's other sessions."""
         return Session(self)
 
     @cached_property

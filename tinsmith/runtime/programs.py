@@ -25,12 +25,12 @@ Estimated."""
 
 
 class Provider(Protocol):
-    """A model that a `Net` runs. Its methods may be called from several threads. A class that
-    derives from this one has what is defined here: a model that builds each program when its
-    shapes come, and tells nothing.
+    """What a `Net` asks of the model that it runs; `compiler/model.py` has the main one. Its
+    methods may be called from several threads. What is defined here holds for classes that derive
+    from it: a program is built for each signature, and there is nothing to tell.
 
     notes   lines of text that `Net.explain` prints first; they may become more
-    runner  computes the outputs of a model that has no programs, from checked inputs
+    runner  computes the outputs from checked inputs, if the model has no programs; else None
     """
 
     notes: list[str]
@@ -41,11 +41,13 @@ class Provider(Protocol):
         ...
 
     def known(self, signature: Signature) -> Program | None:
-        """The program for a signature, if one for free sizes that is there admits it."""
+        """An existing program for free sizes, with the sizes of the signature; None if none admits
+        these."""
         return None
 
     def often(self) -> Often | None:
-        """What counts the calls of shapes; None where none gets another program than its first."""
+        """What counts calls, so that shapes that come often get programs of their own; None if none
+        do."""
         return None
 
     def source(self) -> Graph:
@@ -69,7 +71,8 @@ class Provider(Protocol):
         return None
 
     def stage(self, name: str, program: Program | None) -> str:
-        """The graph as text at a stage: "imported", "canonical", or "placed", of a program."""
+        """The text of the graph at a stage, "imported", "canonical" or "placed"; the last is that
+        of `program`, and "" without one."""
         ...
 
     def explain(self, program: Program | None) -> Sequence[Explanation]:
@@ -136,9 +139,10 @@ class Programs:
 def evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop the oldest things until the bounds hold, and those of sized programs first, which are
-    made again by arithmetic, and share their memory; the last one always stays. What counts are the
-    bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
+    """Drop entries of `kept`, oldest first, until at most PLANS are left, with at most PLAN_BYTES;
+    the last one stays. Bytes are what `own` gives for each entry, and the weights of all their
+    programs, shared ones once. If the last one is a sized program, which has no memory of its own,
+    only the number counts, and the oldest sized program goes."""
     last = next(reversed(kept))
     if program(kept[last]).is_sized:  # it has nothing of its own
         if len(kept) > PLANS:

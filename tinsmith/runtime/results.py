@@ -40,15 +40,17 @@ ALONE = _references([object()], 0) if hasattr(sys, "getrefcount") else -1
 
 
 class Kept:
-    """Memory of the last values of one result. Use from one thread at a time."""
+    """Memory of earlier arrays of one result, which is used again once the caller has let go of
+    them. Use from one thread at a time."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self.starts: list[int] = []
 
     def room(self, nbytes: int) -> tuple[Array, int]:
-        """Bytes to which nobody refers, and where in them as many as wanted begin. Where too few
-        were kept, the new ones are a few more, for results that grow from call to call."""
+        """(bytes, start): a byte array to which nobody else refers, and the aligned index from
+        which it has `nbytes`. New memory, in place of some that was too small, is a little larger
+        than asked for, since results may grow from call to call."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
@@ -68,8 +70,8 @@ def _bytes(nbytes: int) -> tuple[Array, int]:
 
 
 class Results:
-    """What makes arrays for one result of a session. Use from one thread at a time. `kept` may be
-    shared by sessions that one thread runs for different sizes."""
+    """Makes the arrays of one result of a session, with fixed dims and dtype. Use from one thread
+    at a time. Sessions that one thread runs for different sizes may share `kept`."""
 
     def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
         self.dims, self.dtype = tuple(dims), dtype

@@ -36,7 +36,8 @@ States = Mapping[str, Held]
 
 
 class Runner:
-    """Runs a net for one caller, who has its states. One thread at a time."""
+    """Runs a net with states for one caller, keeping states in place where that is possible: `run`
+    is given the states and returns the new ones. One thread at a time."""
 
     torn = False
     """Whether a run has begun to overwrite states, and nobody has taken what it gave."""
@@ -83,8 +84,8 @@ class Runner:
     def run(
         self, given: Mapping[str, Array], states: States
     ) -> tuple[list[Array], dict[str, Held]]:
-        """All outputs of the net, and its states after the run. `given` are the inputs that are no
-        states, checked but for their sizes."""
+        """(outputs, states): all outputs of the net, and its states after the run by the names of
+        their inputs. `given` are the other inputs; only their sizes are not yet checked."""
         if self.rooms:
             states = self._with_room(given, states)
         arrays = self._arrays(given, states)
@@ -110,14 +111,15 @@ class Runner:
         return found
 
     def _rows(self, length: str, states: States) -> int:
-        """What the input that tells a length tells."""
+        """How many rows the state has whose length the input named `length` tells."""
         room = self._tells[length]
         return states[room.state.input].view.shape[room.axis]
 
     def _ready(self, shapes: Signature, build: bool = False) -> Session | None:
-        """The session that runs these shapes. None where the net's own sessions do: for shapes that
-        come again, where that is the net's affair; and, unless to `build`, where there is no
-        program for these shapes."""
+        """The session in which the runner runs these shapes. None where the net's own sessions are
+        to: for inputs that are no arrays, nets without programs, and, if no state is kept in place,
+        shapes that repeat or have a program of their own. None also where there is no program for
+        the shapes, unless `build`: then it is compiled."""
         again = shapes == self._last
         if None in shapes or not self.net.has_programs or (again and not self.keeps):
             return None
@@ -155,7 +157,8 @@ class Runner:
     def _taken(
         self, results: list[Array], arrays: list[Array], states: States, session: Session | None
     ) -> dict[str, Held]:
-        """The states that results are."""
+        """The states after a run: a result that lies in its room stays there with its new number of
+        rows; others are the result arrays, checked to fit the next run."""
         taken: dict[str, Held] = {}
         for at, state in self._from:
             result, name = results[at], state.input
@@ -172,8 +175,9 @@ class Runner:
     # ---- rooms
 
     def _with_room(self, given: Mapping[str, Array], states: States) -> States:
-        """The states, with room for what the run adds: in the smallest rooms that a program knows
-        how to fill, of those that they have and larger ones."""
+        """The states, in rooms that hold what this run adds. Tried are the present rooms, then
+        larger ones, until a program takes these sizes; if none does, sizes are inferred
+        (`_needed`)."""
         shapes = list(_shapes(self._arrays(given, states)))
         rows = self._capacities(states)
         for _ in range(TRIED):
@@ -192,8 +196,8 @@ class Runner:
         return capacity_for(rows, most)
 
     def _capacities(self, states: States) -> dict[str, int]:
-        """How many rows the rooms have, by their symbols; where there are none yet, those for a
-        row more than there is."""
+        """Symbol of a room -> its capacity in rows; for a state that lies in no room yet, that of a
+        new room for one row more than the state has."""
         found: dict[str, int] = {}
         for name, room in self.rooms.items():
             held = states[name]

@@ -22,9 +22,9 @@ with each call then get new memory in few of them. Estimated."""
 
 
 class RunMemory:
-    """An arena, a workspace, and memory for results, of one session, or of all sessions that one
-    thread (`shared`) runs, one after the other, for different sizes: as large as the largest of
-    these wants it. `busy` while one of them runs."""
+    """An arena, a workspace, and memory for results: of one session, or, if `shared`, of all
+    sessions that one thread runs, one at a time, for different sizes; then it is as large as the
+    largest needs. `busy` while one of them runs."""
 
     def __init__(self, shared: bool = False) -> None:
         self.thread = get_ident() if shared else None
@@ -43,7 +43,8 @@ class RunMemory:
         return self._kept.setdefault(result, Kept())
 
     def fit(self, arena: int, workspace: int) -> None:
-        """Have so many bytes. No session may be running: all are told where their memory is now."""
+        """Make arena and workspace at least so many bytes large; they never shrink. No session may
+        be running: all sessions are told where the memory is now."""
         grown = [len(self.arena) < arena, len(self.workspace) < workspace]
         if not any(grown):
             return

@@ -40,8 +40,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:
-    """In place of a function that makes the array of a result: there is none before the run, which
-    alone tells the size."""
+    """For a result whose size only the run tells, in the place of the function that makes its
+    array: gives None."""
 
 
 Native = tuple[int, Callable[[int, int], None], list[Step]]
@@ -49,7 +49,8 @@ Native = tuple[int, Callable[[int, int], None], list[Step]]
 
 
 class _Run(NamedTuple):
-    """One run: its arrays, the results of its steps so far, and their times if they are wanted."""
+    """What one run works on: inputs, outputs, `env` with the results of steps so far that have no
+    place in memory, by name; and the `cycles` of steps by id, if they are to be measured."""
 
     inputs: Sequence[Array]
     outputs: list[Array]
@@ -61,7 +62,7 @@ class Session(OfThisProcess):
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
     left = 0
-    """The next but so many calls tells that its shape comes often; not above 0: none does."""
+    """The call that takes it from 1 to 0 goes through `Often.run`; below 1, none does."""
 
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
@@ -81,8 +82,8 @@ class Session(OfThisProcess):
         self._move(self._memory)
 
     def _size(self) -> None:
-        """Adopt the sizes of the program: put the addresses of its numbers and arrays into the
-        table, and prepare results of these sizes."""
+        """Take over the sizes of the program: set the table's addresses of its numbers and "once"
+        arrays, and prepare to make results of these sizes."""
         program, memory = self.program, self._memory
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
@@ -96,8 +97,8 @@ class Session(OfThisProcess):
         self._new = [_nothing if made is None else made.maker for made in self._results]
 
     def resize(self, program: Program) -> None:
-        """Run this program from now on: the same as before, for other sizes. The memory is the
-        session's own."""
+        """Go on with a program that differs from the session's only in its sizes. The memory must
+        belong to the session, and becomes larger if need be."""
         self.program = program
         for name in ("_calls", "_late", "_addressed"):
             self.__dict__.pop(name, None)
@@ -129,7 +130,8 @@ class Session(OfThisProcess):
 
     @cached_property
     def _late(self) -> list[tuple[int, Operand]]:
-        """The outputs that are read when all has run."""
+        """(number, operand) of the outputs that code does not write, and which are read after the
+        run."""
         outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
         return [
             (k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space not in WRITTEN
@@ -195,7 +197,8 @@ class Session(OfThisProcess):
             memory.busy = False
 
     def _leave_memory(self) -> None:
-        """Another thread took the session over: it must not share memory any more."""
+        """Get memory of its own, as a session that shares its thread's memory is now run by another
+        thread."""
         self._move(RunMemory())
         for k, made in enumerate(self._results):
             if made is not None:
@@ -268,8 +271,8 @@ class Session(OfThisProcess):
             run.outputs[k] = owned(found) if isinstance(found, list) else found
 
     def _leave(self, team: Team) -> None:
-        """Called before another team runs this session: late workers of the last team must have
-        left, or they would take part."""
+        """Before `team` runs this session: if another team ran it last, wait until its late workers
+        have left the job, in which they would still take part."""
         if self._team is not None and self._team is not team:
             self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
         self._team, self._jobs = team, None
@@ -300,8 +303,9 @@ class Session(OfThisProcess):
                 run.cycles.counter = self.counter
 
     def _take(self, step: Step, run: _Run) -> None:
-        """Keep the results of a step that counts: as many elements as its last operand says. Raises
-        DataError if the model states another number."""
+        """Keep copies of a step's results whose size it has found out itself: the step's last
+        operand holds the count, which takes the place of negative dims. Raises DataError if the
+        model states another."""
         *found, last = step.writes
         count = int(self._read(last, run))
         if step.stated not in (-1, count):
@@ -333,6 +337,9 @@ class Session(OfThisProcess):
         return window(memory, ref.offset, operand)
 
     def _reference(self, step: Step, run: _Run) -> None:
+        """Evaluate a step in numpy: an operator's reference, or programs made when sizes are known.
+        Results go to their places in memory, or to `run.env` where they have none. Raises DataError
+        for a result of another size than planned."""
         from tinsmith.graph.evaluate import evaluate
         from tinsmith.runtime.later import LaterStep
 

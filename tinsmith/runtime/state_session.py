@@ -62,7 +62,8 @@ class StateSession(OfThisProcess):
         return self._run(self._named(arrays, {}))
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What is given, by the names of the inputs; the states that are, become the session's."""
+        """All that is given, by name: inputs, and states, if any. Raises InputNameError, also for
+        inputs that are missing."""
         names = self.input_names
         if len(args) > len(names):
             raise InputNameError(
@@ -98,8 +99,9 @@ class StateSession(OfThisProcess):
         return [results[at] for at in self._shown]
 
     def _begun(self, given: dict[str, Any]) -> tuple[dict[str, Held], list[Array], Runner]:
-        """The states, some of which are given or begin now, the other inputs, all checked, and what
-        runs them."""
+        """(states, inputs, runner) where states are given in this call or begin: `states` with
+        these among them, the other inputs as arrays in order, and what runs them. All are
+        checked."""
         net, types = self.net, self.net.inputs
         own = {name: held.view for name, held in self._states.items()}
         told = sizes_told(types, own)
@@ -121,8 +123,8 @@ class StateSession(OfThisProcess):
 
     @property
     def net_of_runs(self) -> Net:
-        """The net that computes the runs: one whose states are kept in place, if it has such; else
-        the session's own. Its inputs are the states' memory. Raises StateError before the first."""
+        """The net that computes the runs: of states kept in place, if there are any, else the
+        session's own. Its inputs are the states' memory. Raises StateError before the first run."""
         if self._runner is None:
             raise StateError(f"nothing has run in this session of {self.net.name} yet")
         return self._runner.net

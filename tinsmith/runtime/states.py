@@ -59,7 +59,8 @@ class State(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A state as a session has it: an array, or its first `rows` along `axis`."""
+    """A state as a session has it: `array`, if `rows` is None; else the first `rows` of a larger
+    array, along `axis`."""
 
     array: Array
     axis: int = 0
@@ -86,9 +87,9 @@ def capacity_for(rows: int, most: int | None) -> int:
 
 
 class Room(NamedTuple):
-    """Where a state that grows along one axis lies: among rows of which there may be more than it
-    has. `symbol` is its own size on that axis, `capacity` that of the room; the input `length`
-    tells the first."""
+    """Where a state that grows along one axis lies: a larger array, of which it takes the first
+    rows. `symbol` names the state's size on that axis, `capacity` the room's; the input `length` is
+    the one whose shape tells the state's size."""
 
     state: State
     axis: int
@@ -100,7 +101,7 @@ class Room(NamedTuple):
         return f"{self.symbol}.length"
 
     def put(self, held: Held, capacity: int) -> Held:
-        """The state in a new room. Raises OutOfMemory."""
+        """Copy the state into a new room of `capacity` rows. Raises OutOfMemory."""
         view = held.view
         dims = list(view.shape)
         dims[self.axis] = capacity
@@ -126,9 +127,10 @@ def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
 
 
 def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[State]:
-    """The states that `wanted` says: a dict of inputs by outputs, or True or "auto" for those that
-    are recognised by their names. In the order of the inputs. Raises OptionError for anything else,
-    UnknownName, and StateError where an output does not fit the input, or none is recognised."""
+    """The states that `wanted` tells, in the order of the inputs: {output: input, ...}, or True or
+    "auto" for those that are recognised by their names. Raises OptionError for anything else,
+    UnknownName, and StateError where an output does not fit its input, an input is given twice, or
+    none is recognised."""
     if wanted is True or wanted == "auto":
         found = list(_recognised(inputs, outputs))
         if not found:
@@ -224,8 +226,8 @@ def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
 
 
 def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Array:
-    """A state before the first run: zeros, of the sizes that are told, and empty where it grows.
-    Raises StateError where a size is not known."""
+    """A state before the first run: zeros. Free sizes are those of `told` (by name), or 0 on axes
+    on which the state grows. Raises StateError where a size, or the rank, is not known."""
     if type.shape is None:
         raise StateError(
             f"the shape of the state {state.input!r} of {model} is not known: give it in the first "

@@ -27,15 +27,16 @@ Nodes = Mapping[str, tuple[Reference, Mapping[str, Any]]]
 
 
 class Asked:
-    """Numbers that are asked for together, each once. `values` has them in order, as `key` gives
-    them: numbers, or the forms of sizes."""
+    """Collects numbers that a program needs for each set of sizes, each once, so that one function
+    computes all. `key` turns a number or Size into what `values` holds: key -> place in the
+    order."""
 
     def __init__(self, key: Callable[[Any], Hashable]) -> None:
         self.values: dict[Any, int] = {}
         self._key = key
 
     def at(self, value: Any) -> int:
-        """The place of a number in the table; a number that is new is added at the end."""
+        """The place of a value among those asked for; a new one is added at the end."""
         return self.values.setdefault(self._key(value), len(self.values))
 
     def all(self, values: Sequence[Any]) -> list[int]:
@@ -43,9 +44,13 @@ class Asked:
 
 
 class _Once(NamedTuple):
-    """A node that is computed once for each set of sizes: what it reads, by name; of each result
-    the name, the dtype, and the places of the numbers of its size and offset (None: only such nodes
-    read it). A node that only gives its input other dims has the places of these."""
+    """A node that numpy computes once for each set of sizes. Places are those of `Asked`.
+
+    view    places of the dims of its result, if it only reshapes its input; else None
+    reads   names of the arrays that it reads
+    writes  of each result: its name, dtype, and the places of its number of elements and of its
+            offset in bytes (None: code does not read it, only other such nodes do)
+    """
 
     name: str
     op: Reference
@@ -56,8 +61,8 @@ class _Once(NamedTuple):
 
 
 class Tables:
-    """The sizes that the code of a plan reads, and the steps that are computed once for them. It
-    asks for the numbers that `made` takes. Any number of threads may use it."""
+    """What the code of a plan reads of sizes. Made once from a plan, it asks `asked` for the
+    numbers that it depends on; `made` then computes the memory for their values. Thread-safe."""
 
     def __init__(
         self, plan: Plan, nodes: Nodes, constants: Mapping[str, Array], asked: Asked
@@ -90,8 +95,9 @@ class Tables:
         ]
 
     def made(self, numbers: Sequence[int]) -> tuple[Array | None, Array | None]:
-        """The numbers that code reads, and the memory of what is computed once; None where there is
-        nothing. `numbers`: of all that was asked for."""
+        """(sizes, memory): the int64 table of sizes that code reads, and the bytes with the results
+        of "once" steps; each None where code reads no such thing. `numbers`: the values of all that
+        was asked for, by place."""
         sizes = np.array([numbers[k] for k in self._sizes_at], np.int64) if self._sizes_at else None
         if not self._once:
             return sizes, None

@@ -40,8 +40,8 @@ _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
 class _Crew:
-    """A team's workers, the memory that they look at, and how to end them, even without the
-    team."""
+    """A team's threads with the memory they watch (the sync block), and how to end them; `Team`
+    refers to it, but not the reverse, so that the threads can be ended once the team is gone."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         self.threads, self.process = threads, os.getpid()
@@ -99,12 +99,13 @@ class _Crew:
             del _abandoned[id(self.raw)]
 
     def abandon(self) -> None:
-        """Keep what a worker may still use: the sync block, its code, and what wakes it."""
+        """Keep the sync block, code and semaphores for good, since a worker may still use them."""
         _abandoned[id(self.raw)] = self.raw, self.code, self._semaphores
 
 
 class Team:
-    """`threads` - 1 workers and the caller. Not thread-safe: one job at a time."""
+    """`threads` threads that run jobs together: threads - 1 workers and the caller. Not
+    thread-safe: one job at a time. The workers end when nobody refers to the team."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         if not 1 <= threads <= sync.MAX_THREADS:
@@ -138,7 +139,7 @@ class Team:
         return self.crew.gate // sync.NUMBER
 
     def settle(self, jobs: int) -> None:
-        """Wait until no worker is inside the first `jobs` jobs any more."""
+        """Wait while workers are still inside job number `jobs`, if that is the last one."""
         if self.crew.process != _process:
             return  # a forked child has no workers
         while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
@@ -150,7 +151,8 @@ class Team:
 
 
 class _Semaphores:
-    """Sets the functions to wait, post, yield and nap: those of POSIX, or else Python's."""
+    """Writes the addresses of the functions wait, post, yield and nap into a crew's sync block:
+    POSIX's on Linux, elsewhere ones that Python makes."""
 
     def __init__(self, crew: _Crew, threads: int) -> None:
         if sys.platform == "linux":
