@@ -159,7 +159,7 @@ class _Owners:
         """The keys that put a node into a part; empty if it stays in the program around them."""
         given = [v for v in node.inputs if v is not None]
         # An If may be known by the sizes: exporters ask whether there are any boxes.
-        control = "control" in node.op.traits and node.op.name != "If"
+        control = "control" in node.op.traits and "branch" not in node.op.traits
         if control or any(map(_is_strange, (*given, *node.outputs))):
             return []
         read, made = _unknown(given), _unknown(node.outputs)

@@ -61,7 +61,7 @@ def _holding(node: Node, count: int) -> str:
     )
     asked = _asked(node.inputs[:1])
     small = [v.name for v in asked if v.type.is_static and v.type.size == 1]
-    if node.op.name == "If" and asked and len(small) == len(asked):
+    if "branch" in node.op.traits and asked and len(small) == len(asked):
         values = ", ".join(f"{n!r}: VALUE" for n in small)
         options = " ".join(f"--fix {n}=VALUE" for n in small)
         text += f"; compile(..., fixed={{{values}}}), or {options}, takes one branch for good"

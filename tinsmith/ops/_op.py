@@ -36,6 +36,7 @@ Traits:
     check         its only output is its first input, or the run ends with an error: it stays where
                   nothing reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
+    branch        of these, runs the one that its first input chooses (If)
     region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
     composed      the reference calls operators alone: over Values it adds the nodes that compute it
     steps         elementwise but for scales along an axis: from numbers to steps, or back
@@ -67,8 +68,8 @@ from tinsmith.sizes import same
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
-    "reduction", "anchor", "impure", "check", "control", "region", "holder", "sizes", "composed",
-    "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
+    "reduction", "anchor", "impure", "check", "control", "branch", "region", "holder", "sizes",
+    "composed", "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

@@ -52,7 +52,7 @@ def join(a: Type, b: Type, what: str) -> Type:
 # ---- If
 
 
-@op("control")
+@op("control", "branch")
 def If(condition, *captured, then_branch, else_branch):
     """y = then_branch(*captured) if condition else else_branch(*captured)"""
     branch = then_branch if bool(np.asarray(condition).reshape(())) else else_branch

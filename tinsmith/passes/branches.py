@@ -27,7 +27,7 @@ class TakeBranches:
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
         for node in list(graph.nodes):
-            taken = _taken(node) if node.op.name == "If" else None
+            taken = _taken(node) if "branch" in node.op.traits else None
             if taken is None:
                 continue
             if replace_outputs(graph, node, _inlined(graph, node, taken.value)):

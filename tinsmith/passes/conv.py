@@ -116,11 +116,16 @@ def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Va
     return with_(conv, b=term.copy() if b is None else like(conv.output, b + term))
 
 
-_padded = p.Pad("x", const("pads"), opt(const("value")), opt(const("axes"))).named("pad")
+def _padded(value: Any) -> Any:
+    """A pattern: "x" with constant "pads", by numbers that `value` is a pattern of."""
+    return p.Pad("x", const("pads"), value, opt(const("axes"))).named("pad")
+
+
+_zeros = _padded(opt(const("value")))
 
 
 @rules.rule(
-    p.Conv(_padded, "w", ...).named("conv"),
+    p.Conv(_zeros, "w", ...).named("conv"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64),
     value=np.float32(0),
@@ -156,7 +161,7 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
 
 
 @rules.rule(
-    p.AveragePool(_padded).named("pool"),
+    p.AveragePool(_zeros).named("pool"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
     value=np.float32(0),
@@ -178,7 +183,7 @@ def fold_pad_into_average(
 
 
 @rules.rule(
-    p.MaxPool(_padded).named("pool"),
+    p.MaxPool(_padded(const("value"))).named("pool"),
     x=(1, 2, 6, 5),
     pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
     value=np.float32(-np.inf),
@@ -186,10 +191,10 @@ def fold_pad_into_average(
     pool={"kernel": (3, 3)},
 )
 def fold_pad_into_maximum(
-    x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, pool: Node
+    x: Value, pads: Array, value: Array, axes: Array | None, pad: Node, pool: Node
 ) -> Value:
     """maximum(pad(x, -inf)) -> maximum(x) with pads."""
-    if value is None or not np.all(np.isneginf(value.astype(np.float64))):
+    if not np.all(np.isneginf(value.astype(np.float64))):
         raise Skip("it does not pad with -inf")
     if len(pool.outputs) > 1:
         raise Skip("the indices would count in the unpadded input")

@@ -288,4 +288,6 @@ RotaryEmbed 109 | 0 interleaved=0
 """
 for _row in TABLE.strip().splitlines():
     _head, *_told = (part.strip() for part in _row.split("|"))
-    layer_type(_head.split()[0], *_told, number=int(_head.split()[1]))
+    _name, _number = _head.split()
+    LAYERS.pop(_name, None)  # left by an import that was interrupted
+    layer_type(_name, *_told, number=int(_number))

@@ -222,7 +222,7 @@ class Scope:
 
 def captured_of(node: Node) -> int:
     """How many of the last inputs are values that the node's graphs see without being given."""
-    return len(node.inputs) - 1 if node.op.name == "If" else node.attrs["captured"]
+    return len(node.inputs) - 1 if "branch" in node.op.traits else node.attrs["captured"]
 
 
 def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
