@@ -22,9 +22,10 @@ NAME = "append-in-place"
 class AppendInPlace:
     """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on.
 
-    What reads the join then reads its rows in the room; so it is where a scatter replaces some of
-    the rows of the join first. Where x is no such join,
-    scatter(room, x)[: rows of x] -> x.
+    A room is an input with space for more rows than it holds, as of a state that grows; a scatter
+    (TensorScatter) writes rows into it. What reads the join then reads its rows in the room. The
+    same is done if a second scatter has replaced some rows of the join before. Where what is
+    written (x) is no such join, scatter(room, x)[: rows of x] -> x.
     """
 
     operators: ClassVar = frozenset(("TensorScatter",))
@@ -45,7 +46,8 @@ class AppendInPlace:
 
 
 def _shortened(graph: Graph, node: Node) -> int:
-    """Let the node write only what its room does not hold. Raises Skip where all is new."""
+    """Let a TensorScatter write only the rows that its room does not hold yet, and return 1.
+    Returns 0 if it writes new rows only. Raises Skip if the rows are no join with the room's."""
     room, rows, places = (*node.inputs, None)[:3]
     assert room is not None and rows is not None
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
@@ -85,7 +87,8 @@ def _shortened(graph: Graph, node: Node) -> int:
 
 
 def _later(rows: Value, axis: int) -> Node | None:
-    """The scatter that makes rows of a join by writing some of them once more, where one does."""
+    """The TensorScatter along `axis` that makes `rows`, by replacing some rows of a join; None if
+    anything else makes them."""
     node = rows.producer
     if node is None or node.op is not OPS["TensorScatter"] or node.mode != "linear":
         return None
@@ -93,7 +96,7 @@ def _later(rows: Value, axis: int) -> Node | None:
 
 
 def _begins(value: Value, room: Value, axis: int) -> bool:
-    """Whether a value is the first rows of a room."""
+    """Whether a value is the first places of `room` along `axis`, cut out of it."""
     node = value.producer
     move = None if node is None else moves_of(node)[value.index]
     if node is None or move is None or len(move.parts) != 1 or node.inputs[0] is not room:
@@ -105,7 +108,8 @@ def _begins(value: Value, room: Value, axis: int) -> bool:
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Let what reads the rows that the node has written read these themselves."""
+    """Where a node cuts the rows that a TensorScatter has written out of the result again, let its
+    readers read these rows themselves. Returns how many values were replaced."""
     rows, y, axis = node.inputs[1], node.output, node.axis % len(node.output.dims)
     assert rows is not None
     changes = 0

@@ -69,7 +69,7 @@ class LowerAttention:
 
 
 def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
-    """The attention around a softmax as one node, or Skip."""
+    """Replace the attention around a softmax by one RowAttention, and return that. Raises Skip."""
     outputs = set(graph.outputs)
     x, weights = softmax.inputs[0], softmax.output
     assert x is not None
@@ -110,8 +110,8 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
 
 
 def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
-    """What a softmax gives, or where(isnan(weights), 0, weights), with which exporters say that a
-    query which sees no key gives 0; and whether it is the latter."""
+    """(value, zeros): the softmax's result, False; or where(isnan(weights), 0, weights), True, if
+    only that reads the result: so exporters say that a query which sees no key gives 0."""
     tests = [n for n in weights.uses if n.op is OPS["IsNaN"]]
     reads = [n for n in weights.uses if n.op is OPS["Where"] and n.inputs[2] is weights]
     if weights in outputs or len(weights.uses) != 2 or len(tests) != 1 or len(reads) != 1:
@@ -126,14 +126,14 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """The table of row offsets, as in `rows_at`, of an operand that lies in an array of its own,
-    in row-major order."""
+    """`rows_at` for an operand of shape `dims` (..., rows, width) that is an array of its own, in
+    row-major order."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 
 def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
-    """The table of row offsets, with an entry for each item of `lead`: `at` has, for each element
-    [..., row, i] of an operand, its number in the flat array in which it lies."""
+    """RowAttention's table [items, rows]: at which element of a flat array each row begins. `at`
+    has the place of each element [..., row, i] there; `lead` is the shape of the items."""
     rows = at.shape[-2]
     return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
@@ -156,7 +156,8 @@ def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
 def _scores(
     value: Value, outputs: set[Value], once: Once
 ) -> tuple[Value, Value, float, tuple[tuple[Value, Array], ...]]:
-    """Walk up from what softmax reads to the product: its operands, the factor, the terms."""
+    """(left, right, scale, terms) such that `value`, which a softmax reads, is left @ right * scale
+    + terms; `terms` are pairs as of `term_of`. Raises Skip where it is anything else."""
     scale = 1.0
     terms: list[tuple[Value, Array]] = []
     shape = value.dims
@@ -200,7 +201,7 @@ def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
 
 
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
-    """Which operand of an Add leads to the product, and which is the term."""
+    """(the operand of an Add that leads to the product, the other, a term). Raises Skip."""
     for inner, term in ((a, b), (b, a)):
         if inner.const is not None or not same(inner.shape, node.output.shape) or inner is term:
             continue
@@ -229,7 +230,8 @@ def _leads_to_product(value: Value) -> bool:
 
 
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
-    """A term as [slabs, queries or 1, keys or 1], and the slab of each item."""
+    """A term added to scores of this `shape`, times `scale`, as RowAttention reads it: a value
+    [slabs, queries or 1, keys or 1], and the slab of each item. Raises Skip."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     if term.type.is_free or any(isinstance(d, Size) for d in shape):
         return free_term(term, dims, shape, scale)
@@ -246,8 +248,8 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
 
 
 def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
-    """The terms, at most as many as the operator takes; constants are added up where there are
-    more."""
+    """The terms in reverse order. Of more than MOST_TERMS, constants are added up; raises Skip if
+    there are still more."""
     constants = [t for t in terms if t[0].const is not None and t[1].dtype != object]
     while len(terms) > MOST_TERMS and len(constants) >= 2:
         (a, a_at), (b, b_at) = constants[:2]
@@ -265,7 +267,8 @@ def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
 
 
 def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
-    """Let the node read and write rows where they lie before and after moves."""
+    """Let a RowAttention read rows where they lie before moves, and write them where later moves
+    would put them. Returns whether anything changed."""
     outputs = set(graph.outputs)
     widths = [node.width, node.width, node.value_width]
     rows = [_moved(positions, node, i, width) for i, width in enumerate(widths)]
@@ -278,8 +281,8 @@ def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
 
 
 def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Value, Array]:
-    """An earlier value in which each row of operand `index` lies in one piece (the farthest there
-    is, past moves), and the table of the rows' offsets in it."""
+    """The value from which moves make operand `index` of a RowAttention, and the table of offsets
+    of the operand's rows in it; the operand and its table, if a row is in pieces there."""
     own, table = node.inputs[index], node.inputs[3 + index]
     assert own is not None and table is not None and table.const is not None
     source = positions.source(own)
@@ -288,25 +291,23 @@ def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Va
 
 
 def _moved_rows(at: Array, table: Array, width: int) -> Array | None:
-    """The table of row offsets after a move: `at` gives for each element of the moved array its
-    number in the array that it came from. None where the elements of some row are not neighbours
-    there."""
+    """The offsets `table` of rows of a moved array as offsets in the array that it came from: `at`
+    has there the place of each element. None if some row's elements are no neighbours there."""
     at = at.reshape(-1)[table[..., None] + np.arange(width, dtype=np.int32)]
     return np.ascontiguousarray(at[..., 0]) if (np.diff(at) == 1).all() else None
 
 
 def _reordered(table: Array, place: Array, width: int) -> Array:
-    """The table of offsets after the rows (of `width` elements) of an array change places: row r
-    becomes row place[r]."""
+    """The offsets `table` of rows of `width` elements, after row r has become row place[r]."""
     return (place[table // width] * width + table % width).astype(np.int32)
 
 
 def _before_dense(
     base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
-    """Lets the dense layer that makes `base` compute its rows in the order that its input has
-    before moves. Gives the layer's new result, and the place of each row in it; None where nothing
-    would be gained."""
+    """Let the dense layer that makes `base` read its input, in other order, before moves. Returns
+    the new result, and the place of each of base's rows in it; None if there is no such layer, no
+    moves precede it, or others than `readers` read it."""
     layer = dense_before(base, outputs)
     if layer is None or not _only_read_by(base, readers, outputs):
         return None
@@ -330,7 +331,7 @@ def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
 
 
 def _dense_again(layer: Dense, x: Value) -> Value:
-    """The dense layer again, of another x with the same rows in another order."""
+    """Add the nodes of a dense layer once more, for an x of other rows or order; their result."""
     node = layer.first
     precise = node.attrs["precise"]
     y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)
@@ -348,9 +349,9 @@ def _finish(
     graph: Graph, node: Node, rows: list[tuple[Value, Array]], outputs: set[Value],
     positions: Positions,
 ) -> bool:  # fmt: skip
-    """Replace `node` by one that reads these rows, and writes its result straight into the farthest
-    value that later moves make of it. Returns False, with nothing done, where the new node would be
-    the same."""
+    """Replace a RowAttention by one that reads `rows`, a (value, table) for q, k and v, and writes
+    straight into the farthest value that later moves make of its result, also behind a dense layer.
+    Returns False, with nothing done, where the new node would be the same."""
     old, table = _result_rows(node, outputs, positions)
     dims = old.dims
     layer = dense_after(old, outputs)
@@ -380,8 +381,8 @@ def _finish(
 
 
 def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
-    """The farthest value, past moves, that holds each row of the result in one piece, and the table
-    of the rows' offsets in it."""
+    """The farthest value that moves make of a RowAttention's result with each row in one piece, and
+    the table of the rows' offsets in it."""
     table = node.inputs[6]
     assert table is not None and table.const is not None
     for value in reversed(after_moves(node.output, outputs, positions)):
@@ -393,7 +394,7 @@ def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple
 
 
 def _inverse(at: Array) -> Array:
-    """The inverse of a permutation: entry n is the index of number n."""
+    """The inverse of a permutation: entry n is the index at which `at` has the number n."""
     place = np.empty(at.size, np.int32)
     place[at.reshape(-1)] = np.arange(at.size, dtype=np.int32)
     return place

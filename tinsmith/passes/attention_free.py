@@ -29,8 +29,19 @@ def free_attention(
     graph: Graph, nodes: tuple[Node, Node], operands: tuple[Value, Value, Value],
     how: dict[str, Any], terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
 ) -> Node:  # fmt: skip
-    """The attention of a softmax and a product where sizes are free: rows are where formulas say,
-    moves taken in. `how` are attributes of the new node."""
+    """Replace an attention of free sizes by one RowAttention whose tables of rows are formulas, and
+    return that. It reads operands before moves and writes the result behind them, as far as rows
+    stay in one piece.
+
+    nodes     the softmax, and the product that reads it
+    operands  left and right operand of the product before the softmax (the keys as [..., width,
+              keys]), and the values
+    how       further attributes of the new node
+    terms     as of `attention.term_of`
+    lead      the dimensions of the items
+
+    Raises Skip if the width of rows is a free size.
+    """
     softmax, y = nodes[0], nodes[1].output
     left, right, v = operands
     if not all(isinstance(value.dims[k], int) for value, k in ((left, -1), (right, -2), (v, -1))):
@@ -67,7 +78,8 @@ def free_attention(
 
 
 def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
-    """The source of the value with its last two dimensions in the other order."""
+    """The source of a value of these `dims` with its last two dimensions exchanged; None if
+    formulas cannot tell which axes of the source these are."""
     groups = aligned(source.axes, dims)
     if groups is None:
         return None
@@ -77,8 +89,8 @@ def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
 
 
 def take_in_strides(graph: Graph, node: Node) -> bool:
-    """Let an attention of free sizes read rows where they lie before moves. Returns whether that
-    changes anything."""
+    """Let a RowAttention whose tables are formulas (`even`) read the rows of its operands where
+    they lie before moves. Returns whether that changed anything."""
     bases, tables, moved = list(node.inputs[:3]), list(node.inputs[3:6]), False
     for i, width in enumerate((node.width, node.width, node.value_width)):
         base, table = bases[i], tables[i]
@@ -102,7 +114,8 @@ def take_in_strides(graph: Graph, node: Node) -> bool:
 def free_term(
     term: Value, dims: tuple[Any, ...], shape: tuple[Any, ...], scale: float
 ) -> tuple[Value, Array]:
-    """`term_of` where sizes are free; the table is a formula."""
+    """`attention.term_of` for free sizes. `dims` are those of the term, with ones before them up to
+    the rank of `shape`. The table is a formula; the term keeps its own dims. Raises Skip."""
     groups = [[axis] for axis in dense(dims[:-2])]
     table = formula(0, 1, (), items_over(dims[:-2], groups, shape[:-2]))
     if term.const is not None:

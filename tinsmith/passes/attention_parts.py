@@ -52,7 +52,8 @@ class SplitAttention:
 
 
 def _add(graph: Graph, node: Node, op: str, *inputs: Any, **attrs: Any) -> Any:
-    """A node at the place of `node`; its output, or the tuple of its outputs."""
+    """Add a node of the operator named `op` before `node`, with its origin. Returns its output, or
+    the tuple of its outputs if it has several. The helpers below get it as `add(op, *inputs)`."""
     attrs = {"name": f"{node.name}/{op}", "origin": node.origin, "before": node} | attrs
     made = graph.add(OPS[op], *inputs, **attrs)
     return made.outputs[0] if len(made.outputs) == 1 else made.outputs
@@ -63,7 +64,14 @@ def _add(graph: Graph, node: Node, op: str, *inputs: Any, **attrs: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Heads:
-    """Sizes of an attention: batch, key heads, query heads for each key head, queries, keys."""
+    """Sizes of an attention.
+
+    batch    images or sentences, N
+    groups   heads of keys and values
+    shared   heads of queries that share one head of keys
+    queries  of each head, Q
+    keys     of each head, those of the past included, K
+    """
 
     batch: int
     groups: int
@@ -73,6 +81,8 @@ class _Heads:
 
 
 def _attention(node: Node, add: Add) -> tuple[Value, ...]:
+    """The outputs of an Attention node, computed by added nodes: a RowAttention, or products and a
+    softmax where the scores are wanted as an output. Raises Skip for what these cannot compute."""
     q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
     assert q is not None and k is not None and v is not None
     if q.dtype != np.float32:
@@ -112,8 +122,8 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
 
 
 def _covering(add: Add, mask: Value, of: _Heads) -> Value:
-    """The mask, extended to all keys: keys that it lacks are not seen. Raises Skip where it cannot
-    be."""
+    """A mask, of bool or float32, that broadcasts to the scores [N, heads, Q, K]. Where it has
+    fewer keys (but not 1), it is extended: no query sees those. Raises Skip if it does not fit."""
     if mask.dtype.name not in ("bool", "float32"):
         raise Skip(f"the mask is {mask.dtype}")
     *outer, keys = mask.dims
@@ -132,16 +142,17 @@ def _covering(add: Add, mask: Value, of: _Heads) -> Value:
 
 
 def _window(node: Node, before: int) -> tuple[int | None, int | None]:
-    """(first, last): query n sees the keys n + first to n + last. None: no bound."""
+    """The bounds that an Attention's attributes (window, causal) set: (first, last), where query n
+    sees the keys n + first to n + last. `before`: keys of the past. None: no bound."""
     left, right = node.left_window_size, node.right_window_size
     ahead = [right] * (right >= 0) + [0] * bool(node.is_causal)
     return before - left if left >= 0 else None, before + min(ahead) if ahead else None
 
 
 def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
-    """A mask [N,1,Q,K] of the keys that each query sees: those of its batch element (`lengths`, of
-    which the last ones are the queries' own), between the bounds `low` and `high` relative to the
-    query."""
+    """A mask of bool [N,1,Q,K] of the keys that each query sees: of batch element i the first
+    lengths[i] keys, and of these only the keys n + low to n + high (None: no bound), where the
+    queries are taken to stand at the last of these keys, in order: n is a query's place there."""
     length = add("Reshape", lengths, i64(-1, 1, 1, 1))
     length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
     seen = add("Less", _count(add, of.keys), length)
@@ -153,15 +164,15 @@ def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | Non
 
 
 def _count(add: Add, count: Number) -> Any:
-    """The vector 0, 1, ... of the numbers below a count, which may be computed."""
+    """The vector 0, 1, ..., count - 1: an array, or for a free size the result of a Range node."""
     if not isinstance(count, Size):
         return np.arange(count)
     return add("Range", np.int64(0), np.array(count, object), np.int64(1))
 
 
 def _steps(add: Add, of: _Heads, less: Number) -> Any:
-    """Numbers [.., Q, K] that tell how far each key is from each query: the key's number less the
-    query's, less a number."""
+    """Integers [Q, K]: the number of the key, less that of the query, less `less`. An array, or for
+    free sizes the result of added nodes."""
     if not any(isinstance(n, Size) for n in (of.keys, of.queries, less)):
         return np.arange(of.keys) - np.arange(of.queries)[:, None] - less
     rows = add("Reshape", _count(add, of.queries), i64(-1, 1))
@@ -172,8 +183,9 @@ def _over_rows(
     node: Node, add: Add, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
     low: int | None, high: int | None,
 ) -> Value:  # fmt: skip
-    """The node as a RowAttention. An item is one query head, or, where no mask tells the query
-    heads of one key head apart, all of these."""
+    """The result of an Attention as that of a RowAttention. `terms` are masks that broadcast to the
+    scores, `low` and `high` the bounds of `_window`. An item is one head of queries; where no mask
+    tells apart the heads that share one head of keys, an item is all of these."""
     q, k, v = operands
     together = low is None and high is None and all(d == 1 for t in terms for d in t.dims[-3:-1])
     even = any(v is not None and v.type.is_free for v in (*operands, *terms, *node.inputs))
@@ -201,7 +213,8 @@ def _formula(
     of: _Heads, together: bool, dims: tuple[Any, ...], heads: int, own: tuple[Any, ...],
     lead: tuple[Any, ...],
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """`_table` where sizes are free: a formula."""
+    """`_table` where sizes are free: a formula. `together`: an item is all heads of queries that
+    share one head of keys (see `_over_rows`)."""
     if len(dims) == 3:
         dims = (*dims[:2], heads, dims[2] // heads)
         batch, row, head, _ = dense(dims)
@@ -221,9 +234,13 @@ def _formula(
 def _table(
     dims: tuple[int, ...], heads: int, own: tuple[int, ...], lead: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """The table of row offsets of an array [N,H,T,E] or [N,T,H*E] for `RowAttention`: for each
-    item, the offsets at which its rows begin. `own` are the axes of batch and heads that this array
-    has; they are broadcast to `lead`, the axes that all operands share."""
+    """The table [items, rows] of an operand of a RowAttention: at which element each row begins.
+
+    dims   those of the operand: [N,H,T,E] or [N,T,H*E]
+    heads  H
+    own    the extents of its items: (N, key heads, heads that share one), 1 where it has none
+    lead   the extents of all items, to which `own` is broadcast
+    """
     at = np.arange(prod(dims), dtype=np.int32).reshape(dims)
     if len(dims) == 3:
         at = at.reshape(*dims[:2], heads, -1).swapaxes(1, 2)
@@ -241,7 +258,9 @@ def _by_head(add: Add, x: Value, heads: int | None) -> Value:
 
 
 def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
-    """(y, scores): products and a softmax. Rows that see nothing give 0."""
+    """(y, scores) of an Attention, by products and a softmax. `scores` are those that the attribute
+    `qk_matmul_output_mode` asks for: of the product, after softcap, after `terms`, or after the
+    softmax. Queries that see no key give 0."""
     rank = q.rank
     q = _by_head(add, q, node.q_num_heads)
     k, v = (_by_head(add, x, node.kv_num_heads) for x in (k, v))
@@ -280,6 +299,8 @@ def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list
 
 
 def _rotary(node: Node, add: Add) -> tuple[Value, ...]:
+    """The output of a RotaryEmbedding, by moves and elementwise nodes: each pair (a, b) of elements
+    of a row becomes (a cos - b sin, a sin + b cos). Raises Skip."""
     x, cos, sin, places = (*node.inputs, None)[:4]
     assert x is not None and cos is not None and sin is not None
     if x.dtype != np.float32 or not x.type.size:
@@ -311,7 +332,8 @@ def _cut(add: Add, x: Value, start: int, end: int) -> Value:
 
 
 def _pairs(add: Add, x: Value, interleaved: bool) -> tuple[Value, Value]:
-    """The first and the second elements of all pairs, [..., half] each."""
+    """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
+    pair is two neighbours if `interleaved`, else element i of both halves."""
     *outer, width = x.dims
     if not interleaved:
         return _cut(add, x, 0, width // 2), _cut(add, x, width // 2, width)

@@ -23,9 +23,9 @@ RANK = 4  # of images: batch, channels, height, width
 class FuseBlocks:
     """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
 
-    So do a 1x1 convolution that is in no such chain and what scales the channels that it reads.
-    Every value between two of them is read once, by a convolution, and is no graph output; weights
-    and biases are constants.
+    The node is a Block. So do a 1x1 convolution that is in no such chain, and the product before it
+    that scales the channels which it reads. Every value between two of them is read once, by a
+    convolution, and is no graph output; weights and biases are constants.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -65,14 +65,15 @@ class FuseBlocks:
 
 
 def _conv(node: Node) -> Node | None:
-    """The convolution that a node is, or that a Fused node holds with an epilogue: its operands are
-    then values of the node's body. None for other nodes, and for several anchors."""
+    """The convolution that a node is, or that is the only anchor of a Fused node: then its operands
+    are values of the node's body (see `_operand`). None for any other node."""
     anchors = anchors_of(node)
     return anchors[0] if len(anchors) == 1 and is_convolution(anchors[0]) else None
 
 
 def _operand(node: Node, conv: Node, index: int) -> Value | None:
-    """Operand `index` of the convolution, as a value of the graph that holds `node`."""
+    """Operand `index` of `conv`, the convolution of `node`, as a value of the graph in which `node`
+    is; a constant of the node's body as it is. None if the operand is absent or computed inside."""
     v = conv.inputs[index] if index < len(conv.inputs) else None
     if v is None or conv is node or v.const is not None:
         return v
@@ -81,7 +82,7 @@ def _operand(node: Node, conv: Node, index: int) -> Value | None:
 
 
 def _also_elsewhere(node: Node, conv: Node) -> bool:
-    """Whether a node reads what its convolution reads a second time, in its epilogue."""
+    """Whether the epilogue of a Fused node reads, too, what its convolution `conv` reads."""
     x = conv.inputs[0]
     return conv is not node and x is not None and len(x.uses) > 1
 
@@ -125,7 +126,8 @@ def _has_constants(node: Node, conv: Node) -> bool:
 
 
 def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
-    """The 1x1 convolution whose result only this node reads, or why there is none."""
+    """The 1x1 convolution with constant weights whose result the depthwise convolution `conv` of
+    `node` reads, and nothing else does; or, in words, why there is none."""
     x = _operand(node, conv, 0)
     producer = None if x is None else x.producer
     if x is None or producer is None:
@@ -137,8 +139,8 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
 
 
 def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
-    """The reader of x, the result of `producer`, besides the convolution of `node`, in words; "" if
-    there is none."""
+    """In words, what reads x, the result of `producer`, besides the convolution `conv` of `node`;
+    "" if nothing does."""
     if x in outputs:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:
@@ -149,7 +151,8 @@ def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Va
 
 
 def _after(node: Node, outputs: set[Value]) -> Node | str:
-    """The 1x1 convolution that alone reads this node's result, or why there is none."""
+    """The 1x1 convolution with constant weights that reads this node's result, and nothing else
+    does; or, in words, why there is none."""
     y = node.output
     if y in outputs:
         return "its result is a graph output"
@@ -165,8 +168,9 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
 
 
 def _scaled(node: Node, outputs: set[Value]) -> Node | str:
-    """The product of an image and one number for each channel that this 1x1 convolution alone
-    reads, why it is not to be used, or "" where nothing scales what the node reads."""
+    """The product, of an image and one number for each of its channels, that this 1x1 convolution
+    reads, and nothing else does; in words, why it cannot go into a block with the node; "" if the
+    node is no convolution, or reads no such product."""
     conv = _conv(node)
     y = None if conv is None else _operand(node, conv, 0)
     product = None if y is None else y.producer

@@ -17,9 +17,10 @@ from tinsmith.rewrite import replace_outputs
 class TakeBranches:
     """The nodes of the branch that an If takes stand where it stood.
 
-    That is known where the condition is, which exporters leave behind, and where the other branch
-    does not fit what it reads: then the condition is checked. Nothing is known of shapes beyond an
-    If whose branches differ.
+    Which branch that is is known if the condition is a constant, as exporters leave some behind, or
+    if the types of the other branch contradict what it reads: then a node Required checks, when the
+    model runs, that the condition has the value that takes this branch. So shapes become known
+    behind an If whose branches differ.
     """
 
     operators: ClassVar = frozenset(("If",))
@@ -41,8 +42,8 @@ class TakeBranches:
 
 
 class _Taken(NamedTuple):
-    """What is known of the condition of an If: its value, or the value that it must have because
-    the other branch cannot run, and why that cannot."""
+    """What is known of the condition of an If: its `value`, which takes a branch. `refusal`: why
+    the other branch cannot run, where that is how the value is known; "" for a constant."""
 
     value: bool
     refusal: str = ""
@@ -74,7 +75,8 @@ def _branch(node: Node, value: bool) -> Graph:
 
 
 def _inlined(graph: Graph, root: Node, value: bool) -> tuple[Value, ...]:
-    """The outputs of a copy of the taken branch, before the If."""
+    """Copy the nodes of the branch that the If `root` takes for this value of its condition into
+    the graph, before the If. Returns the copies of the branch's outputs."""
     branch = _branch(root, value)
     env: dict[Value, Value | None] = dict(zip(branch.inputs, root.inputs[1:], strict=True))
 

@@ -53,8 +53,8 @@ def tabulated(y: Value, q: Node) -> Value:
 
 
 def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
-    """The bytes that a value is a function of, element by element, as early as there are any; None
-    if there are none."""
+    """The earliest value of bytes of which each element alone decides the element of `v` in the
+    same place; None if there is none. `found` keeps the results for the values on the way."""
     if v in found:
         return found[v]
     found[v] = own = v if v.dtype.name in BYTES and v.const is None else None
@@ -68,8 +68,8 @@ def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
 
 
 def _is_function(node: Node) -> bool:
-    """Whether each element of a node's result follows from those of its inputs at the same place,
-    and from single numbers."""
+    """Whether each element of a node's result follows from the elements of its inputs at the same
+    place and from known numbers, and at least one input is not known."""
     if "table" in node.op.traits:
         return True
     if not node.op.traits & {"elementwise", "steps"} or len(node.outputs) != 1:
@@ -83,7 +83,8 @@ def _is_known(v: Value) -> bool:
 
 
 def _is_number(v: Value) -> bool:
-    """Whether a value is one known number, perhaps a quantised one."""
+    """Whether a value is one known number: a constant of one element, or what QuantizeLinear or
+    DequantizeLinear (trait `steps`) makes of such."""
     if v.const is not None:
         return v.const.size == 1
     node = v.producer
@@ -93,7 +94,8 @@ def _is_number(v: Value) -> bool:
 
 
 def _between(source: Value, last: Node) -> list[Node]:
-    """The nodes from bytes to what is a function of these, in order."""
+    """The nodes that compute the result of `last` from `source`, `last` included, each after those
+    that it reads."""
     order: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -107,7 +109,8 @@ def _between(source: Value, last: Node) -> list[Node]:
 
 
 def _table(source: Value, nodes: list[Node], result: Value) -> Array:
-    """The results for all bytes, by the references of the nodes."""
+    """The 256 values of `result`, computed by the references of `nodes` (as of `_between`), for all
+    values of the bytes of `source`: entry i is for the byte with the bits of i."""
     known = {source: np.arange(256, dtype=np.uint8).view(source.dtype)}
     for node in nodes:
         arrays = []

@@ -61,8 +61,9 @@ class GatherChannels:
         return changes
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The nodes that are replaced by copies: those that need one, and others that would cost
-        nothing but lie between or after such."""
+        """The moves of channels that are replaced by copies, in order: those that need one
+        (`_needs_copy`), and those that would cost nothing alone, but are read only by such nodes or
+        read their only input from one."""
         made = OPS["ChannelGather"]
         able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
@@ -78,8 +79,8 @@ class GatherChannels:
         return {n: None for n in able if n in costly}
 
     def _needs_copy(self, node: Node) -> bool:
-        """Whether a move needs a copy because its outputs are not whole blocks of channels that lie
-        in whole blocks of its inputs."""
+        """Whether a node that moves channels needs a copy: an output takes channels that are no
+        neighbours, or begin or end, there or in the input, within a block of `aligned` channels."""
         for picked in _picked(node) or []:
             at = 0
             for i, places in picked:
@@ -103,8 +104,10 @@ class GatherChannels:
         outputs: set[Value],
         made: dict[tuple[Lane, ...], Value],
     ) -> int:
-        """Let the readers of a value read one copy, which is made directly from the values that its
-        channels (`lanes`) come from."""
+        """Let the readers of `value`, the result of the move `node`, read one copy, which is made
+        directly from the values that its channels (`lanes`) come from. If all readers can take the
+        channels in another order, they come in that of their origins. `moves` are all nodes that
+        are replaced, `made` the copies by their lanes. Returns 1."""
         origins = list(dict.fromkeys(v for v, _ in lanes))
         readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
         behind: set[Node] = set()
@@ -128,6 +131,9 @@ class GatherChannels:
         return 1
 
     def _made(self, node: Node, lanes: list[Lane], origins: list[Value], keep: bool) -> Value:
+        """A value with the channels `lanes` of `origins`: the origin itself, if it is all of one
+        (unless `keep`: the name of a graph output must stay), a Slice or a Concat where that needs
+        no copy, else a ChannelGather."""
         runs = _runs(lanes, origins)
         whole = [lo == 0 and n == _channels(origins[i]) for i, lo, n in runs]
         names = {"name": f"{node.name}.gathered", "origin": node.origin, "before": node}
@@ -145,7 +151,8 @@ class GatherChannels:
 
 
 class _Regions:
-    """Sets of moves that are connected: one reads the result of another (union-find)."""
+    """Groups of moves, of which one reads the result of another (union-find): `find` gives the
+    same node for all moves of a group."""
 
     def __init__(self) -> None:
         self._above: dict[Node, Node] = {}
@@ -175,8 +182,9 @@ def _data(node: Node) -> list[Value]:
 
 
 def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
-    """For each output of a move of channels, the origin of its channels: (input, place in it), in
-    order. None for nodes that do not move float32 channels of a known number."""
+    """For each output of a node that moves channels, where these come from: pairs (index of an
+    input, its channels that are taken, such as a range), in order. None for a node that does not
+    move channels of float32 images whose numbers are known."""
     found = []
     for y, move in zip(node.outputs, moves_of(node), strict=True):
         if move is None or move.fill is not None or not _has_channels(y):
@@ -201,7 +209,8 @@ def _has_channels(v: Value) -> bool:
 
 
 def _convolved(graph: Graph) -> set[Node | None]:
-    """Convolutions, and elementwise nodes that end one."""
+    """The nodes of CONVOLVED (convolutions, pools), and elementwise nodes after them, at any
+    distance if only such nodes lie between."""
     found: set[Node | None] = set()
     for node in graph.nodes:
         above = next((v.producer for v in node.inputs if v is not None and v.producer), None)
@@ -216,16 +225,17 @@ def _is_convolved(node: Node) -> bool:
 
 
 def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
-    """Whether a convolution reads the node's result, or makes what it reads (perhaps with
-    elementwise nodes between)."""
+    """Whether a convolution or a pool reads a result of the node, or makes what it reads, directly
+    or with elementwise nodes between: whether the node is in `convolved`, as of `_convolved`."""
     if any(v.producer in convolved for v in _data(node)):
         return True
     return any(_is_convolved(u) for v in node.outputs for u in v.uses)
 
 
 def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container[Node]) -> bool:
-    """Whether all readers of a value (besides `last`) end in convolutions whose constant weights
-    may take their input channels in another order; `seen` collects the nodes on the way."""
+    """Whether the channels of a value may come in another order: each reader, but for those in
+    `last`, leads to convolutions whose constant weights can be permuted, through nodes that compute
+    each channel by itself. The convolutions and these nodes are added to `seen`."""
     work = [value]
     while work:
         v = work.pop()
@@ -243,8 +253,9 @@ def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container
 
 
 def _keeps_channels(reader: Node, value: Value) -> bool:
-    """Whether a node can take the channels of its input in another order: a convolution, or one
-    that computes each channel by itself."""
+    """Whether a node that reads `value` as its first input, and nowhere else, can take the channels
+    in another order: a convolution of one group, or a depthwise one, with constant weights, or a
+    node of one output that computes each channel by itself without other inputs by channel."""
     if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
         return False
     if not is_convolution(reader):
@@ -257,8 +268,9 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
 
 
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
-    """Let a convolution take its input channels in another order. A dense one gets its weights
-    permuted, and its outputs stay; a depthwise one gives its outputs in that order."""
+    """Let a convolution take its input channels in the order `order` (the old channel of each new
+    one). Of one group it gets permuted weights, and its outputs stay; a depthwise one gets its
+    weights and bias permuted, and gives its outputs in that order. Other nodes stay."""
     if not is_convolution(node):
         return
     for i, v in enumerate(node.inputs[1:], start=1):
@@ -273,7 +285,8 @@ def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
 
 
 def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]:
-    """Neighbouring channels of one origin as (origin, first channel, count)."""
+    """`lanes` as runs of neighbouring channels of one origin: (its index in `origins`, first
+    channel, count)."""
     rank = {v: i for i, v in enumerate(origins)}
     runs: list[tuple[int, int, int]] = []
     for v, c in lanes:

@@ -26,8 +26,8 @@ _REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
 def _ends_product(y: Value) -> None:
-    """Raise Skip unless y is the result of an anchor, or of elementwise nodes after one, and is
-    read once."""
+    """Raise Skip unless y is the result of an anchor, or of elementwise nodes after one, and each
+    result on the way is read once."""
     for _ in range(_REACH):
         node = y.producer
         if node is None or len(y.uses) != 1:
@@ -42,7 +42,7 @@ def _ends_product(y: Value) -> None:
 
 
 def _product(graph: Graph, dtype: Any) -> Value:
-    """A graph for a rule's test: it gives a value that an anchor makes."""
+    """For the sample of a rule: adds an anchor to the test's graph, and gives its result."""
     a = graph.input("a", Type(dtype, (2, 3, 5, 4)))
     return OPS["MatMul"](a, np.ones((4, 6), dtype))
 

@@ -18,7 +18,8 @@ from tinsmith.rewrite import meet
 class DropProven:
     """Checks of sizes whose types say no more than their inputs' are dropped.
 
-    So are conditions that are known to hold.
+    So are Required nodes whose condition is a constant that holds. A check stays if a graph output
+    would lose its name by that.
     """
 
     operators: ClassVar = frozenset(("Declared", "Required"))

@@ -29,7 +29,14 @@ FILED = ("portable", "files", "portable")
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered pass."""
+    """One registered pass.
+
+    devices  that it supports; None: all
+    default  whether it runs unless `-name` leaves it out; if not, only with `+name`
+    make     makes the pass from its options
+    options  name of an option -> its default
+    summary  what it does, in one line
+    """
 
     name: str
     stage: str
@@ -49,6 +56,9 @@ PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes", "tinsmith passes")
 
 @dataclass
 class _Choice:
+    """What a `passes=` text says: the passes to skip and to add, options and priorities by pass,
+    and the pass after which its stage stops ("": none)."""
+
     skip: set[str] = field(default_factory=set)
     add: set[str] = field(default_factory=set)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,7 +75,8 @@ FORMS = "the forms are -name, +name, name{option=value}, name@priority and stop-
 
 
 def parse_spec(text: str | None) -> _Choice:
-    """The choice that a `passes=` text makes; raises PassChoiceError and UnknownName."""
+    """The choice that a `passes=` text makes, in the FORMS above. Raises OptionError if it is no
+    text, PassChoiceError for an item of no such form, UnknownName for a pass or an option."""
     choice = _Choice()
     if text is not None and not isinstance(text, str):
         raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
@@ -127,8 +138,9 @@ def _convert(entry: Entry, key: str, value: str) -> Any:
 def list_passes(
     stage: str | None = None, device: str | None = None, spec: str | None = None
 ) -> list[Entry]:
-    """The registered passes in the order in which they run; `spec` as for `run_passes`, which
-    leaves out what comes after its `stop-after` in that stage."""
+    """The registered passes in the order in which they run, of one stage and for one device (None:
+    of all). `spec` is a `passes=` text, by which passes are left out, added, moved, and cut off
+    after `stop-after` in that pass's stage. None: also passes that are off unless added."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()

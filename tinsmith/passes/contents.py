@@ -31,9 +31,9 @@ EXACT = {"float32": 1 << 24, "float64": 1 << 53}
 
 @dataclass(frozen=True)
 class Quotient:
-    """A float that is no whole number, or not known to be one: `number / by`, if `by` is a power of
-    two, else the float nearest to that. `number` is at most `EXACT`: so the float lies on no other
-    side of a whole number than the quotient, and rounds down and up to the same one."""
+    """A float that is no whole number, or not known to be one: `number / by` exactly, if `by` is a
+    power of two (`is_exact`), else the float nearest to that. Neither part is above EXACT: so the
+    float lies between the same two whole numbers as the quotient, and rounds down and up alike."""
 
     number: Number
     by: int
@@ -49,13 +49,15 @@ def is_known(type: Type) -> bool:
 
 
 def sized(content: Content, dtype: np.dtype[Any]) -> Content:
-    """A constant of known numbers: of the element type `dtype`, or, where a number is a Size, of
-    objects."""
+    """An array for a constant of these numbers, which are all known: of the element type `dtype`,
+    or of objects if one of them is a free size."""
     return content if has_sizes(content) else content.astype(dtype)
 
 
 def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers of a value; `known`: of those that nodes give."""
+    """What is known of the numbers of a value: an array of objects, of which each is a number, a
+    symbol, a `Quotient`, or None (not known). None if nothing is known, or there are more than
+    MOST. `known` has the contents of the values that nodes give."""
     if v is None:
         return None
     if v.const is not None:
@@ -67,12 +69,14 @@ def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
 
 
 def _is_followed(v: Value) -> bool:
-    """Whether numbers of its element type are."""
+    """Whether numbers of the value's element type are followed: integers, bools, EXACT's floats."""
     return v.dtype.kind in "iub" or name_of(v.dtype) in EXACT
 
 
 def content_after(node: Node, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers that a node gives."""
+    """What is known of the numbers of a node's result, as of `content_of`, by what is known of its
+    inputs; None for a node of several outputs or an operator without a rule, and if the element
+    type cannot hold one of the numbers."""
     if len(node.outputs) != 1 or not _is_followed(node.outputs[0]):
         return None
     is_float = node.outputs[0].dtype.kind == "f"
@@ -123,7 +127,8 @@ def _size(node: Node) -> Content | None:
 
 
 def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
-    """The numbers that a node gives which only moves the numbers of its inputs."""
+    """The numbers of the result of a node that only moves elements of its inputs; None for other
+    nodes, and if the numbers of an input that it reads are not known."""
     type = node.output.type
     contents = [content_of(v, known) for v in node.inputs]
     if not is_known(type) or type.size > MOST or all([c is None for c in contents]):
@@ -149,6 +154,8 @@ def _cast(node: Node, x: Content) -> Content | None:
 
 
 def _each(rule: Callable[..., Any]) -> Any:
+    """A rule of _CONTENT that applies `rule` to the numbers at each place of broadcast inputs."""
+
     def apply(node: Node, *contents: Content) -> Content:
         whole = np.broadcast_arrays(*contents)
         found = np.empty(whole[0].shape, object)
@@ -184,8 +191,8 @@ def _div(x: Any, y: Any) -> Any:
 
 
 def _picked(pick: Any) -> Any:
-    """The rule of Min or Max on sizes that are followed: `pick` of two known numbers; a size that
-    is not known stays only if both are the same."""
+    """The rule of Min or Max for _CONTENT: `pick` of two numbers; of anything else, such as
+    symbols, the one that both are, or None if they differ."""
 
     def of(x: Any, y: Any) -> Any:
         if isinstance(x, NUMBER) and isinstance(y, NUMBER):
@@ -205,7 +212,8 @@ def _equal(x: Any, y: Any) -> Any:
 
 
 def _product(node: Node, x: Content, *axes: Content) -> Content | None:
-    """The product of all numbers of a list, as exporters ask whether a tensor has elements."""
+    """The rule of Reduce: the product of a vector of known numbers, by which exporters compute how
+    many elements a tensor has. None for other kinds."""
     if node.kind != "prod" or x.ndim != 1 or not x.size or node.noop_with_empty_axes:
         return None
     if not all([isinstance(d, NUMBER) for d in x]):
@@ -226,12 +234,13 @@ def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | 
 
 
 def _float(x: float) -> Any:
-    """The content of a float that is a number before the call."""
+    """The content of a float of a constant: a whole number or a Quotient; None if not finite."""
     return _quotient(*x.as_integer_ratio()) if isfinite(x) else None
 
 
 def _quotient(number: Any, by: int) -> Any:
-    """A quotient as a content: a whole number, where it is one by its formula."""
+    """number / by as a content: a whole number if it is one, for free sizes by its formula; else a
+    Quotient whose `by` is positive."""
     if by < 0:
         number, by = -number, -by
     whole = number // by
@@ -239,8 +248,8 @@ def _quotient(number: Any, by: int) -> Any:
 
 
 def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
-    """Whether the float that was computed is exactly that, or, of a quotient that no float is, the
-    nearest one."""
+    """Whether a float of this dtype holds the content x exactly, or is the float nearest to it if x
+    is a Quotient that no float equals: no part of x exceeds EXACT. A symbol fits float64 only."""
     if x is None:
         return True
     if isinstance(x, str):  # a size that is not known yet
@@ -251,14 +260,16 @@ def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
 
 
 def _parts(x: Any) -> tuple[Any, int] | None:
-    """A float as a quotient of whole numbers, where it is exactly one."""
+    """A content of a float as (number, by), which it equals exactly; None if it is rounded or not
+    known."""
     if isinstance(x, Quotient):
         return (x.number, x.by) if x.is_exact else None
     return (x, 1) if isinstance(x, NUMBER) else None
 
 
 def _exactly(rule: Callable[[Any, int, Any, int], Any]) -> Any:
-    """The rule of arithmetic of floats: `rule` of the two quotients."""
+    """A rule of _FLOATS that applies `rule(number, by, number, by)` to two contents at each place;
+    None where one of them is not known exactly."""
 
     def of(x: Any, y: Any) -> Any:
         a, b = _parts(x), _parts(y)
@@ -318,7 +329,8 @@ _FLOATS: dict[str, Any] = {
 
 
 def computes_sizes(node: Node) -> bool:
-    """Whether the numbers of a node's result can be followed from those of its inputs."""
+    """Whether the numbers of a node's result may be followed from those of its inputs: the operator
+    has a rule or only moves elements. False for Shape and Size, which read no numbers."""
     name = node.op.name
     return (name in _CONTENT | _FLOATS and "sizes" not in node.op.traits) or bool(
         node.op.traits & {"view", "move"}

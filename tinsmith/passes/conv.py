@@ -36,7 +36,8 @@ def conv() -> Any:
 
 
 def on_conv(pattern: Any) -> Any:
-    """A pattern: `pattern` over a convolution, or over a transposed one."""
+    """A pattern of two alternatives: `pattern(c)`, where c is the pattern of a convolution with
+    constant weights, named "conv", or of a transposed one."""
     both = conv().alternatives()
     first, *rest = [pattern(c) for c in both]
     for r in rest:
@@ -45,7 +46,8 @@ def on_conv(pattern: Any) -> Any:
 
 
 def _scaled(conv: Node, w: Array, factor: Array) -> Array:
-    """Weights whose output channel c is multiplied by factor[c], computed in float64."""
+    """The weights w of `conv` with output channel c multiplied by factor[c]: computed in float64,
+    rounded once to the dtype of w."""
     rows = by_outputs(conv, w)
     scaled = rows.astype(np.float64) * factor.reshape(-1, *(1,) * (w.ndim - 1))
     return from_outputs(conv, scaled.astype(w.dtype), w.shape)
@@ -58,7 +60,8 @@ def finite(*arrays: Array) -> None:
 
 
 def batch_norm(x: Any, name: str = "bn") -> Any:
-    """A pattern: a BatchNorm of `x` whose statistics are constants, for `affine`."""
+    """The pattern of a BatchNorm of `x`, named `name`, with constant parameters and statistics, as
+    `affine` needs them."""
     return p.BatchNorm(x, const("scale"), const("shift"), const("mean"), const("var")).named(name)
 
 

@@ -51,8 +51,9 @@ class LowerEinsum:
 
 
 def _terms(node: Node) -> tuple[list[Term], str]:
-    """The axes of all operands and of the result as strings, one letter for each axis; the axes of
-    an ellipsis are digits, counted from the right."""
+    """(operands, result) of an Einsum: each operand with a string of one letter for each of its
+    axes, and that string for the result. Axes of an ellipsis are digits, counted from the right:
+    "...ab" of rank 4 is "10ab". Raises Skip for an ellipsis of more than ten axes."""
     terms, right = einsum_terms(node.equation, len(node.inputs))
     operands: list[Term] = []
     widest = 0
@@ -83,7 +84,7 @@ def _check(terms: Sequence[Term]) -> None:
 
 
 class _Lowering:
-    """Builds the nodes in place of one Einsum."""
+    """Builds the nodes in place of one Einsum: `sum` gives the value in place of its result."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -100,7 +101,9 @@ class _Lowering:
         return self._ordered(value, letters, right)
 
     def _pair(self, a: Term, b: Term, kept: set[str]) -> Term:
-        """The product of two operands, without the letters that nothing needs afterwards."""
+        """The product of two operands, summed over the letters that are not in `kept`: those that
+        neither a later operand nor the result has. By a MatMul if both have a letter that is summed
+        over, else by a Mul."""
         a = self._reduced(*a, kept | set(b[1]))
         b = self._reduced(*b, kept | set(a[1]))
         common = [c for c in a[1] if c in b[1]]
@@ -121,7 +124,8 @@ class _Lowering:
     def _matrix(
         self, term: Term, batch: str, rows: str, columns: str, sizes: dict[str, Dim]
     ) -> Value:
-        """The operand as [*batch, product of rows, product of columns]."""
+        """The operand `term`, transposed and reshaped to a matrix [*batch, product of rows, product
+        of columns]; `batch`, `rows` and `columns` are its letters, `sizes` their extents."""
         value = self._ordered(*term, batch + rows + columns)
         both = [_product([sizes[c] for c in letters]) for letters in (rows, columns)]
         return self._shaped(value, [*(sizes[c] for c in batch), *both])
@@ -143,7 +147,8 @@ class _Lowering:
         return value if letters == wanted else self._op("Transpose", value, perm=perm)
 
     def _spread(self, term: Term, letters: str) -> Value:
-        """The operand with an axis of extent 1 for each letter that it lacks."""
+        """The operand with its axes in the order of `letters`, and an axis of extent 1 for each of
+        them that it lacks."""
         value = self._ordered(*term, "".join(c for c in letters if c in term[1]))
         missing = [i for i, c in enumerate(letters) if c not in term[1]]
         return self._op("Unsqueeze", value, np.array(missing, np.int64)) if missing else value

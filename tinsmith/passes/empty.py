@@ -15,7 +15,7 @@ from tinsmith.rewrite import replace_outputs
 
 
 def _is_empty(value: Value | None) -> bool:
-    """Whether a value is a tensor of numbers that is known to have no elements."""
+    """Whether a value is a tensor, not of strings, that is known to have no elements."""
     if value is None or isinstance(value.type, Holder) or value.dtype == object:
         return False
     return value.type.is_empty
@@ -42,13 +42,14 @@ class DropEmpty:
 
 
 def _is_told(node: Node) -> bool:
-    """Whether all sizes are known that the node must find to fit each other."""
+    """Whether the sizes of all inputs are known: else the run must check that they fit each other,
+    so that the node has to stay though its result is empty."""
     return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Take the inputs that have no elements away from a node that joins or scatters. Returns how
-    many changes were made."""
+    """Replace a Concat by one without its empty inputs, and a scatter of no elements by what it
+    writes into. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
     name = node.op.name
     if name in ("ScatterND", "ScatterElements") and _is_empty(node.inputs[2]):
         x = node.inputs[0]

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:
-    """The integers of a constant, flattened."""
+    """The integers of a constant, flattened. Raises Skip, naming it as `what`, for other values."""
     array = value.const if isinstance(value, Value) else value
     if array is None:
         raise Skip(f"{what} is not a constant")
@@ -27,7 +27,7 @@ def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:
 
 
 def number(array: Array) -> float:
-    """The value of a one-element constant."""
+    """The number in a constant of one element. Raises Skip for more."""
     if array.size != 1:
         raise Skip(f"the constant has {array.size} elements, not one")
     return float(array.reshape(-1)[0])
@@ -45,8 +45,9 @@ the second cache as float32, too, and is read as fast there. Measured on Zen 3 w
 
 
 def is_small_half(node: Node) -> bool:
-    """Whether a node casts a large constant matrix of halves that products or recurrent layers
-    alone read."""
+    """Whether a node casts a constant of halves to float32 which kernels read as halves instead: at
+    least LARGE elements as the right factors of products, also transposed, or LARGE_LAYER as the
+    weights of recurrent layers, and nothing else reads the result."""
     x = node.inputs[0] if "conversion" in node.op.traits else None
     if x is None or x.const is None or node.output.dtype != np.float32 or not is_half(x.dtype):
         return False
@@ -64,14 +65,14 @@ def is_small_half(node: Node) -> bool:
 
 
 def shape_of(value: Value) -> tuple[Dim, ...]:
-    """The shape of a value of known rank; dims may be symbols."""
+    """The shape of a value; dims may be symbols. Raises Skip if the rank is not known."""
     if value.shape is None:
         raise Skip(f"the rank of {value.name!r} is not known")
     return value.shape
 
 
 def static_dims(value: Value) -> tuple[int, ...]:
-    """The shape of a value whose dims are all numbers."""
+    """The shape of a value whose dims are all numbers or free sizes. Raises Skip for symbols."""
     dims = shape_of(value)
     if not all(isinstance(d, NUMBER) for d in dims):
         raise Skip(f"the shape {list(dims)} of {value.name!r} is not known")
@@ -79,7 +80,7 @@ def static_dims(value: Value) -> tuple[int, ...]:
 
 
 def filled_dims(value: Value) -> tuple[int, ...]:
-    """The shape of a value that is known to have elements."""
+    """`static_dims` of a value. Raises Skip also if it has no elements."""
     dims = static_dims(value)
     if 0 in dims:
         raise Skip(f"{value.name!r} is empty: its shape is {list(dims)}")
@@ -93,7 +94,7 @@ def need_float(value: Value) -> None:
 
 
 def axes_of(node: Node) -> tuple[int, ...]:
-    """The axes of a Reduce, not negative and sorted."""
+    """The axes of a Reduce node, not negative and sorted. Raises Skip if they are not known."""
     rank = len(shape_of(node.inputs[0]))  # type: ignore[arg-type]
     given = node.inputs[1] if len(node.inputs) > 1 else None
     if given is None:
@@ -105,8 +106,9 @@ def axes_of(node: Node) -> tuple[int, ...]:
 
 
 def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]:
-    """A shape operand that gives `dims` to a Reshape of a value of `shape`: symbols that stay where
-    they are become 0, and at most one other symbol becomes -1."""
+    """The target with which a Reshape of a value of `shape` gives `dims`: numbers as they are, 0
+    for a symbol that the value has at the same place, -1 for one other symbol. Raises Skip for
+    several others, and for a dim of 0."""
     if 0 in dims:
         raise Skip("a dimension is 0")
     target = [
@@ -119,7 +121,7 @@ def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]
 
 
 def is_of_shapes(value: Value) -> bool:
-    """Whether a value depends on constants and on shapes alone, not on what arrives in a run."""
+    """Whether a value depends on constants and on shapes alone, not on the elements of inputs."""
     left, seen = [value], set[Value]()
     while left:
         v = left.pop()
@@ -134,7 +136,8 @@ def is_of_shapes(value: Value) -> bool:
 
 
 def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
-    """x under another shape; x itself where it has that shape."""
+    """x under the shape `dims`, by a Reshape; x itself if it has that shape. Raises Skip as
+    `target_of` does."""
     if same(x.shape, tuple(dims)):
         return x
     return OPS["Reshape"](x, integers(target_of(dims, x.shape or ())))
@@ -146,9 +149,10 @@ def i64(*numbers: Number) -> Array:
 
 
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
-    """A constant that broadcasts to `shape` as one number for each place on `axis`, as a vector.
+    """A constant that broadcasts to `shape`, and varies along `axis` at most, as a vector with a
+    number for each place on `axis`.
 
-    Skips where it varies along another axis, or would make the result larger.
+    Raises Skip where it varies along another axis, or would make the result larger.
     """
     rank, channels = len(shape), shape[axis]
     if array.ndim > rank:
@@ -166,7 +170,8 @@ def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
 
 
 def is_normalised(array: Array, shape: Sequence[Dim], axis: int) -> Array:
-    """A constant that has one number for each place of the axes from `axis` on, in that shape."""
+    """A constant that has one number for each place of the axes of `shape` from `axis` on, or one
+    for all, as an array of the shape of these axes. Raises Skip for any other."""
     inner = tuple(shape[axis:])
     padded = array
     while padded.ndim > len(inner) and padded.shape[0] == 1:

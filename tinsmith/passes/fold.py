@@ -21,12 +21,14 @@ TINY = 1 << 10
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a node is a function of its inputs, and no more, and holds no graph."""
+    """Whether a node's results follow from its inputs and it does nothing else: it is no random
+    number, no check, and no If, Loop or Scan."""
     return not node.op.traits & {"impure", "check", "control"}
 
 
 def is_constant(node: Node) -> bool:
-    """Whether everything that a node reads is constant, and known before the call."""
+    """Whether all inputs of a node are constants whose numbers are known before the call, so not
+    free sizes."""
     return all(
         [
             v is None or (v.const is not None and (v.const.dtype != object or v.dtype == object))
@@ -42,9 +44,9 @@ def widens(node: Node) -> bool:
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
-    """Put constants in the place of a node's outputs, under their names and of their element types.
-    Returns False, with nothing done, if an output is a graph output. Raises TypeRuleError where
-    they do not fit a node that reads them."""
+    """Put constants (`arrays`, one for each output) in the place of a node's outputs, with their
+    names and element types, and drop the node. Returns False, with nothing replaced, if an output
+    is a graph output. Raises TypeRuleError if a constant does not fit a node that reads it."""
     new = tuple(graph.const(a, v.name, v.dtype) for v, a in zip(node.outputs, arrays, strict=True))
     both = list(zip(node.outputs, new, strict=True))
     unsure = [user for old, value in both if old.type != value.type for user in old.uses]
@@ -62,10 +64,11 @@ def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
 class FoldConstants:
     """Nodes of constants become constants, unless they would take much more memory.
 
-    max_growth: how many bytes more than its inputs a folded result may take. By how much all of
-    them may make a graph's constants larger is in the budget; what goes beyond stays a node.
-    keep: operators that stay where their result has wider elements than what they read: quantised
-    weights stay small, and whole numbers until products are chosen.
+    max_growth: how many bytes more than its inputs a folded result may take. The budget "constants"
+    limits how many more bytes all together may take; nodes beyond it stay.
+    keep: operators whose nodes stay if the result has wider elements than the first input, so that
+    quantised weights stay small until products are chosen. Not empty: so do casts of large weights
+    of halves (`is_small_half`).
     """
 
     max_growth: int = 1 << 20
@@ -97,6 +100,8 @@ class FoldConstants:
         return changes
 
     def _too_large(self, node: Node, spare: int, context: Context) -> bool:
+        """Whether a folded result would exceed `max_growth` or `spare`, what is left of the budget;
+        notes the reason. Strings count as long as the longest of the inputs."""
         texts = [v.const for v in node.inputs if v is not None and v.dtype == object]
         longest = sum(max(map(len, a.reshape(-1)), default=0) for a in texts if a is not None)
         static = [v.type for v in node.outputs if v.type.is_static]
@@ -119,8 +124,7 @@ def _bytes_of(values: Iterable[Value]) -> int:
 
 
 def _dropped(node: Node) -> int:
-    """Bytes of the constants that become unnecessary with a node, because nothing else reads
-    them."""
+    """Bytes of the constants that a node alone reads: they go when it does."""
     return _bytes_of(
         v for v in node.inputs if v is not None and all([user is node for user in v.uses])
     )
@@ -136,6 +140,8 @@ class FoldRemaining(FoldConstants):
 
 
 def evaluate(node: Node) -> tuple[np.ndarray, ...]:
+    """The outputs of a node of constants, by its reference. Raises BudgetExceeded, OutOfMemory,
+    and ReferenceFailed for any other error."""
     op: Any = node.op
     inputs = tuple(None if v is None else v.const for v in node.inputs)
     try:
@@ -153,6 +159,7 @@ def evaluate(node: Node) -> tuple[np.ndarray, ...]:
 
 
 def mismatch(node: Node, arrays: tuple[np.ndarray, ...]) -> str:
+    """In words, how arrays contradict the types of a node's outputs; "" if they do not."""
     for v, a in zip(node.outputs, arrays, strict=True):
         fits = v.shape is None or (
             len(v.shape) == a.ndim

@@ -43,13 +43,13 @@ def lower_batchnorm(x: Value, bn: Node) -> Value:
 class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
-    A region has one result, read from outside or a graph output; everything in it has the result's
-    shape and one element type, but for conversions between float32 and bytes, and what follows sums
-    of products of bytes. One-element
-    constants live inside the body, all else comes in.
+    The nodes that become one are a region. It has one result, which is read from outside or is a
+    graph output; everything in it has the result's shape and one element type, but for conversions
+    between float32 and bytes, and what follows sums of products of bytes. Constants of one element
+    lie inside the body of the Fused node, all else are its inputs.
 
-    max_nodes: how large a region may become.
-    anchors: operators besides those with the trait `anchor` whose results are finished in place.
+    max_nodes: how many nodes a region may have.
+    anchors: operators that count as anchors besides those with the trait `anchor`.
     """
 
     max_nodes: int = 64
@@ -90,7 +90,9 @@ class FuseElementwise:
     def _after(
         self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
     ) -> list[Node]:
-        """The largest region from the anchor on that only one value leaves.
+        """The largest region of an anchor and elementwise nodes after it from which only one value
+        is read outside; the anchor alone if there is none. `order` is the place of each node in the
+        graph; nodes in `taken` are in other regions.
 
         With one way out, nothing outside can lie between two nodes of the region.
         """
@@ -117,8 +119,9 @@ class FuseElementwise:
         return list(region)[:best]
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
-        """Add the elementwise producers that only the region's elementwise nodes read (what the
-        anchor itself reads must be complete before it starts)."""
+        """Add to a region (and to `taken`) the elementwise nodes before it whose results only its
+        elementwise nodes read, and the nodes before these likewise. Not what the anchor reads: that
+        must be complete before the anchor starts."""
         result = region[-1].output
         work = [n for n in region if not self._is_anchor(n)]
         inside = set(work)
@@ -144,8 +147,8 @@ MIXED = (*BYTES, "float32")
 
 
 def _is_elementwise(node: Node) -> bool:
-    """An elementwise node of one floating-point type throughout, or a conversion between float32
-    and bytes."""
+    """Whether a node may be in a region: it is elementwise, of known rank, with one floating-point
+    type for all inputs and the output, or a conversion between float32 and bytes."""
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     dtype = node.output.dtype
@@ -160,6 +163,8 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _fits(node: Node, result: Value) -> bool:
+    """Whether a node may be in a region with the value `result`: it is elementwise
+    (`_is_elementwise`), of the same shape, and of the same type or both of MIXED."""
     dtypes = {name_of(node.output.dtype), name_of(result.dtype)}
     return (
         _is_elementwise(node) and (len(dtypes) == 1 or dtypes <= set(MIXED))
@@ -201,6 +206,7 @@ def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:
 
 
 def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
+    """In words, why no node after an anchor was fused to it."""
     out = node.output
     if any(v.uses or v in outputs for v in node.outputs[1:]):
         return "its other outputs are used"
@@ -223,8 +229,10 @@ def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
 
 
 def enclose(graph: Graph, op: str, region: list[Node], named: Node, inner: int | None) -> None:
-    """Move the nodes of a region, in order, into the body of one node that takes the place of the
-    last and the name of `named`. Constants of at most `inner` elements (None: all) go along."""
+    """Move the nodes of a region into the body of a new node of the operator `op` (Fused, Block).
+    The region is in graph order; its only result is that of its last node, whose place the new node
+    takes, with the name of `named`. Constants of at most `inner` elements (None: all) lie in the
+    body, whatever else the nodes read are its inputs."""
     last = region[-1]
     body = Graph(last.output.name, graph.file)
     env: dict[Value, Value] = {}

@@ -37,7 +37,8 @@ register("machine", when=has_fast_bytes)(rules)
 class SplitDequantised:
     """Each reader of dequantised bytes gets its own DequantizeLinear, which becomes part of it.
 
-    Floats that several nodes read would be stored.
+    Floats that several nodes read would be stored, those that one node reads need not be. Only for
+    machines that multiply bytes much faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -60,19 +61,21 @@ class SplitDequantised:
 
 
 def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
-    """A sample: a constant of float32, whatever the type that a rule is tried with."""
+    """For the sample of a rule: makes a constant of float32 of these numbers, whatever the type
+    with which the rule is tested."""
     return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
 def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
-    """What a DequantizeLinear by constant scales reads: bytes, scales and zero points."""
+    """(x, scales, zero points or None): what a DequantizeLinear with constant scales reads."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None and scale.const is not None
     return x, scale.const, zero
 
 
 def _left(x: Value, scale: Array, zero: Value | None) -> None:
-    """Raise Skip unless x holds bytes that one scale belongs to, and the zero point is known."""
+    """Check the left factor of a product, x dequantised by `scale` and `zero`. Raises Skip unless x
+    is of bytes, with one positive scale of float32 and a constant zero point or none."""
     need_bytes(x, scale)
     if scale.size != 1:
         raise Skip("the left factor has a scale for each place")
@@ -90,12 +93,13 @@ def need_bytes(x: Value, scale: Array) -> None:
 
 
 def nonzero(zero: Value | None) -> Value | None:
-    """A zero point, or None where it is known to be 0."""
+    """The zero points `zero`; None if there are none, or all are known to be 0."""
     return None if zero is None or (zero.const is not None and not zero.const.any()) else zero
 
 
 def flat(zero: Value | None) -> Any:
-    """A zero point as one number, of rank 0."""
+    """Zero points as an operand: a constant of one element with rank 0, any other as its array; a
+    computed value, and None, as they are."""
     if zero is None or zero.const is None:
         return zero
     return zero.const.reshape(()) if zero.const.size == 1 else zero.const
@@ -184,14 +188,17 @@ def convolution_of_pairs(
 
 
 def _has_winograd(dims: tuple[int, ...], conv: Node) -> bool:
-    """Whether Winograd's method for whole numbers takes less time than that for floats."""
+    """Whether Winograd's method for whole numbers is estimated to take less time than that for
+    floats: for 3x3 weights of these `dims` without dilation, input channels in multiples of LEAST,
+    and at most PLACES positions of outputs."""
     if dims[2:] != (3, 3) or dims[1] % LEAST or any(d > 1 for d in conv.dilation or (1,)):
         return False
     return prod(static_dims(conv.output)[2:]) <= PLACES
 
 
 def _is_widened(x: Value) -> bool:
-    """Whether bytes are what a convolution of floats by one tap gives, rounded."""
+    """Whether x is the rounded result of a convolution or product of floats with one tap, with
+    nothing but elementwise nodes between."""
     node = x.producer
     while node is not None and node.op.traits & {"elementwise", "steps"}:
         node = None if node.inputs[0] is None else node.inputs[0].producer
@@ -199,8 +206,8 @@ def _is_widened(x: Value) -> bool:
 
 
 def _is_narrowed(conv: Node) -> bool:
-    """Whether one convolution by one tap, which floats compute, reads what a node gives,
-    rounded."""
+    """Whether the rounded result of `conv` is read by one convolution of one tap alone, which has
+    so few channels (below LEAST) that floats compute it."""
     users = list(dict.fromkeys(conv.output.uses))
     while len(users) == 1 and users[0].op.traits & {"elementwise", "steps"}:
         users = list(dict.fromkeys(users[0].output.uses))
@@ -209,8 +216,8 @@ def _is_narrowed(conv: Node) -> bool:
 
 
 def _has_one_tap(node: Node) -> int | None:
-    """The fewer of the inputs' and the outputs' channels of a convolution of floats by one tap;
-    None for other nodes."""
+    """Of a convolution of floats whose weights have one tap: the smaller of its numbers of input
+    and output channels. None for other nodes."""
     if "anchor" not in node.op.traits or node.output.dtype != FLOAT32 or len(node.inputs) < 2:
         return None
     w = node.inputs[1]

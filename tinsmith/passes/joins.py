@@ -15,8 +15,8 @@ from tinsmith.records import dataclass
 class NestConcats:
     """concat(a, b, c) -> concat(concat(a, b), c), where concat(a, b) is computed anyway.
 
-    Dense blocks join all earlier results before every layer: nested, each result lies in one place
-    of one buffer, and nothing is copied.
+    Networks of dense blocks (DenseNet) join all earlier results before every layer: nested, each
+    result lies in one place of one buffer, and nothing is copied.
     """
 
     operators: ClassVar = frozenset(("Concat",))

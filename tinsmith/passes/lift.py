@@ -21,14 +21,14 @@ _REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
 def _feeds_from_anchor(x: Value, moves: bool = False) -> None:
-    """Skip unless an anchor makes x."""
+    """Raise Skip unless an anchor makes x (`_is_from_anchor`)."""
     if not _is_from_anchor(x, moves):
         raise Skip(f"no anchor finishes {x.name!r}")
 
 
 def _is_from_anchor(x: Value, moves: bool) -> bool:
-    """Whether an anchor makes x, directly or through elementwise nodes (and moves) whose results
-    are each read once."""
+    """Whether an anchor makes x, directly or through at most _REACH elementwise nodes (with `moves`
+    also Reshape and Transpose), where each result on the way, x included, is read once."""
     v = x
     for _ in range(_REACH):
         if len(v.uses) != 1 or v.producer is None:
@@ -49,12 +49,12 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
 
 
 def _product(graph: Graph, dtype: Any) -> Value:
-    """A graph for a rule's test: it gives a value that an anchor makes."""
+    """For the samples of rules: adds an anchor to the test's graph, and gives its result."""
     return OPS["MatMul"](graph.input("a", Type(dtype, (6, 4))), np.ones((4, 5), dtype))
 
 
 def _under(y: Value, dims: Sequence[Dim]) -> Any:
-    """y under another shape; an array where y is a constant."""
+    """y under the shape `dims`, as an operand: an array if y is a constant, else a value."""
     return reshaped(y, dims) if y.const is None else y.const.reshape(target_of(dims))
 
 

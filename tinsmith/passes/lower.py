@@ -57,7 +57,7 @@ def eye_like(x: Value, eye: Node) -> Value:
 
 
 def _number_of(array: Array) -> Any:
-    """The number of an array of one: a Size, or an int."""
+    """The number in an array of one element: a free size (Size), or an int."""
     (number,) = array.reshape(-1).tolist()
     return number if isinstance(number, Size) else int(number)
 
@@ -222,7 +222,8 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
 
 
 def _places(count: int, aligned: bool) -> Array:
-    """The elements of an axis as numbers in [-1, 1]."""
+    """The places of `count` elements on an axis as numbers in [-1, 1]: -1 and 1 are the centres of
+    the first and last element if `aligned`, else their outer edges."""
     if aligned:
         return np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
     return (2 * np.arange(count, dtype=np.int64) + 1) / count - 1
@@ -303,5 +304,6 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _lengths(lens: Value, most: int) -> Value:
-    """Lengths of sequences of at most so many steps, checked when the model runs."""
+    """The lengths of sequences `lens` behind a check, when the model runs, that each is from 0 to
+    `most`."""
     return OPS["Bounded"](lens, least=0, most=most, what="sequence_lens")

@@ -42,8 +42,8 @@ class Fourier:
     """A discrete Fourier transform: y[k] = scale * sum of x[t] * e^(sign * 2 pi i k t / size), for
     k < count.
 
-    keep the parts of y that are wanted: 0 the real one, 1 the imaginary one half x holds only t <=
-    size / 2; the rest is its mirror, x[size - t] = conj(x[t])
+    keep  the parts of y that are wanted: 0 the real one, 1 the imaginary one
+    half  x holds only t <= size / 2; the rest is its mirror, x[size - t] = conj(x[t])
     """
 
     size: int
@@ -55,10 +55,12 @@ class Fourier:
 
     @property
     def times(self) -> int:
+        """How many t an x holds."""
         return self.size // 2 + 1 if self.half else self.size
 
     def roots(self, times: int, count: int) -> Array:
-        """e^(sign * 2 pi i k t / size) as [t, k], with exact zeros."""
+        """e^(sign * 2 pi i k t / size) as complex numbers [t < times, k < count]; what is 0 but for
+        rounding is exactly 0."""
         powers = np.outer(np.arange(times), np.arange(count)) * self.sign % self.size
         angle = 2 * np.pi * np.arange(self.size) / self.size
         unit = np.stack([np.cos(angle), np.sin(angle)], -1)
@@ -66,7 +68,8 @@ class Fourier:
         return unit.view(np.complex128)[powers, 0]
 
     def table(self, parts: int, times: int) -> Array:
-        """What x of real, or real and imaginary, parts is multiplied by: [part, t, kept, k]."""
+        """The real matrix [part, t, kept, k] that transforms x by one product: summed over the
+        parts of x (1: real, 2: real and imaginary) and t < times it gives the `keep` parts of y."""
         w = self.roots(times, self.count) * self.scale
         if self.half:
             w[1 : (self.size + 1) // 2] *= 2
@@ -74,15 +77,16 @@ class Fourier:
         return whole[:parts, list(self.keep)].swapaxes(1, 2)
 
     def step(self, a: int) -> Fourier:
-        """The transform that remains after every `a`-th element was transformed on its own
-        (Cooley-Tukey): over every a-th result."""
+        """The second step of Cooley and Tukey's method, after transforms of `a` elements each,
+        size / a elements apart: the transform of size / a elements that gives every a-th result."""
         return replace(self, size=self.size // a, count=-(-self.count // a), half=False)
 
 
 @lru_cache(1024)
 def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
-    """The cost of transforming `rows` rows, in multiply-adds, and the first factor into which the
-    size is split: 1 means one product with the whole table."""
+    """(cost, a): the least cost of transforming `rows` rows of `parts` parts each, in multiply-adds
+    (infinite if every table would be too large), and the first factor `a` into which the size is
+    split for that; 1 means one product with the whole table."""
     kept = len(f.keep)
     numbers = parts * f.times * _vectors(kept * f.count)
     best = ((rows + READ) * numbers if numbers <= MOST else np.inf, 1)
@@ -103,8 +107,10 @@ def _vectors(count: int) -> int:
 
 
 def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) -> Value:
-    """The transform of the rows of x. `pairs`: x is [rows, t, part] and the result [rows, k, kept],
-    else [rows, part, t] and [rows, kept, k]; x may have fewer t than the size."""
+    """The transform of the rows of x, as nodes. `pairs`: x is [rows, t, part] and the result [rows,
+    k, kept], else [rows, part, t] and [rows, kept, k]. If x has fewer t than the size, zeros
+    follow. `window`: a factor for each t. Raises Skip if the size or one of its factors is too
+    large."""
     rows = x.dims[0]
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
     if f.size > LONGEST:
@@ -139,6 +145,7 @@ def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) ->
 
 
 def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
+    """`transform` by one product with the whole table."""
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
     table, kept = f.table(parts, times), len(f.keep)
     if window is not None:
@@ -151,7 +158,8 @@ def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
 
 
 def _mirrored(x: Value, size: int) -> Value:
-    """The whole spectrum of a real signal from its first half: y[k] = conj(y[size - k])."""
+    """The whole spectrum [rows, 2, size] of a real signal from its first half, x [rows, 2, t]: the
+    rest is x[size - k] = conj(x[k])."""
     k = np.arange(size)
     signs = np.ones((2, size), x.dtype)
     signs[1, size // 2 + 1 :] = -1
@@ -160,7 +168,7 @@ def _mirrored(x: Value, size: int) -> Value:
 
 
 def _resized(x: Value, axis: int, size: int) -> Value:
-    """x with an axis cut, or padded with zeros, to a size."""
+    """x with `axis` cut off, or padded with zeros at its end, to `size`; x itself if it fits."""
     rank, more = len(x.dims), size - x.dims[axis]
     if more > 0:
         pads = np.zeros(2 * rank, np.int64)
@@ -256,7 +264,8 @@ def _dims(x: Value) -> tuple[int, ...]:
 def _lowered(
     x: Value, length: Array | None, axis: Array | None, node: Node, keep: tuple[int, ...]
 ) -> Value:
-    """A DFT node's result, or the `keep` parts of it, as nodes that have kernels."""
+    """The result of the DFT `node` of x, or the parts `keep` of it (0 real, 1 imaginary) on its
+    last axis, computed by nodes that have kernels. Raises Skip for what they cannot compute."""
     *dims, parts = _dims(x)
     at = (-2 if axis is None else ints(axis, "axis")[0]) % (len(dims) + 1)
     times, outer, inner = dims[at], prod(dims[:at]), prod(dims[at + 1 :])

@@ -22,7 +22,8 @@ register("machine")(groups)
 
 
 def _column(v: Any, *tail: int) -> Any:
-    """A vector as (-1, *tail), one element as a scalar, anything else as it is."""
+    """A vector under the shape (-1, *tail), so that it broadcasts along an axis; one element as a
+    scalar. Anything of higher rank, and all without a tail, as it is."""
     shape = v.shape if isinstance(v, np.ndarray) else shape_of(v)
     if len(shape) > 1 or not tail:
         return v
@@ -36,7 +37,8 @@ def _need_float32(*scales: Any) -> None:
 
 
 def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
-    """saturate(round(sums * factor) + zero), of the type of `zero`."""
+    """saturate(round(sums * factor) + zero), of the element type of the zero point `zero`: one
+    number, or a vector along the axis before the last."""
     y = sums if sums.dtype == FLOAT32 else OPS["Cast"](sums, to="float32")
     y = OPS["Round"](OPS["Mul"](y, factor))
     zero = _column(zero, 1)
@@ -77,8 +79,9 @@ def few_channels(
 def is_depthwise(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> bool:
-    """Whether there is one channel for each group and output, and the kernel for bytes takes it
-    (`kernels/window/depthwise.py`)."""
+    """Whether a ConvInteger is depthwise, with as many groups as input and output channels, and the
+    kernel for bytes takes it (`kernels/window/depthwise.py`): constant weights without zero points,
+    one known zero point of x, at most MOST_TAPS taps."""
     dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
     sizes = shape_of(x)
     if not conv.group == dims[0] == sizes[1] or not 3 <= len(dims) <= 5 or w.const is None:
@@ -103,12 +106,13 @@ def _has_few(w: Value, conv: Node) -> bool:
 
 
 def _most(dims: Sequence[int]) -> int:
-    """A bound of the magnitude of the sums of an output, for weights of these dims."""
+    """The greatest magnitude of a sum of products of bytes, for weights of these dims."""
     return prod(dims[1:]) * LARGEST**2
 
 
 def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
-    """The sums of a convolution with few channels, as float32."""
+    """The sums of a ConvInteger as the result of a Conv in float32, of bytes less their zero
+    points: exact as long as they are at most EXACT."""
     tail = (1,) * (len(filled_dims(w)) - 1)
     left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
     right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))

@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
-    """A scale or zero point as float32 that broadcasts to x: one number, or one for each place."""
+    """Scales or zero points v as float32 that broadcasts to x: one number, or one for each place on
+    `axis`; an array if v is a constant. Raises Skip for blocks."""
     shape, dims = shape_of(v), np.zeros(0, np.int64)
     if shape not in ((), (1,)):
         if block_size:
@@ -37,12 +38,13 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
 
 
 def known(v: Value | None) -> Any:
-    """The array of a constant, else the value: operators take both, and fold arrays."""
+    """The array of a constant, else the value itself, as an operand: operators that are called with
+    arrays alone compute at once."""
     return v if v is None or v.const is None else v.const
 
 
 def floated(v: Value) -> Any:
-    """A value as float32: an array where it is known."""
+    """A value as float32, as an operand: an array if it is a constant, else perhaps a cast."""
     if v.const is not None:
         return v.const.astype(FLOAT32)
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")

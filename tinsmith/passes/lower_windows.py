@@ -77,7 +77,8 @@ def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Va
 
 
 def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
-    """[N, C, taps, points]: what each tap reads of the padded input, one after the other."""
+    """What each tap of a convolution reads of the padded input x: [N, C, taps, points], where taps
+    and points, the positions of outputs (of extents `out`), are counted in row-major order."""
     if any(win.begin) or any(win.end):
         x = OPS["Pad"](x, np.array([0, 0, *win.begin, 0, 0, *win.end]))
     axes, parts = np.arange(2, 2 + len(out)), []

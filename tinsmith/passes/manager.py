@@ -37,10 +37,11 @@ T = TypeVar("T")
 
 
 class Pass(Protocol):
-    """Edits a graph in place; returns how often it changed something.
+    """A pass: `run` edits a graph in place, and returns how often it changed something.
 
-    A class attribute `operators` names operators: a graph that has none of them is skipped. A
-    method `applies(graph)` may say of a graph, and of those in it, that there is nothing to do.
+    It may have a class attribute `operators`: a graph that has none of these operators is skipped.
+    It may have a method `applies(graph)` that returns False if there is nothing to do in the graph
+    and those that it holds; `has_work` asks it.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -48,12 +49,17 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know and tell: where rules may apply, if that is known; near misses, remarks
-    and what nodes went into, for `explain`."""
+    """What a pass may know besides the graph, and what it tells.
+
+    matches   for each rule set the nodes at which a pattern may match; None: not known
+    refusals  told for `explain`: what was not done at a node, and why
+    notes     likewise: what was done at a node, where its step does not show it
+    counts, absorbed  as in `Rewritten`, of the rules that ran
+    """
 
     matches: Mapping[RuleSet, list[Node]] | None = None
     byte_rate: float = 1.0
-    """How many products of bytes the machine adds up in the time of one of floats."""
+    """How many products of bytes the machine adds up in the time of one product of floats."""
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -65,10 +71,10 @@ class Context:
     """The nodes whose sizes were open at that length of `Graph.edited`."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where the rules must be tried; None: at all nodes. The first time these are the nodes
-        where they may match (all, if that is not known) and all that was edited, later those whose
-        sizes are still open and what was edited since: each call notes that the rules have seen all
-        edits so far."""
+        """Where the rules must be tried; None: at all nodes. The first time: at the nodes where
+        they may match (all, if `matches` is None), and around all edits of the graph so far. Later:
+        at those of which some size is not known, and around the edits since the last call. Each
+        call notes that the rules have seen all edits so far."""
         if graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -89,11 +95,12 @@ class Context:
         return self.open[1]
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
-        """Record why something was not done at a node."""
+        """Record that `rule` (or a pass) did nothing at the node, and why; `others` are the names
+        of further nodes concerned."""
         self.refusals.append(Refusal(rule, node, reason, (node, *others)))
 
     def note(self, rule: str, node: str, what: str) -> None:
-        """Record what was done at a node, where its step does not show it."""
+        """Record what `rule` (or a pass) did at a node, where its step does not show it."""
         self.notes.append(Refusal(rule, node, what, (node,)))
 
 
@@ -104,13 +111,13 @@ fewer multiplications. Estimated."""
 
 
 def has_fast_bytes(context: Context) -> bool:
-    """Whether the machine that passes run for multiplies bytes much faster than floats."""
+    """Whether the machine multiplies bytes at least FASTER times as fast as floats."""
     return context.byte_rate >= FASTER
 
 
 def has_pairs(context: Context) -> bool:
-    """Whether it multiplies bytes faster than floats, but not so much that this makes up for
-    Winograd's method."""
+    """Whether the machine multiplies bytes faster than floats, but less than FASTER times: too
+    little to make up for Winograd's method."""
     return 1 < context.byte_rate < FASTER
 
 
@@ -120,7 +127,8 @@ def _is_static(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class RunRules:
-    """Runs a rule set to its fixed point, for the machines that `when` names."""
+    """The pass that runs a rule set to its fixed point, if `when` holds of the context (None:
+    always)."""
 
     rules: RuleSet
     when: Callable[[Context], bool] | None = None
@@ -144,11 +152,15 @@ def register(
     name: str | None = None,
     when: Callable[[Context], bool] | None = None,
 ) -> Callable[[T], T]:
-    """Decorator (or call) that registers a pass class or a RuleSet, which runs only `when` that
-    holds, if it is given.
+    """Decorator of a pass class, or function to be called with a RuleSet: registers it for a stage.
 
-    `devices` are those it supports (None: all); `default=False` leaves it off until `+name`. The
-    priority may be left out for passes that `pipelines` lists. Raises DuplicateName, PassError.
+    priority  place in the stage, the least first; may be left out for passes that `pipelines` lists
+    devices   that it supports (None: all)
+    default   False leaves it off until `+name` asks for it
+    name      None: that of the rule set, or the class's in lower case with hyphens
+    when      of a RuleSet: whether it runs, by the context (None: always)
+
+    Raises DuplicateName, and PassError for an unknown stage, a missing priority or what is no pass.
     """
 
     def decorate(what: T) -> T:
@@ -196,13 +208,18 @@ def run_passes(
     matches: Matches | None = None,
     byte_rate: float = 1.0,
 ) -> Report:
-    """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too, but for
-    those that hold what cannot be computed: these may never be run, and stay as they are.
+    """Run the passes of a stage on a graph, in place, and on copies of the graphs that it holds
+    (If, Loop, Scan), which take their place. A held graph whose types or constants turn out wrong
+    may never be run: it stays as it is.
 
-    The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
-    the graph after every pass that changed it. `matches` are those of the graph that this one is
-    a copy of, for other shapes. `byte_rate` is the machine's. Raises PassError
-    naming pass and node.
+    spec       `passes=` text: which passes run, with which options (see `choice`)
+    verify     check the graph after every pass that changed it
+    rounds     the portable stage is repeated until nothing changes, but at most so often
+    matches    `find_matches` of the graph of which this one is a copy for other shapes
+    byte_rate  as in `Context`
+
+    Raises PassError naming the pass (and rule and node) if one fails; TypeRuleError and
+    ReferenceFailed where sizes of the graph do not fit.
     """
     passes = _chosen(stage, device, spec)
     report = Report()
@@ -232,7 +249,8 @@ def run_passes(
 
 
 def _chosen(stage: str, device: str, spec: str | None) -> list[tuple[str, Pass]]:
-    """The passes of a stage that run, with their options, in order."""
+    """(name, pass with its options) of the passes of a stage that run, in order. Raises PassError
+    for an unknown stage, OptionError if `spec` is no text, and what `parse_spec` raises."""
     if stage not in STAGES:
         raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
     if spec is not None and not isinstance(spec, str):
@@ -251,15 +269,16 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
 
 
 def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
-    """Whether a pass of a stage may find something to do in a graph, or in one that it holds."""
+    """Whether a pass of a stage may find something to do in a graph, or in one that it holds: one
+    of them has no method `applies`, or that returns True."""
     tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
     return any(applies is None or applies(graph) for applies in tests)
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
-    """For `run_passes(..., matches=)` on copies of a graph with other shapes: the nodes at which
-    the patterns of rules match, of all stages. Patterns see no shapes, and no rule runs. `spec` as
-    there."""
+    """The nodes at which patterns of rules match, of all stages that a compilation runs, for
+    `run_passes(..., matches=)` on copies of the graph with other shapes. As patterns see no shapes,
+    they match at the same nodes there. No rule runs. `spec` as in `run_passes`."""
     stages = dict.fromkeys(COURSE)
     passes = [one for stage in stages for _, one in _chosen(stage, device, spec)]
     return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])
@@ -273,8 +292,9 @@ def _round(
     verify: bool,
     settled: set[str],
 ) -> bool:
-    """Whether anything changed. Passes that have found nothing to do in the graph as it is are
-    `settled`, and do not run."""
+    """Run each of the passes once, in order; add what they did to `report`. Returns whether
+    anything changed. `settled` are the names of passes that found nothing to do since the graph
+    last changed: they do not run. It is updated, and emptied when a pass changes the graph."""
     changed = False
     for number, (name, one) in enumerate(passes):
         tell(number, len(passes), "passes")
@@ -316,8 +336,9 @@ def _round(
 
 
 def _own(value: Any, node: Node, run: Callable[[Graph], None], report: Report) -> Any:
-    """An attribute whose graphs are copies, which `run` has edited: graphs that were cloned share
-    them."""
+    """The value of an attribute of `node`, with each graph in it replaced by a copy that `run` has
+    edited, because clones of the outer graph share the original. If the types of a graph turn out
+    wrong, the copy is unedited, and the report says why."""
     if isinstance(value, tuple):
         return tuple(_own(v, node, run, report) for v in cast(tuple[Any, ...], value))
     if not isinstance(value, Graph):

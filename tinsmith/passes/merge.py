@@ -17,7 +17,7 @@ from tinsmith.records import dataclass
 class MergeConstants:
     """Constants with the same array, or small ones with the same content, become one.
 
-    max_bytes: constants larger than this are compared by identity only.
+    max_bytes: larger constants become one only if they are the same array object.
     """
 
     max_bytes: int = 1 << 12
@@ -69,6 +69,8 @@ class MergeCommon:
 
 
 def _key(node: Node) -> Any:
+    """A key that is equal for nodes that compute the same: operator, inputs and attributes. None if
+    the node must not be merged, as it is random, holds a graph or has an unhashable attribute."""
     if not is_pure(node) and "check" not in node.op.traits:
         return None
     try:
@@ -85,7 +87,8 @@ def _key(node: Node) -> Any:
 
 
 def _attr(value: Any) -> Any:
-    """A hashable attribute in which 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    """An attribute's value as part of a key in which 1, 1.0 and True differ, and 0.0 and -0.0.
+    Raises TypeError for a graph."""
     if isinstance(value, tuple):
         return tuple(_attr(v) for v in value)
     if isinstance(value, float):

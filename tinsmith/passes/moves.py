@@ -104,8 +104,9 @@ def _cut(x: Value, ranges: dict[int, range]) -> Value:
 
 
 def _range(numbers: Array, axis: int, size: Any) -> range:
-    """The places on an axis of `size` that numbers name, if they count up along this axis and
-    repeat along all others."""
+    """The places on an axis of `size` that an array of numbers names: they must count up by one
+    along `axis` of the array, and be the same along all its others. Raises Skip if they are not so,
+    or do not lie side by side on the axis."""
     line = numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.ndim))]
     across = np.expand_dims(line, [a for a in range(numbers.ndim) if a != axis])
     others = [a for a in range(numbers.ndim) if a != axis and numbers.shape[a] > 1]
@@ -150,8 +151,9 @@ def scatter_along_axis(
 
 
 def _columns(value: Value) -> list[Array]:
-    """The numbers of a constant, or of constants that are repeated and joined, for each place on
-    the last axis. What repeats is not copied."""
+    """The numbers [..., k] of a value of places, for each k, without copies of what repeats. The
+    value must be a constant, repeated or not, or a join of such along the last axis. Raises Skip if
+    it is not, or is empty."""
     move = None if value.producer is None else moves_of(value.producer)[value.index]
     sources = [value]
     if move is not None and value.producer is not None and len(move.parts) > 1:
@@ -175,7 +177,9 @@ def _source(value: Value, part: Part) -> Value:
 
 
 def _repeated(value: Value) -> Array:
-    """The numbers of a constant, or of one that is repeated, without a copy of more than `MOST`."""
+    """The numbers of a constant, or of a constant that nodes repeat, as an array that repeats them
+    by strides of 0. Raises Skip for other values, or if more than `MOST` would have to be copied.
+    """
     steps: list[tuple[Part, tuple[Any, ...]]] = []
     while value.const is None:
         move = None if value.producer is None else moves_of(value.producer)[value.index]
@@ -193,7 +197,8 @@ def _repeated(value: Value) -> Array:
 
 
 def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
-    """An array of numbers under other dims; a view of it where the dims differ only in ones."""
+    """An array of numbers under other dims: a view of it where the dims differ only in ones. Raises
+    Skip where they differ otherwise, and there are more than `MOST` numbers."""
     alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
     if not alike and numbers.size > MOST:
         raise Skip("the places are arranged anew")

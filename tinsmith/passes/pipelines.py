@@ -67,7 +67,8 @@ FILES = ("dense-after-pool",)
 
 
 def place(stage: str, name: str) -> float | None:
-    """The priority of a listed pass; None for a pass that is not listed."""
+    """The priority of a pass that is listed above for the stage: ten times its place, from 1; None
+    if it is not listed."""
     stages = {"portable": PORTABLE, "precision": PRECISION, "machine": MACHINE, "files": FILES}
     order = stages[stage]
     return 10.0 * (order.index(name) + 1) if name in order else None

@@ -21,16 +21,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the elements of a value come from: element i of the value (in flat order) is element
-    `at[i]` of `base`."""
+    """Where the elements of a value come from: `at` has the value's shape and, for each element,
+    the number of the same element of `base`, in flat order."""
 
     base: Value
     at: Array
 
 
 class Once:
-    """A function whose results are kept by its arguments: layers are alike, so the arrays made for
-    one are those asked for by the next. Nobody may change these arrays."""
+    """Calls functions and keeps their results: `once(make, *args)` is `make(*args)`, computed at
+    the first call with these arguments (arrays by identity, others by value). Layers are alike, so
+    that arrays made for one serve the next. Nobody may change these arrays."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[Any, tuple[Any, ...]]] = {}
@@ -54,16 +55,16 @@ def is_permutation(numbers: Array, size: int) -> bool:
 
 @dataclass
 class Positions:
-    """Finds sources, and remembers them. Use one for a graph that does not change meanwhile."""
+    """Finds from which earlier values the elements of values come, through moves (`source`), and
+    remembers it. Use one for a graph that does not change meanwhile."""
 
     once: Once
     known: dict[Value, Source] = field(default_factory=dict)
 
     def source(self, value: Value) -> Source:
-        """The farthest value whose elements `value` holds, and which these are.
-
-        All shapes on the way are static; a value that is no move of one other is its own source.
-        """
+        """The earliest value from which moves alone make `value`, and the place of each element
+        there. All shapes on the way are static. A value that no move makes, or that holds elements
+        of several such values, is its own source."""
         found = self.known.get(value)
         if found is None:
             found = self.known[value] = self._find(value)
@@ -87,12 +88,13 @@ class Positions:
         return Source(value, self.once(_counted, value.dims))
 
     def is_whole(self, source: Source) -> bool:
-        """Whether every element of the base is there exactly once."""
+        """Whether the value holds every element of the source's base exactly once."""
         return self.once(is_permutation, source.at, source.base.type.size)
 
     def row_order(self, source: Source, value: Value) -> Array | None:
-        """For a value whose rows (along the last axis) are rows of the base: row r of the value is
-        row order[r] of the base, and each row is there once. None where it is not so."""
+        """`order`, where row r of the value is row order[r] of the base of its `source`, a row
+        being all elements along the last axis. None unless the value holds every row of the base
+        once, as a whole."""
         if source.base.dims[-1] != value.dims[-1]:
             return None
         return self.once(_row_order, source.at, value.dims[-1], source.base.type.size)
@@ -107,8 +109,8 @@ def _counted(dims: tuple[int, ...]) -> Array:
 
 
 def is_move(node: Node) -> bool:
-    """Whether the outputs only hold elements of inputs, at places that are known; all shapes
-    static."""
+    """Whether the outputs of a node only hold elements of inputs, at known places, and none that is
+    filled in; shapes are numbers, and nothing is empty."""
     moves = moves_of(node)
     if any(m is None or m.fill is not None for m in moves):
         return False
@@ -117,13 +119,14 @@ def is_move(node: Node) -> bool:
 
 
 def is_numbered(value: Value) -> bool:
-    """Whether all sizes are numbers: where elements lie is then a table of numbers."""
+    """Whether all sizes are numbers, none free: where elements lie is then a table of numbers."""
     return value.type.is_static and not value.type.is_free
 
 
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
-    """`value`, and the values that hold exactly its elements in another order, nearest first,
-    as far as nothing else reads what lies between."""
+    """`value`, and the values that moves make of it which hold exactly its elements in another
+    order, nearest first, up to one that is a graph output or that something other than one move, or
+    moves that join again, reads."""
     found = [value]
     while value not in outputs:
         following = _joined(list(dict.fromkeys(value.uses)), outputs)
@@ -138,7 +141,8 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
 
 
 def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
-    """The one value in which the results of moves come together."""
+    """The value to which `users`, all readers of one value, lead: the only result of a move, or
+    what one move makes of all their results. None if they are no moves, or lead to several."""
     if not users or not all(map(is_move, users)):
         return None
     results = [v for n in users for v in n.outputs]
@@ -153,8 +157,8 @@ def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer, x @ w + bias with constants. `first` is the product, which reads x; `last` is
-    the node whose output is the result."""
+    """A dense layer, x @ w + bias, where w [inputs, outputs] and the bias (None: none) are
+    constants. `first` is the node of the product, `last` the result, bias included."""
 
     x: Value
     w: Value
@@ -164,7 +168,8 @@ class Dense:
 
 
 def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
-    """The dense layer whose result `value` is."""
+    """The dense layer whose result `value` is; None if it is no such result, or if the product
+    before the bias is read elsewhere."""
     node, bias = value.producer, None
     if node is not None and adds(node):
         a, b = node.inputs
@@ -179,7 +184,7 @@ def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
 
 
 def dense_after(value: Value, outputs: set[Value]) -> Dense | None:
-    """The dense layer that alone reads `value`."""
+    """The dense layer that alone reads `value`, as its x; None if there is none."""
     if value in outputs or len(value.uses) != 1:
         return None
     node = value.uses[0]

@@ -13,8 +13,13 @@ from tinsmith.rewrite import Refusal, RuleSet, matching
 
 @dataclass
 class Report:
-    """What a stage did: an entry (pass, changes, seconds) for each run of a pass; `absorbed` as in
-    `Rewritten`."""
+    """What a stage did to a graph.
+
+    entries   (name of the pass, how often it changed something, seconds) for each run of a pass
+    refusals  what was not done, and why; notes: what was done, where no step shows it
+    counts    how often each rule fired
+    absorbed  as in `Rewritten`
+    """
 
     entries: list[tuple[str, int, float]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -29,7 +34,7 @@ class Report:
         return len(self.entries)
 
     def add(self, other: Report) -> None:
-        """Take in what passes did to a graph within this one."""
+        """Add another report to this one: what passes did to a graph within the graph."""
         self.entries += other.entries
         self.refusals += other.refusals
         self.notes += other.notes
@@ -62,8 +67,9 @@ class Report:
 
 @dataclass(frozen=True)
 class Matches:
-    """Where the rules of all stages may apply in copies of a graph for other shapes: by rule set,
-    the names of the nodes at which a pattern matches. `report` has the near misses elsewhere."""
+    """Where the rules of all stages may apply in copies of a graph for other shapes, so that
+    patterns are matched only once. `names`: for each rule set, the names of the nodes at which a
+    pattern matches. `report` has the near misses at other nodes."""
 
     names: Mapping[RuleSet, list[str]]
     report: Report
@@ -79,8 +85,8 @@ class Matches:
         return cls(names, report)
 
     def within(self, graph: Graph) -> dict[RuleSet, list[Node]]:
-        """The nodes of a copy of the graph that have the names of those at which patterns
-        matched."""
+        """For each rule set, the nodes of `graph`, a copy, at whose originals a pattern matched:
+        they are found by their names."""
         known = {n.name: n for n in graph.nodes}
         return {
             rules: [known[n] for n in names if n in known] for rules, names in self.names.items()

@@ -153,13 +153,17 @@ def undone(
 
 
 Steps = tuple[float, int, np.dtype[Any]]
-"""A scale, a zero point and the type of bytes."""
+"""The numbers that bytes stand for: (scale, zero point, dtype of the bytes)."""
 
 
 @register("machine")
 @dataclass(frozen=True)
 class DropRounded:
-    """Floats that were rounded to the same steps before, and only moved since, are not rounded."""
+    """Floats that were rounded to the same steps before, and only moved since, are not rounded.
+
+    QuantizeLinear and DequantizeLinear of such floats go; not where a machine multiplies bytes much
+    faster than floats.
+    """
 
     def run(self, graph: Graph, context: Context) -> int:
         if has_fast_bytes(context):
@@ -183,7 +187,8 @@ class DropRounded:
 
 
 def _steps(node: Node) -> Steps | None:
-    """What a node quantises to or from, if that is known and the same everywhere."""
+    """The steps to which a QuantizeLinear rounds, or of which a DequantizeLinear gives multiples.
+    None unless there is one positive scale of float32 and one zero point, all constant."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:
@@ -196,7 +201,8 @@ def _steps(node: Node) -> Steps | None:
 
 
 def _is_on(x: Value, steps: Steps) -> bool:
-    """Whether each element of x is a whole number of these steps."""
+    """Whether x holds only numbers that bytes of these steps stand for: a DequantizeLinear of the
+    same steps made them, and only moves, views and MaxPool lie between."""
     node = x.producer
     if node is None:
         return False

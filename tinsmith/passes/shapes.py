@@ -24,10 +24,13 @@ from tinsmith.sizes import NUMBER, same
 class PropagateShapes:
     """Sizes are followed through Shape, Gather, Concat, arithmetic...; known ones become constants.
 
-    One walk in graph order: types are inferred anew where they were not exact, or what they follow
-    from has changed, small results of constants are computed, and where a shape is known in part,
-    what it shapes becomes as exact. TypeRuleError tells of sizes that turn out not to fit.
-    A target that only repeats dims of what is reshaped becomes a constant that says so.
+    One walk in graph order. Types are inferred anew where they were not exact, or where an input's
+    type has changed. Small results of constants are computed. Where the numbers of a shape operand
+    are known in part, the result of Reshape, Expand and the like gets these dims. A target of
+    Reshape or Expand that only repeats dims of its input becomes a constant of 0 or 1 there. Raises
+    TypeRuleError for sizes that turn out not to fit.
+
+    max_elements: the most elements of inputs and results of what is computed.
     """
 
     max_elements: int = 1024
@@ -62,8 +65,8 @@ class PropagateShapes:
         return changes
 
     def _small(self, node: Node) -> bool:
-        """Whether all inputs of a node are constants and everything it reads and gives is small, so
-        that it is computed now."""
+        """Whether a node is to be computed now: it is pure, its inputs are constants, and neither
+        they nor its results, of numbers and of known shape, exceed `max_elements`."""
         if not is_constant(node) or not is_pure(node):
             return False
         return all(
@@ -76,14 +79,16 @@ class PropagateShapes:
 
 
 def with_sizes(graph: Graph, types: Mapping[str, Type]) -> Graph:
-    """A copy of a graph with these types of its inputs, and what follows from them. Raises
-    TypeRuleError, ReferenceFailed where they do not fit."""
+    """A copy of a graph whose inputs have these types (by name), with the types and constants that
+    follow from them. Raises TypeRuleError and ReferenceFailed if they do not fit the graph."""
     copy = graph.clone(dict(types))
     PropagateShapes().run(copy, Context())
     return copy
 
 
 def _infer_again(node: Node) -> int:
+    """Make the types of a node's outputs as exact as its type rule gives them; how many changed.
+    0 for If, Loop and Scan. Raises TypeRuleError."""
     if "control" in node.op.traits:
         return 0
     changes = 0
@@ -94,8 +99,8 @@ def _infer_again(node: Node) -> int:
 
 
 def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
-    """Give the result of Reshape, Expand, ConstantOfShape and Range the dims that its operand
-    tells."""
+    """Give the result of a Reshape, Expand, ConstantOfShape or Range the dims that the numbers of
+    its operands tell, as far as they are `known`. Returns 1 if that changed its type, else 0."""
     if node.op.name == "Range":
         contents = [content_of(v, known) for v in node.inputs]
         start, limit, delta = (None if c is None else c.item() for c in contents)
@@ -125,9 +130,9 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
 
 
 def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int:
-    """Replace the target of a Reshape or an Expand by a constant, where every entry is a number or
-    a dim that the operator keeps, so that the target need not be computed. Returns how many changes
-    were made."""
+    """Replace a computed target of a Reshape or an Expand by a constant, so that it need not be
+    computed: every entry must be a number or a dim of the input that the operator keeps (a Reshape
+    may have one other, -1). Returns 1 if that was done, else 0."""
     kept = {"Reshape": _kept_dims, "Expand": _stretched_dims}.get(node.op.name)
     if kept is None:
         return 0
@@ -147,7 +152,8 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
 
 
 def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """A Reshape's target in numbers: 0 where a dim stays, -1 for one that nothing tells."""
+    """The content `target` of a Reshape's target as numbers: 0 where the dim of the input's `shape`
+    stays, -1 for one other entry that is no number. None with `allowzero`, or for several such."""
     numbers = [
         d if isinstance(d, NUMBER) else 0 if d is not None and shape[i : i + 1] == [d] else -1
         for i, d in enumerate(target)
@@ -156,7 +162,8 @@ def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | N
 
 
 def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """An Expand's target in numbers: 1 where a dim stays."""
+    """The content `target` of an Expand's target as numbers: 1 where the dim of the input's `shape`
+    stays. None if another entry is no number."""
     own = [1] * (len(target) - len(shape)) + shape
     numbers: list[Any] = [
         1 if isinstance(d, str) and d == o else d
@@ -166,7 +173,8 @@ def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int
 
 
 def _remaining(shape: Any, others: list[Any]) -> Any:
-    """What -1 stands for beside the other dims of a Reshape; None where that is not known."""
+    """The dim for which -1 stands in a Reshape of a value of `shape`, where the result's `others`
+    are the rest; None where that is not known."""
     if shape is None or 0 in shape or 0 in others:
         return None
     symbols = Counter(d for d in shape if isinstance(d, str))
@@ -182,8 +190,9 @@ def _remaining(shape: Any, others: list[Any]) -> Any:
 
 
 def narrow(value: Value, dims: list[Any]) -> int:
-    """Put known dims (int, symbol or None) into a value's type; 1 where that changed it. Sizes are
-    never negative: what asks for such ones is an error of the run."""
+    """Put `dims` (int, symbol, or None for an unknown one) into a value's type where they are more
+    exact than its own. Returns 1 if that changed the type; 0 if not, also if the ranks differ. A
+    negative dim counts as unknown: it is an error of the run."""
     dims = [None if isinstance(d, NUMBER) and d < 0 else d for d in dims]
     old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
     if len(old) != len(dims):

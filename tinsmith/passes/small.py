@@ -61,7 +61,8 @@ def _need_product(x: Value, w: Array, product: Node) -> None:
 
 
 def _need_few(x: Value) -> None:
-    """Bytes by bytes of many rows are for other kernels."""
+    """Raise Skip for an x of dequantised bytes, unless it has at most FEW rows: products of bytes
+    by bytes have kernels of their own."""
     before = x.producer.op.name if x.producer is not None else ""
     if before == "DequantizeLinear" and not _has_few_rows(x):
         raise Skip("both factors are dequantised")
@@ -109,7 +110,8 @@ def whole(
 
 
 def _row(v: Array | None, perm: tuple[int, ...] | None, n: int) -> Array | None:
-    """Scales or zero points with a row of `n` for each block."""
+    """Scales or zero points as [blocks, n]: those of rank 2 transposed by `perm`, others as one row
+    for all. None for None."""
     if v is None or v.ndim == 2:
         return _turned(v, perm)
     return np.ascontiguousarray(np.broadcast_to(v.reshape(1, -1), (1, n)))
@@ -173,10 +175,10 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
-    """For a value that makes float32 weights (D, outputs, inputs) of a recurrent layer out of
-    stored numbers of 8 or 16 bits: these numbers, and the scale (D, outputs) of each output. None
-    for other values. Fewer elements than LARGE_LAYER are left alone, unless the layer multiplies
-    `rounded` data, whose products take no other weights."""
+    """(numbers, scales) of the weights v (directions, outputs, inputs) of a recurrent layer, which
+    a cast or DequantizeLinear makes of constants of 8 or 16 bits: the numbers, less zero points,
+    and a scale (directions, outputs) for each output. None for other values, and for fewer elements
+    than LARGE_LAYER, unless the layer multiplies `rounded` data, which takes no other weights."""
     node = v.producer
     if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None
@@ -189,8 +191,9 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
 
 
 def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
-    """Weights (directions, outputs, inputs) less their zero points, and a scale for each output;
-    None if scales differ along inputs, or if these are no numbers of 8 bits."""
+    """`_outputs` for a DequantizeLinear `node` of w (directions, outputs, inputs): w less its zero
+    points, in int8 if they fit, else int16, and its scales. None if w is not of 8 bits, scales
+    differ along the inputs or are not finite, or the zero points are no constant."""
     s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
     if w.dtype.name not in ("int8", "uint8") or s is None or s.dtype != FLOAT32:
         return None

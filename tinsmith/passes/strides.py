@@ -25,8 +25,9 @@ Axis = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class Strided:
-    """Where the elements of a value lie, in flat order: in `base`, taken as flat, those of a box of
-    `axes` (extent, stride) from element `first` on."""
+    """Where the elements of a value lie in an earlier one, `base`, taken as a flat array: those of
+    a box from element `first` on, whose `axes` are (extent, stride in elements), the outermost
+    first. The box's flat order is the value's; its axes need not be the value's dimensions."""
 
     base: Value
     first: Number
@@ -49,7 +50,8 @@ def dense(dims: Sequence[Number]) -> list[Axis]:
 
 
 def strided(value: Value) -> Strided:
-    """The farthest value in which the elements of `value` lie evenly, and how."""
+    """The earliest value in which the elements of `value` lie as a box, and that box: moves are
+    followed upwards as long as formulas tell for all sizes where elements lie."""
     node = value.producer
     if node is None or not all(
         v is None or (v.type.is_static and 0 not in _numbers(v)) for v in (*node.inputs, value)
@@ -91,8 +93,9 @@ def _numbers(value: Value) -> list[int]:
 
 
 def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:
-    """For each dimension the axes of the box that it consists of, where the elements are an array
-    of these dimensions; None where formulas cannot tell."""
+    """Distribute the axes of a box over the dimensions of the array that its elements form: for
+    each dimension the axes of which it consists, an axis that spans several being split. None where
+    formulas cannot tell."""
     left = [a for a in axes if not same(a[0], 1)]
     groups: list[list[Axis]] = []
     for dim in dims:
@@ -121,7 +124,7 @@ def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | 
 
 
 def merged(group: Sequence[Axis]) -> list[Axis]:
-    """The same axes, with those joined of which one follows evenly on the next."""
+    """The same axes, with neighbours joined where the outer one's stride is all of the inner."""
     axes: list[Axis] = []
     for extent, stride in group:
         if axes and same(axes[-1][1], stride * extent):
@@ -134,9 +137,10 @@ def merged(group: Sequence[Axis]) -> list[Axis]:
 def rows_formula(
     source: Strided, dims: Sequence[Number], lead: Sequence[Number]
 ) -> np.ndarray[Any, Any] | None:
-    """The formula (see `RowAttention`) of the rows of an array of these dimensions, [..., rows,
-    width], whose elements are those of `source`, for each item of `lead`, to which the dimensions
-    before are broadcast. None where the rows are in pieces, or at places without one stride."""
+    """The table of rows of an operand of `RowAttention`, as a formula (`formula`): where in the
+    base of `source` each row begins. `dims` are the operand's, [..., rows, width], whose elements
+    are those of `source`; `lead` the dimensions of the items, to which the operand's outer ones are
+    broadcast. None where a row is in pieces, or the rows have no common stride."""
     groups = aligned(source.axes, dims)
     if groups is None:
         return None
@@ -149,8 +153,9 @@ def rows_formula(
 def rebased(
     table: np.ndarray[Any, Any], width: int, source: Strided
 ) -> np.ndarray[Any, Any] | None:
-    """The formula of rows of `width` elements of a value as that of the same rows in the base of
-    its source. None where they are in pieces there, or where formulas cannot tell."""
+    """The formula `table` of rows of `width` elements of a value, as the formula of the same rows
+    in the base of the value's `source`. None where a row is in pieces there, or where formulas
+    cannot tell."""
     axes = [a for a in source.axes if not same(a[0], 1)] or [(1, 1)]
     steps = [step for _, step in dense([extent for extent, _ in axes])]
     last, stride = axes[-1]
@@ -167,8 +172,9 @@ def rebased(
 
 
 def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[Axis] | None:
-    """An axis over the elements of a box of `axes`, whose steps are `steps`, as axes over its
-    base."""
+    """An axis (extent, step) over the flat elements of a box as axes over the box's base. The box
+    has `axes`, and `steps`, how many of its elements apart two places on each are. None where
+    formulas cannot tell."""
     extent, step = axis
     if same(extent, 1) or same(step, 0):
         return [(extent, 0)]
@@ -197,8 +203,8 @@ def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[
 def items_over(
     dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
 ) -> list[Axis]:
-    """The axes of all items of `lead`: `groups` gives the axes that each of `dims` consists of;
-    these dimensions are broadcast to `lead`."""
+    """The axes over all items of an attention: those of `dims`, of which each consists of the axes
+    in `groups`, broadcast to the dimensions `lead` (with stride 0 where they lack one)."""
     items: list[Axis] = []
     missing = len(lead) - len(dims)
     for k, extent in enumerate(lead):
@@ -210,6 +216,8 @@ def items_over(
 def formula(
     first: Number, rows: Number, row: Sequence[Axis], items: Sequence[Axis]
 ) -> np.ndarray[Any, Any]:
+    """The formula by which RowAttention computes where rows begin: [first, rows, stride from row to
+    row, then extent and stride of each axis over the items]; objects if a number is a free size."""
     step = row[0][1] if row else 0
     numbers = [first, rows, step, *(n for axis in items for n in axis)]
     free = any(isinstance(n, Size) for n in numbers)
@@ -217,9 +225,9 @@ def formula(
 
 
 def following(value: Value, outputs: set[Value]) -> list[Strided]:
-    """`value` and the values after it that hold exactly its elements in another order, the nearest
-    first, until one is read otherwise. For each: the value, and where the elements of `value` lie
-    in it."""
+    """`value`, and the values that moves make of it one after the other, with exactly its elements
+    in another order, the nearest first, until one is a graph output, or read by anything but one
+    such move. Each as a Strided: where in that value (`base`) the elements of `value` lie."""
     found, last = [own(value)], value
     while last not in outputs and len(set(last.uses)) == 1:
         node: Node = last.uses[0]
@@ -235,8 +243,8 @@ def following(value: Value, outputs: set[Value]) -> list[Strided]:
 
 
 def _inverse(source: Strided, value: Value, held: Value) -> Strided | None:
-    """Where the elements of `value` lie in `held`, a value that consists of all of them in another
-    order: `source` tells where the elements of `held` lie in `value`."""
+    """Where the elements of `value` lie in `held`, by `source`, which tells where those of `held`
+    lie in `value`. None unless `held` consists of all elements of `value`, each once."""
     if source.base is not value or not same(source.first, 0):
         return None
     extents = [extent for extent, _ in source.axes]

@@ -89,8 +89,8 @@ def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Valu
 
 
 class _Taps:
-    """Where the taps of a convolution lie: tap i of an axis reads the place i * dilation - begin of
-    those around a result."""
+    """Where the taps of a convolution lie: on each axis, tap i reads the place i * dilation - begin
+    relative to its result's own. Raises Skip if pads are not numbers."""
 
     def __init__(self, conv: Node, weights: Array) -> None:
         if conv.auto_pad not in ("NOTSET", "VALID"):
@@ -107,7 +107,8 @@ class _Taps:
         return int(np.prod(self.kernel))
 
     def place(self, other: _Taps) -> Array:
-        """The weights of another convolution on the taps of this one."""
+        """The weights of another convolution as weights for the taps of this one, zeros at the taps
+        that it lacks. Raises Skip if it has taps that this one has not."""
         sizes = zip(self.dilation, other.dilation, other.kernel, strict=True)
         if any(mine != theirs and k > 1 for mine, theirs, k in sizes):
             raise Skip("their dilations differ")
@@ -115,8 +116,9 @@ class _Taps:
         return self.at([mine - theirs for mine, theirs in both], other.weights)
 
     def at(self, places: Sequence[int], weights: Array) -> Array:
-        """Weights on the taps of this convolution, where their first tap lies `places` behind this
-        one's first."""
+        """`weights` [outputs, inputs, *taps] among zeros, as weights for all taps of this
+        convolution: their first tap reads, on each axis, `places` pixels behind this one's first.
+        Raises Skip if they do not fall on its taps."""
         wide = np.zeros((*weights.shape[:2], *self.kernel))
         index: list[slice] = [slice(None), slice(None)]
         sizes = zip(places, self.dilation, self.kernel, weights.shape[2:], strict=True)
@@ -145,7 +147,8 @@ def _sum(w: Array, v: Array) -> Array:
 
 
 def _bias(conv: Node, *terms: Array | None) -> Array | None:
-    """The sum of the biases of several convolutions (those that have one), rounded once."""
+    """The sum of several convolutions' biases (None: none), rounded once, to the dtype of the
+    result of `conv`; None if all are None. Raises Skip if it is not finite."""
     given = [t.astype(np.float64) for t in terms if t is not None]
     if not given:
         return None

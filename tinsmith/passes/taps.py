@@ -67,7 +67,9 @@ def drop_dead_taps(x: Value, w: Array, conv: Node) -> Value:
 def _live(
     size: Dim, out: Dim, taps: int, stride: int, dilation: int, begin: int
 ) -> tuple[int, int]:
-    """The first and the last tap of an axis that reads a pixel in some window."""
+    """The first and the last tap of an axis that reads a pixel, not only padding, in some window.
+    `size` is the input's extent, `out` the output's, `taps` the kernel's, `begin` the padding
+    before. Raises Skip if a size is not known or no tap reads a pixel."""
     if isinstance(size, str) or isinstance(out, str):
         raise Skip("a spatial size is not known")
     if isinstance(out, Size) and dilation == 1:  # only images of a few pixels have such taps
@@ -85,7 +87,8 @@ def _live(
 
 @dataclass(frozen=True)
 class Reach:
-    """What one tap of an axis sees: outputs [start, stop), of inputs from `source` on."""
+    """What one tap of an axis sees: only for outputs [start, stop) does it read pixels, one after
+    the other from pixel `source` on; for the others it reads padding."""
 
     start: int
     stop: int
@@ -131,8 +134,8 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
 
 
 def _reaches(x: Value, w: Array, conv: Node) -> list[list[Reach]]:
-    """For each axis and tap which outputs see the input through it (`Reach`). Raises Skip where
-    taps are so near each other that most outputs do."""
+    """For each axis a `Reach` for each tap. Raises Skip for groups, strides, one tap, unknown sizes
+    and taps less than half the output apart, through which most outputs see pixels."""
     sizes = shape_of(x)[2:]
     win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     if conv.group != 1 or set(win.stride) != {1}:
@@ -163,7 +166,7 @@ def _worth(w: Array, counts: list[int], pixels: int) -> None:
 
 
 def _cut(x: Value, ranges: list[tuple[int, int]]) -> Value:
-    """The spatial part [start, stop) of x along each axis."""
+    """The part of x within `ranges`, one [start, stop) for each spatial axis; x if that is all."""
     whole = [(0, d) for d in shape_of(x)[2:]]
     if ranges == whole:
         return x

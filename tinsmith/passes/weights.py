@@ -36,8 +36,9 @@ that `quantize` does not mark."""
 
 
 def parse(text: object) -> tuple[str, int]:
-    """The element type and the block size that `weights=` says: "int8", "int4/32", "fp16"; the
-    type is "float32" where weights stay. Raises OptionError."""
+    """(element type, block size) that a `weights=` text names, such as "int8", "int4/32" or "fp16":
+    so many weights share a scale (0: all of an output). "float32" leaves weights as they are.
+    Raises OptionError."""
     known = ("float32", "fp32", *HALVES, *KINDS, *BITS)
     kind, slash, size = text.partition("/") if isinstance(text, str) else ("", "", "")
     if kind not in known or (slash and (kind not in BITS or not size.isdecimal())):
@@ -53,13 +54,13 @@ def parse(text: object) -> tuple[str, int]:
 
 
 def spec_of(text: object) -> str:
-    """The `passes=` text for a `weights=` one."""
+    """The `passes=` text that does what a `weights=` text asks for; "" if weights stay."""
     kind, block = parse(text)
     return "" if kind == "float32" else f"+{PASS}{{kind={kind},block={block}}}"
 
 
 def shrunk(graph: Graph, kind: str, block: int) -> Graph:
-    """A copy of a graph whose large weights are of a type."""
+    """A copy of a graph whose large weights have the element type `kind`, as of SmallWeights."""
     copy = graph.clone()
     SmallWeights(kind, block).run(copy, Context())
     return copy
@@ -70,8 +71,11 @@ def shrunk(graph: Graph, kind: str, block: int) -> Graph:
 class SmallWeights:
     """Large constant weights become numbers of 16, 8 or 4 bits, which are dequantised when read.
 
-    kind: int8, int4, float16 or bfloat16. block: how many of them share a scale; 0: all of an
-    output. Convolutions and recurrent layers have int8 where others have int4.
+    kind: int8, int4, float16 or bfloat16.
+    block: how many weights of a matrix share a scale; 0: all of an output.
+
+    Of whole numbers, those of convolutions and recurrent layers are int8 with a scale for each
+    output. Weights to which rounding would add more than the share NOISE stay.
     """
 
     kind: str = "int8"
@@ -128,7 +132,9 @@ class SmallWeights:
 def _dequantised(
     graph: Graph, v: Value, small: Array, scale: Array, attrs: dict[str, Any], before: Node
 ) -> Value:
-    """Small weights as float32, under names made from those of what they replace."""
+    """The float32 value that a new DequantizeLinear before the node `before` makes of the numbers
+    `small` and their scales. `attrs` are its axis and block size; names are made from that of v,
+    which it replaces."""
     const = graph.const(small, graph.unique(f"{v.name}/{small.dtype.name}"))
     scales = graph.const(scale, graph.unique(f"{v.name}/scale"))
     name = graph.unique(f"{v.name}/float32")
@@ -146,7 +152,8 @@ def _is_turned(v: Value) -> bool:
 
 
 def _weights(node: Node) -> list[tuple[int, int, int]]:
-    """(input, axis of outputs, axis that is summed) of the weights of a node."""
+    """(index of the input, its axis of outputs, its axis that is summed) for each weights operand
+    of a node; [] if the node has none."""
     name = node.op.name
     if name == "MatMul":
         return [(1, 1, 0)]
@@ -158,8 +165,10 @@ def _weights(node: Node) -> list[tuple[int, int, int]]:
 
 
 def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:
-    """Whole numbers, their scales, and the share of noise: with blocks a scale for each `block`
-    places along an axis, else for each place of `axis`."""
+    """(numbers, scales, noise): w rounded to signed whole numbers of `bits` bits times scales. With
+    `block`, a scale for each `block` places on the axis `along`, [..., blocks, ...]; without, for
+    each place on `axis`, as a vector. `noise` is the sum of squares of the errors over that of w;
+    NaN or infinite if w is not finite."""
     most = 2 ** (bits - 1) - 1
     low = most + (bits < 8)
     at, size = (along, block) if block else (axis, max(1, PIECE * w.shape[axis] // w.size))

@@ -54,8 +54,11 @@ def _reads_or_makes_halves(node: Node) -> bool:
 
 @dataclass
 class _Widening:
-    """The edit of one graph. `wide` has, for each half that is computed, the float32 value from
-    which it was rounded."""
+    """The edit of one graph by WidenHalves.
+
+    wide   for each half that is computed: the float32 value from which it was rounded
+    casts  for each other half: its float32 value, a constant or the result of an added cast
+    """
 
     graph: Graph
     context: Context
@@ -73,8 +76,9 @@ class _Widening:
             self._widen(node)
 
     def _cast(self, node: Node) -> None:
-        """A cast from or to a half. From a half that was computed: a cast from the float32 number
-        that it was rounded from. To a half: that number is remembered."""
+        """Visit a cast from or to a half. One from a half that is computed reads the float32 value
+        from which that was rounded instead; one from float32 or integers to a half stays, and the
+        float32 value is remembered in `wide`."""
         x, y = node.inputs[0], node.output
         assert x is not None
         if is_small_half(node):
@@ -103,7 +107,8 @@ class _Widening:
             self.wide[y] = self._added(node, x, "float32")
 
     def _only_moves(self, node: Node) -> bool:
-        """Whether a node only moves halves that are not computed: tables, inputs."""
+        """Whether a node only moves elements, and none of its inputs is a half that is computed: it
+        moves those of graph inputs and tables, and stays as it is."""
         if not node.op.traits & {"move", "view"} or all(
             v is None or v.const is not None for v in node.inputs
         ):
@@ -167,7 +172,8 @@ class _Widening:
         return cast.output
 
     def _made(self, node: Node, inputs: tuple[Value | None, ...], attrs: dict[str, Any]) -> Node:
-        """The node of other inputs, under the same name."""
+        """Add a node of the same operator, with these inputs and attributes, and give it the name
+        of `node`, in whose place it is to stand."""
         made = self.graph.add(
             node.op, *inputs, name=node.name, origin=node.origin, before=node, **attrs
         )

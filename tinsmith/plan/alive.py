@@ -17,8 +17,13 @@ each result depends on few others, which it keeps."""
 
 
 class Moment(NamedTuple):
-    """One node: its name, its operator, the bytes that it allocates, and those that are alive
-    while it runs. `known` is False where it has a result of unknown size, which counts nothing."""
+    """What lies in memory of such an engine while one node runs.
+
+    name, op   of the node
+    allocates  bytes that it allocates for its results; 0 if they take over other memory
+    alive      bytes of all tensors that are allocated while it runs, its results included
+    known      False if a result has no static shape: that counts as 0 bytes
+    """
 
     name: str
     op: str
@@ -28,14 +33,16 @@ class Moment(NamedTuple):
 
 
 def allocate_and_free(graph: Graph) -> list[Moment]:
-    """The nodes of a graph of known sizes in order. Constants count nothing; inputs until they are
-    read, outputs from when they are computed to the end. Views share memory, and so do elementwise
-    nodes of one operand that nothing else reads, and those that are computed `IN_PLACE`."""
+    """A `Moment` for each node of a graph, in order, of which `peak_of` takes the maximum.
+
+    Constants count nothing. An input counts until its last reader has run, an output from the node
+    that computes it to the end. The result of a view shares its operand's memory; so does that of
+    an elementwise or `IN_PLACE` node whose only operand besides constants nothing else reads."""
     return list(_moments(graph))
 
 
 def peak_of(moments: list[Moment]) -> int:
-    """The most bytes that are alive at once."""
+    """The most bytes that are alive at one of the moments; 0 if there are none."""
     return max((m.alive for m in moments), default=0)
 
 
@@ -74,7 +81,8 @@ def _moments(graph: Graph) -> Iterator[Moment]:
 
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
-    """The value whose memory the outputs of a node take, if it allocates none."""
+    """The value in whose memory the output of a node lies; None if the node allocates memory for
+    its outputs. `holder` and `readers` are as in `_moments`, just before the node runs."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]

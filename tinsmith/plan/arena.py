@@ -30,8 +30,11 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
 def take_over(
     placed: list[Placed], outputs: list[Tensor], kept: Mapping[int, int] | None = None
 ) -> None:
-    """Let outputs of steps take over the memory of an operand that no later step needs; that of an
-    input of the program only where its output number k is `kept` in that input."""
+    """Let steps write their result into the memory of an operand, to need less memory: `parent` of
+    the result becomes the operand's root. The kernel must allow it (`Choice.may_take_over`), no
+    later step may need the operand, and both must lie alike. `outputs` are the program's: their
+    memory is not taken over. An input's memory is taken only by an output that is kept in it:
+    `kept` maps the output's number to the input's."""
     with by_formula():
         _take_over(placed, outputs, kept or {})
 
@@ -75,8 +78,9 @@ def _take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[i
 
 
 def _owns(placed: list[Placed], of_inputs: Mapping[int, int]) -> dict[Tensor, int]:
-    """By tensor the input in whose memory it is kept: outputs, and what steps make these of in its
-    place."""
+    """The tensors that are to lie in the memory of a program's input, with that input's number:
+    outputs, by `of_inputs` (output number -> input number), and the tensors from which steps make
+    them in place, back to the input."""
     owns: dict[Tensor, int] = {}
     for step in reversed(placed):
         if step.kind != "native" or step.choice is None or step.site is None:
@@ -93,9 +97,15 @@ def _owns(placed: list[Placed], of_inputs: Mapping[int, int]) -> dict[Tensor, in
 def arena_of(
     placed: list[Placed], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, int], tuple[tuple[Number, int, int], ...], int, int, int]:
-    """Where everything lies in the arena, all in bytes: the offsets of tensors that own memory
-    there (roots) and of steps' scratch; what lies there and when (`Plan.buffers`); the arena's
-    size; the sum of all sizes without sharing; and the lower bound (`memory.lower_bound`)."""
+    """Assign places in the arena, and set `Placed.scratch` of the steps that have scratch. Returns,
+    all in bytes:
+
+    offsets  of tensors that own memory in the arena (roots), and of scratch
+    lives    (bytes, first step, last step) of each of them, for `Plan.buffers`
+    size     the arena's
+    naive    what all tensors would take if none shared bytes with another
+    bound    the lower bound of the size (`memory.lower_bound`)
+    """
     buffers: dict[Tensor, Buffer] = {}
     naive = 0
     spans = _spans(placed)
@@ -134,7 +144,7 @@ def arena_of(
 
 
 def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
-    """The first and the last step of each region."""
+    """By number of a region: the indices of its first and its last step."""
     spans: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(placed):
         if step.region:
@@ -143,9 +153,10 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 
 
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
-    """Bytes of each thread's workspace: the most that any step's kernel asks for, and, in regions,
-    behind that the tensors that only one micro-batch sees. Adds the places of these tensors to
-    `offsets`."""
+    """The bytes of workspace that each thread needs. A step needs what its kernel asks for
+    (`Choice.workspace`). A region needs the most that one of its kernels asks for and, behind that,
+    space for the tensors that only one micro-batch sees: their places in the workspace are added to
+    `offsets`. The result is the maximum of all."""
     most: Number = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}
@@ -167,8 +178,9 @@ def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
 
 
 def workspaces_of(placed: list[Placed], offsets: Mapping[Tensor, int]) -> tuple[int, ...]:
-    """Bytes of each thread's workspace that each step uses; all steps of a region those of the
-    whole region."""
+    """For reports: how many bytes of one thread's workspace each step uses, in the order of steps.
+    A step of a region counts what the whole region uses. `offsets` are those of `workspace_of`; of
+    free sizes the typical numbers count."""
     spans = _spans(placed)
     behind = dict.fromkeys(spans, 0)
     for step in placed:
@@ -192,8 +204,8 @@ def _workspace(steps: list[Placed]) -> int:
 
 
 def check_values(graph: Graph) -> None:
-    """Raise PlanError if a single result exceeds the machine's memory. Called before kernels are
-    chosen, as these would make tables of such sizes."""
+    """Raise PlanError if the result of a single node, other than a view, exceeds the machine's
+    memory. Called before kernels are chosen, because kernels may make tables of such sizes."""
     memory = machine_memory()
     if memory is None:
         return

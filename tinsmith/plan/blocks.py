@@ -37,7 +37,9 @@ class Verdict:
 
 
 def judge(placement: Placement, node: Node) -> Verdict:
-    """Whether a Block node is computed by one kernel, and why."""
+    """Decide whether one kernel computes a Block node. Yes, if an override forces a kernel of
+    blocks, if a kernel's cost is below MARGIN times that of the nodes one by one, or if a node has
+    no kernel of its own. No, if an override names one of the nodes or no kernel takes the block."""
     body = node.attrs["body"]
     force = forced(node.name, "Block", placement.overrides)
     if force is not None and force in KERNELS and KERNELS[force].op == "Block":
@@ -67,7 +69,9 @@ def _is_forced(node: Node, placement: Placement) -> bool:
 
 
 def one_by_one(placement: Placement, node: Node) -> float:
-    """Seconds of a block's nodes in kernels of their own. Raises Skip if a node has none."""
+    """The estimated seconds of a block whose nodes are computed one after the other, each by its
+    cheapest kernel, with what is lost between two of them (`_between`). Raises Skip if a node has
+    no kernel."""
     body = node.attrs["body"]
     layouts = dict(zip(body.inputs, map(placement.layout, node.inputs), strict=True))
     total = 0.0
@@ -93,7 +97,8 @@ def _between(placement: Placement, nbytes: int) -> float:
 
 
 def _cheapest(placement: Placement, node: Node, layouts: dict[Value, Layout]) -> Choice:
-    """The cheapest choice for a node of a block. Raises Skip if there is none."""
+    """The choice of the best tier that costs least, for a node of a block whose operands lie in
+    these `layouts`. Raises Skip, with the kernels' reasons, if no kernel takes the node."""
     try:
         site = make_site(node, placement.target, placement.precision)
         site.layouts, site.threads = layouts, placement.threads

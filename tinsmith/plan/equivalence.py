@@ -32,6 +32,8 @@ Arrays = Sequence[tuple[Array, Array]]
 
 @dataclass
 class _Known:
+    """What kernels answered for the first node of an equivalence class: its site, and `found`."""
+
     site: Site
     found: list[Candidate]
 
@@ -52,8 +54,8 @@ class _Known:
 
 
 class EquivalenceClass:
-    """The key of an equivalence class: what its nodes compute, and how their operands lie. Its hash
-    is computed once."""
+    """The key of an equivalence class in dictionaries: what its nodes compute, and how their
+    operands lie. A wrapper around a nested tuple whose hash takes long: it is computed once."""
 
     __slots__ = ("_hash", "_key")
 
@@ -68,14 +70,16 @@ class EquivalenceClass:
 
 
 class Answers:
-    """The answers of kernels for the nodes of one plan, by equivalence class."""
+    """The answers of kernels for the nodes of one plan, by equivalence class: `keep` stores them
+    for the first node of a class, `again` gives them for each further one."""
 
     def __init__(self) -> None:
         self._known: dict[EquivalenceClass, _Known] = {}
         self._classes: dict[EquivalenceClass, EquivalenceClass] = {}
 
     def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> EquivalenceClass:
-        """The class of a node: equal for nodes for which kernels give the same answers."""
+        """The class of a node whose inputs lie in these `layouts`. It is equal for nodes for which
+        kernels give the same answers. `context` is what else answers depend on, such as threads."""
         first: dict[Value | None, int] = {}
         places = tuple([first.setdefault(v, i) for i, v in enumerate(node.inputs)])
         found = EquivalenceClass((node_key(node), places, tuple(layouts), *context))
@@ -88,9 +92,10 @@ class Answers:
     def again(
         self, key: EquivalenceClass, node: Node
     ) -> tuple[Site, list[Candidate], Arrays] | None:
-        """For a node of a class that is known: its site, the candidates, and the pairs (array of
-        the first node, array of this one) by which what they pack is exchanged. None if kernels
-        have to be asked again (see `_Known.limits`)."""
+        """The answers for a further `node` of a class: its site, the candidates of the class's
+        first node, and pairs (constant of the first node, this node's constant in its place), by
+        which `packing` replaces what the candidates pack. None if kernels must be asked: the class
+        is new, or its answers do not hold for this node's constants (`_Known.limits`)."""
         known = self._known.get(key)
         if known is None or known.limits is None:
             return None
@@ -104,7 +109,8 @@ class Answers:
 
 
 def packing(packed: Packed, arrays: Arrays) -> Packed:
-    """The same packing of other arrays: `arrays` are the pairs (old, new)."""
+    """`packed` for another node: each array among its arguments is replaced by the pairs `arrays`
+    (old, new). Without pairs, `packed` itself."""
     if not arrays:
         return packed
     args = [_exchanged(a, arrays) if isinstance(a, np.ndarray) else a for a in packed.args]
@@ -112,7 +118,9 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 
 def _site(known: Site, node: Node) -> Site | None:
-    """The site of a node whose class is that of `known`; None if the two differ after all."""
+    """The site of `known` with the anchor, operands and results of another node of its class. None
+    if the two differ in what the class does not tell: in whether the first input `is_whole`, or in
+    which values the extras are."""
     inner, outer = fused_body(known.node), fused_body(node)
     values: dict[Value | None, Value | None] = dict(
         zip(known.node.inputs, node.inputs, strict=True)
@@ -139,6 +147,7 @@ def _site(known: Site, node: Node) -> Site | None:
 
 
 def _exchange(old: Site, new: Site) -> Arrays:
+    """Pairs (old, new) of the constants that are in the same place of two equivalent sites."""
     pairs = dict(zip(old.operands, new.operands, strict=True))
     return [
         (a.const, b.const)
@@ -156,6 +165,7 @@ def _is_same(array: Array, old: Array) -> bool:
 
 
 def _exchanged(array: Array, arrays: Arrays) -> Array:
-    """The array of the other node that takes the place of `array`, by the pairs `arrays`."""
+    """The other node's array in place of `array`, which is the old one of a pair of `arrays` or a
+    reshaped view of it; the result has the shape of `array`. StopIteration if no pair has it."""
     old, new = next(pair for pair in arrays if _is_same(array, pair[0]))
     return new if array is old else np.ascontiguousarray(new).reshape(array.shape)

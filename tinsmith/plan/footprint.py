@@ -48,6 +48,7 @@ def _with_parts(graph: Graph) -> Iterator[Node]:
 
 
 def _grows(dims: tuple[int, ...], windows: set[tuple[int, ...]]) -> bool:
-    """Whether Winograd's method may be used for weights of these dims. `windows` are the dims of
-    all weights of convolutions without groups."""
+    """Whether Winograd's method may pack weights of these dims, which makes them larger: weights of
+    a convolution with several taps and input channels. `windows` are the dims of the weights of all
+    convolutions without groups."""
     return dims in windows and prod(dims[2:]) > 1 and dims[1] > 1

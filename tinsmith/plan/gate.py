@@ -18,8 +18,9 @@ from tinsmith.sizes import same
 
 
 def is_native(value: Value) -> bool:
-    """Whether a value can lie in the arena: static, not empty by its sizes that are numbers, of a
-    plain dtype."""
+    """Whether a value can lie in memory that generated code reads: its shape is static, it is not
+    known to be empty (a free size may still be 0 in a call), and generated code has a type for its
+    elements (`elem`)."""
     if not value.type.is_static or same(value.type.size, 0):
         return False
     try:
@@ -30,9 +31,9 @@ def is_native(value: Value) -> bool:
 
 
 def absorbed(graph: Graph) -> Graph:
-    """The graph without the checks of declared sizes (`Declared`) that alone read a node's result:
-    the node gets the declared type, and its kernel, or a comparison after its reference, checks the
-    sizes. The same graph if there is no such check."""
+    """A copy of the graph without those `Declared` nodes that alone read the result of a node. That
+    node gets the declared type instead, and its kernel, or a comparison after its reference, checks
+    the sizes. The graph itself if there is no such `Declared` node."""
     if not any(checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
@@ -44,8 +45,8 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def checked_alone(node: Node, graph: Graph) -> Value | None:
-    """The value that a check of sizes reads, if a node of the graph makes it and nothing else reads
-    it; else None."""
+    """The value that a check of sizes (a `Declared` node with a native result) reads, if a node of
+    the graph makes this value and nothing else reads it. None otherwise, and for other nodes."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
@@ -55,7 +56,8 @@ def checked_alone(node: Node, graph: Graph) -> Value | None:
 
 
 class Gate:
-    """Looks at each node of a graph once. Nobody may edit the graph meanwhile."""
+    """Tells of nodes whether their sizes are proven, and remembers it: each node is looked at once,
+    so nobody may edit the graph meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[Node, bool] = {}

@@ -12,8 +12,12 @@ from tinsmith.records import NamedTuple
 
 
 class Kept(NamedTuple):
-    """A graph as it is planned; by the number of an output, the input in whose memory it is kept;
-    and the outputs as callers see them: names and dims, where these are static."""
+    """What `kept_outputs` finds.
+
+    graph   the graph to plan: a kept output may be larger there than callers see it
+    inputs  number of an output -> number of the input in whose memory it is kept
+    shown   (name, dims) of each output as callers see it; dims are () if they are not static
+    """
 
     graph: Graph
     inputs: dict[int, int]
@@ -21,9 +25,11 @@ class Kept(NamedTuple):
 
 
 def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
-    """The outputs among `options.kept` that are their input with some elements replaced, by a node
-    that alone reads it, or several, one after the other; or the first rows of that: such an output
-    is then all of it, so that nothing is cut out, and its first rows are what callers see."""
+    """Find which outputs of `options.kept` can be written in place, into their input's memory.
+
+    Such an output is its input after one or several nodes that replace some elements, each the only
+    reader of what it changes. It may also be the first places of that along an axis: the graph to
+    plan then gives all of it, so that nothing is copied, and callers see the first places."""
     shown = [(v.name, v.dims if v.type.is_static else ()) for v in graph.outputs]
     found = {
         k: i
@@ -42,8 +48,9 @@ def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
 
 
 def _overwrites(value: Value, x: Value, options: PlanOptions) -> bool:
-    """Whether a value is x after nodes that replace elements, each of which alone reads what it
-    replaces them in."""
+    """Whether `value` is the input x after one or several nodes that replace some elements (trait
+    `overwrites`), each the only reader of what it changes. False if a kernel is forced for one of
+    these nodes, or if what it changes is an output of the graph."""
     node = value.producer
     if (
         node is None
@@ -58,7 +65,8 @@ def _overwrites(value: Value, x: Value, options: PlanOptions) -> bool:
 
 
 def _whole(value: Value) -> Value:
-    """The value of which this one is the first places along an axis; else itself."""
+    """The larger value of which `value` is the first places along one axis, as a Slice from 0 cuts
+    them out; `value` itself if it is no such part."""
     node = value.producer
     if node is None or not value.type.is_static:
         return value

@@ -63,8 +63,8 @@ Estimated."""
 
 
 def main_text(plan: Plan, target: Target) -> tuple[str, list[Size]]:
-    """LLVM IR of all segment functions of a plan, and the sizes that these read behind the plan's
-    own."""
+    """LLVM IR of all segment functions of a plan, and of `enter` if the plan is `entered`; and the
+    free sizes that the code reads from the table of numbers, behind `Plan.sizes`."""
     sizes: list[Size] = []
     module = Module(target, quick=True)
     for function in (AWAIT, STAMP, TAKE) if plan.threads > 1 else (STAMP,):
@@ -78,7 +78,8 @@ def main_text(plan: Plan, target: Target) -> tuple[str, list[Size]]:
 
 
 def helpers_text(threads: int, target: Target) -> str:
-    """LLVM IR of what all segment functions for so many threads call."""
+    """LLVM IR of the functions that the segment functions of every plan for so many `threads` call:
+    `stamp` and, for several threads, `take` and the waiting (`sync.add_await`)."""
     module = Module(target)
     _stamp(module)
     if threads > 1:
@@ -93,7 +94,8 @@ def _declare(module: Module, function: Function) -> None:
 
 
 def _stamp(module: Module) -> None:
-    """Add the cycles since the last stamp to word `index`, if there are stamps (not null)."""
+    """Emit the function `stamp`, for profiles: it adds the cycles since the last stamp to word
+    `index` of `stamps`. It does nothing if `stamps` is null."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
     with b.when(stamps.is_some()):
@@ -105,8 +107,9 @@ def _stamp(module: Module) -> None:
 
 
 def _take(module: Module, threads: int) -> None:
-    """Add the tiles that a thread has finished to the number that are done, and take the next: of
-    its own part, or else of another thread's.
+    """Emit the function `take`, by which a thread gets its next tiles of a call: it adds the tiles
+    that the thread has finished to the number that are done, and takes a piece of the thread's own
+    part, or else of another thread's. The piece is in the words FIRST to END of `own`.
 
     Each thread's part is an equal share of the `tiles` of every one of the `sweeps`. It is taken in
     pieces: a piece is one of `groups` groups of sweeps, and of each sweep one of `pieces` pieces of
@@ -145,7 +148,8 @@ def _line(threads: int) -> int:
 
 
 def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: int) -> list[Size]:
-    """Emit a segment's function; the sizes that it reads, from number `first` on."""
+    """Emit the function `name`, which runs the `steps` of a segment. Returns the free sizes that it
+    reads: they are to lie in the table of numbers (`SIZES`) from number `first` on."""
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in (*c.refs, *c.sizes)}
@@ -181,8 +185,8 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: in
 
 
 def _enter(module: Module, plan: Plan) -> None:
-    """The function of a whole call: it puts the addresses of input and output arrays into the
-    table."""
+    """Emit the function of a whole call, `enter`: it reads the addresses of elements from the array
+    objects of inputs and outputs, puts them into the table, and runs segment 0."""
     count = len(plan.inputs) + len(plan.outputs)
     b = module.function(ENTER, [("table", PTR), *((f"array{k}", PTR) for k in range(count))])
     table = b.pointer("table", PTR)
@@ -197,8 +201,17 @@ def _enter(module: Module, plan: Plan) -> None:
 
 @dataclass
 class _Segment:
-    """Emits the steps of one segment. `waiting` holds the calls before that may not be finished
-    yet."""
+    """Emits the steps of one segment.
+
+    bases      pointer to each memory space that the steps use, by (space, index)
+    sync       the block of memory by which threads wait for each other
+    counters   the segment's counters: for each call, how many tiles are done, and what is taken
+    stamps     this thread's time stamps (null: none)
+    own        the words that this thread keeps while it takes tiles (FIRST to TRIED)
+    waiting    (counter, tiles) of earlier calls of which some tiles may not be done yet
+    lines      how many calls have counters so far
+    functions  kernel functions by symbol
+    """
 
     b: Builder
     module: Module
@@ -233,7 +246,8 @@ class _Segment:
         self.stamp(index)
 
     def region(self, steps: list[tuple[int, Step]]) -> None:
-        """All steps of a region, for one micro-batch after the other; threads take whole ones."""
+        """Emit a region: its (index, step) pairs run for one micro-batch after the other. With
+        several threads each takes whole micro-batches, and all wait at the end."""
         micro_batches = steps[0][1].micro_batches
         if self.threads == 1:
             self.micro_batches(steps, 0, micro_batches)
@@ -268,12 +282,14 @@ class _Segment:
         self.waiting = []
 
     def stamp(self, index: int) -> None:
-        """Add the cycles since the last stamp to those of step `index` (-1: to none)."""
+        """Emit a time stamp: the cycles since the last one count for step `index`. With -1, which
+        begins a segment, they go to word 0, where the time of the stamp itself replaces them."""
         self.b.call(STAMP, [self.stamps, index + 1])
 
     def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
-        """Take and run tiles as long as any are left. Sweeps of fewer tiles than threads would
-        leave some threads without work: then all tiles are shared at once."""
+        """Emit a loop in which each thread takes tiles of a call, and runs them by `run(begin, end,
+        0)`, until none is left to take. `done` are the call's counters. Threads share `sweep` tiles
+        at a time; if these are fewer than the threads, or 0, they share all tiles at once."""
         b, own = self.b, self.own
         sweep = sweep if sweep >= self.threads else tiles
         sweeps, part = tiles // sweep, sweep // self.threads
@@ -290,7 +306,8 @@ class _Segment:
                     run(number * sweep + begin, number * sweep + end, 0)
 
     def caller(self, call: Call, micro_batch: Val | None) -> Callable[..., None]:
-        """A function `run(begin, end, step)` that emits the call of one kernel."""
+        """A function `run(begin, end, step)` that emits a kernel's call for tiles [begin, end) in
+        repetition `step`; `micro_batch` is the number of the micro-batch, None outside regions."""
         function = self.functions.get(call.symbol)
         if function is None:
             params = [(f"p{i}", PTR) for i in range(len(call.refs))]
@@ -337,8 +354,8 @@ def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
 def _in_micro_batches(
     b: Builder, done: Ptr, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None],
 ) -> None:  # fmt: skip
-    """Emit a repeated call: each thread runs the same tiles in every repetition, and waits for the
-    others before the next."""
+    """Emit a call that is repeated (`Call.repeat`), by several threads: thread `tid` runs the same
+    equal share of the tiles in every repetition, and waits for the others before the next."""
     begin = tid * call.tiles // threads
     end = (tid + 1) * call.tiles // threads
     with b.loop(0, call.repeat) as step:

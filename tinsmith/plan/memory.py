@@ -38,7 +38,8 @@ def align(nbytes: int) -> int:
 
 
 def assign_offsets(buffers: Sequence[Buffer]) -> int:
-    """Set the offset of every buffer. Returns the arena's size in bytes."""
+    """Set the offset of every buffer, so that none overlaps another that is alive at the same time.
+    Returns the arena's size in bytes. If sizes are free, both are symbols (`_assign_free`)."""
     if any(isinstance(b.nbytes, Size) for b in buffers):
         return _assign_free(buffers)
     by_size = sorted(buffers, key=lambda b: (-b.nbytes, b.start, b.end))
@@ -51,7 +52,8 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 
 def one_behind_another(buffers: Sequence[Buffer]) -> Number:
-    """Set the offset of every buffer, where none shares bytes: by formulas, whatever the sizes."""
+    """Set the offset of every buffer behind the one before, so that none shares bytes with another.
+    Returns the bytes of all. Offsets are formulas of free sizes, which hold for any sizes."""
     end: Number = 0
     for b in buffers:
         b.offset = end  # type: ignore[assignment]
@@ -60,7 +62,10 @@ def one_behind_another(buffers: Sequence[Buffer]) -> Number:
 
 
 def _assign_free(buffers: Sequence[Buffer]) -> Any:
-    """The offsets for the sizes of the example, as sizes that every call assigns anew."""
+    """`assign_offsets` for free sizes. How buffers share bytes best depends on their sizes, so that
+    the offset of buffer k becomes a symbol `at<k>` and the arena's size the symbol `peak`, to which
+    numbers are given when sizes are known. As examples they have the results for the buffers'
+    typical sizes."""
     numbers = [Buffer(typical(b.nbytes), b.start, b.end) for b in buffers]
     peak = assign_offsets(numbers)
     (scope,) = {b.nbytes.scope for b in buffers if isinstance(b.nbytes, Size)}
@@ -71,6 +76,8 @@ def _assign_free(buffers: Sequence[Buffer]) -> Any:
 
 
 def _place(order: Sequence[Buffer]) -> int:
+    """Set the offsets of buffers in this order, each to the lowest that is free while it is alive.
+    Returns the bytes that they take together: the highest end."""
     many = len(order) > FEW
     rows = np.empty((4, len(order) if many else 0), np.int64)
     placed: list[Row] = []
@@ -112,7 +119,8 @@ def _lowest(placed: Sequence[Row], size: int, start: int, end: int) -> int:
 
 
 def _lowest_of_many(rows: np.ndarray, size: int, start: int, end: int) -> int:
-    """`_lowest` for the rows of an array."""
+    """`_lowest` for placed buffers that are the columns of an array [4, buffers], whose rows are
+    the fields of a `Row`."""
     at, behind, first, last = rows
     alive = np.flatnonzero((first <= end) & (last >= start))
     if not alive.size:

@@ -19,12 +19,13 @@ from tinsmith.records import dataclass
 
 @dataclass
 class MicroBatch:
-    """A run of nodes as it is computed for one of `micro_batches` equal parts of the batch.
+    """Consecutive `nodes` of a graph (the outer one), and the graph that computes one of
+    `micro_batches` equal parts of their results.
 
-    body     the graph of one part
-    cut      inputs of the body that are parts of outer values, by these values
-    whole    inputs of the body that are whole outer values, likewise
-    results  outer values, of which outputs of the body are parts
+    body     the graph for one part of the batch
+    cut      outer value that the nodes read -> input of the body that is a part of it
+    whole    outer value that the nodes read -> input of the body that is all of it
+    results  outer value that is read after the nodes -> output of the body that is a part of it
     """
 
     micro_batches: int
@@ -38,7 +39,8 @@ class MicroBatch:
 
 
 def runs(graph: Graph, micro_batches: int) -> Iterator[list[Node]]:
-    """The longest runs of nodes, in order, that may compute in micro-batches."""
+    """The longest runs of consecutive nodes of which each can compute one of `micro_batches` equal
+    parts of the batch from the same part of what it reads."""
     run: list[Node] = []
     for node in graph.nodes:
         if _copied(Graph(), node, {}, micro_batches) is not None:
@@ -51,7 +53,8 @@ def runs(graph: Graph, micro_batches: int) -> Iterator[list[Node]]:
 
 
 def one_micro_batch(graph: Graph, nodes: Sequence[Node], micro_batches: int) -> MicroBatch:
-    """The graph of one micro-batch of a run, or of a part of it."""
+    """The `MicroBatch` of `nodes`: a run that `runs` gives for `graph`, or consecutive nodes of
+    one. The body's outputs are the parts of those results that are read after the nodes."""
     body = Graph(f"{graph.name}/{micro_batches}", graph.file)
     made = MicroBatch(micro_batches, list(nodes), body)
     env: dict[Value, Value] = {}
@@ -87,12 +90,13 @@ def _part_type(v: Value, micro_batches: int) -> Type:
 
 
 def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int) -> Node | None:
-    """Add to `body` the node as it computes one of `micro_batches` equal parts of axis 0.
+    """Add to `body` a copy of the node that computes one of `micro_batches` equal parts of axis 0,
+    and return it. Every input whose first axis divides is read in parts.
 
-    `env` maps values outside to those in `body`; the node's results are added to it. An input that
-    it lacks is added, too: a constant is copied, any other becomes a value without a producer, of
-    one part's shape if axis 0 divides. None where the node cannot run in micro-batches; then
-    `body` may hold remains."""
+    `env` maps outer values to those in `body`; the node's results are added to it. An input that
+    `env` lacks is added, too: a constant is copied, any other becomes a value without a producer,
+    of one part's shape if axis 0 divides. Returns None if the node cannot run in micro-batches;
+    then `body` may hold remains."""
     cut = [v is not None and _is_cut(v, micro_batches) for v in node.inputs]
     return _narrowed(body, node, cut, env, micro_batches)
 
@@ -100,6 +104,7 @@ def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int
 def _narrowed(
     body: Graph, node: Node, cut: Sequence[bool], env: dict[Value, Value], micro_batches: int
 ) -> Node | None:
+    """`_copied` where `cut` tells for each input whether the copy reads a part of it or all."""
     attrs = dict(node.attrs)
     if "body" in attrs:
         if node.op.name not in ("Fused", "Block"):
@@ -143,7 +148,8 @@ def _narrowed(
 
 
 def _narrowed_body(outer: Graph, cut: Iterable[bool], micro_batches: int) -> Graph | None:
-    """The body of a region for one micro-batch; `cut` tells which of its inputs are parts."""
+    """The body of a Fused or Block node as it computes one micro-batch. `cut` tells of each input
+    whether it is a part. None if one of the nodes in it cannot run in micro-batches."""
     body = Graph(outer.name, outer.file)
     parted: set[Value] = set()
     env: dict[Value, Value] = {}
@@ -161,6 +167,8 @@ def _narrowed_body(outer: Graph, cut: Iterable[bool], micro_batches: int) -> Gra
 
 
 def part_in(home: Tensor, inner: Value) -> Tensor:
+    """The tensor of `inner`, the part of a batch that one micro-batch sees, inside `home`, the
+    tensor of the whole batch. It begins at part 0; later micro-batches add `Tensor.stride`."""
     return Tensor(
         inner.name, inner.dtype, inner.dims, home.block, home.space, parent=home, part=0,
         halo=home.halo, is_batch_part=True,
@@ -168,7 +176,9 @@ def part_in(home: Tensor, inner: Value) -> Tensor:
 
 
 def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> Tensor:
-    """The tensor of a whole batch whose parts micro-batches write, `plain` or as it comes."""
+    """The tensor of the value `outer`, of which micro-batches write the parts `inner`: plain, if
+    `plain`, else in the layout of `inner`. The tensor of `inner` comes to lie inside it; if that
+    cannot be, a conversion that copies each part into it is added to the steps."""
     home = placement.home(inner)
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)

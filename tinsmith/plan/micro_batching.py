@@ -37,7 +37,8 @@ Estimated."""
 
 
 def forced_micro_batches(graph: Graph, micro_batches: int) -> list[MicroBatch]:
-    """All runs that can be computed in `micro_batches` micro-batches."""
+    """Every run of nodes that can be computed in `micro_batches` micro-batches, as when a caller
+    asks for it; none for 1, which means the whole batch at once."""
     return (
         [one_micro_batch(graph, run, micro_batches) for run in runs(graph, micro_batches)]
         if micro_batches > 1
@@ -48,7 +49,10 @@ def forced_micro_batches(graph: Graph, micro_batches: int) -> list[MicroBatch]:
 def choose_micro_batches(
     graph: Graph, fresh: Callable[[int], Placement], threads: int
 ) -> list[MicroBatch]:
-    """The regions that the cost model wants. `fresh` makes a placement for a number of threads."""
+    """The runs of nodes that the cost model expects to be faster in micro-batches of one image, as
+    regions. `fresh` makes an empty placement for a number of threads. The list is empty if the
+    batch is a free size or has fewer images than there are threads (or than 2), or if no node's
+    tensors are too large for L2."""
     micro_batches = batch_of(graph)
     if isinstance(micro_batches, Size):
         return []
@@ -86,13 +90,14 @@ def choose_micro_batches(
 
 @estimate
 def _leaves_cache(node: Node, target: Target) -> bool:
-    """Whether what a node reads and writes is more than L2 keeps (`KEPT`)."""
+    """Whether the tensors that a node reads and writes are larger than L2's share KEPT."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
     return sum(v.type.nbytes for v in values if v.type.is_static) > target.l2 * KEPT
 
 
 def batch_of(graph: Graph) -> int:
-    """The extent of the first axis of the first input; 1 where it has none."""
+    """How many images the batch has: the extent of the first axis of the graph's first input; 1 if
+    there is no input, or it is a scalar or of unknown shape."""
     x = graph.inputs[0].type if graph.inputs else None
     return x.dims[0] if x is not None and x.is_static and x.dims else 1
 
@@ -130,8 +135,10 @@ def _best(gains: Sequence[float | None], begin: int, end: int) -> tuple[float, i
 
 
 def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
-    """Seconds of each node on one core, with the conversions before it; None if it has no kernel
-    that may run in micro-batches."""
+    """The estimated seconds of each node of a graph on one core: its kernel, the conversions that
+    its operands need, and the traffic of tensors. None for a node that cannot run in micro-batches,
+    as a reference computes it or its kernel may report a fault. Adds the steps of the graph to
+    `placement`, which is used up."""
     rows: dict[Node, list[Placed]] = {}
     placement.begin(graph)
     for node in graph.nodes:
@@ -147,10 +154,12 @@ def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """The time to read and write tensors, by where they lie. Costs of kernels do not include it.
+    """Estimates how long a step waits for the tensors that it reads and writes, which the costs of
+    kernels do not include.
 
-    A step finds what the step before has left: in L2, in this core's share of the last-level cache,
-    or in memory, which all threads share.
+    Bytes up to the share KEPT of L2 cost nothing; further bytes, up to this core's share PART of
+    the last-level cache, come at that cache's rate, and all others at the rate of memory, which
+    all threads share.
     """
 
     def __init__(self, target: Target, threads: int) -> None:
@@ -159,7 +168,7 @@ class _Traffic:
         self._far = target.dram_bandwidth / target.crowding(threads)
 
     def seconds(self, step: Placed) -> float:
-        """Seconds that a step waits for its tensors."""
+        """Seconds that a step waits, on one core, for its tensors other than weights."""
         nbytes = _moved(step)
         far = max(0.0, nbytes - self._l3)
         return far / self._far + max(0.0, nbytes - far - self._l2) / self._near

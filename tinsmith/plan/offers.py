@@ -16,8 +16,13 @@ from tinsmith.sizes import Size
 
 
 class Offer(NamedTuple):
-    """The answers of kernels for a node: its site and candidates, or the `reason` why there is
-    none. `computed` is the node's `EquivalenceClass`, if it is known."""
+    """The answers of kernels for a node.
+
+    site      what kernels see of the node; None if it cannot be made, or was not needed
+    found     the candidates; empty if kernels were not asked
+    reason    why kernels were not asked; "" if they were
+    computed  the node's `EquivalenceClass`; None where it is not known, as with overrides
+    """
 
     site: Site | None
     found: list[Candidate]
@@ -28,8 +33,9 @@ class Offer(NamedTuple):
 
 
 def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) -> Offer:
-    """What kernels offer for a node. `force`: only this kernel. `checks`: only kernels that check
-    sizes, because only the run can prove them."""
+    """Ask the kernels what they offer for a node; for a node of a class that is known, repeat the
+    answers (`equivalence.py`). `force`: ask this kernel alone (REFERENCE: none). `checks`: ask only
+    kernels that check the node's sizes, because only the run can prove them."""
     if force == REFERENCE:
         return Offer(None, [], "forced")
     site, computed = None, None
@@ -59,8 +65,10 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
 def rivals_of(
     placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
-    """The candidates of the best tier, each with its seconds including conversions of layouts, the
-    least first. Candidates that fix free sizes to numbers are left out while there are others."""
+    """The candidates among which costs decide: those of the best tier, as (seconds with the
+    conversions of layouts that they need, candidate), the fastest first. Of candidates that decline
+    none is among them; of others only those that fix the fewest free sizes to numbers. `results`
+    are the values that leave the program: they must end up plain."""
     found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
     fewest = min((c.fixes for c in found), default=0)
     found = [c for c in found if c.fixes == fewest]
@@ -88,7 +96,9 @@ def _blocks_free(site: Site, choice: Choice) -> bool:
 def best_of(
     placement: Placement, site: Site, rivals: list[tuple[float, Candidate]]
 ) -> tuple[Candidate | None, Preference | None]:
-    """The winner; and the measured preference, if that decided."""
+    """The winner among `rivals` (fastest first), or None if there are none; and the measured
+    preference, if that decided. A measured preference wins over estimates; with `memory="small"`
+    the first in that order whose packed weights are small enough wins (`lightest`)."""
     ranking = [c for _, c in rivals]
     wanted = placement.preferences.get(site_signature(site)) if placement.preferences else None
     best = preferred(ranking, wanted)

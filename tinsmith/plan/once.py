@@ -17,7 +17,10 @@ READS_SIZES = frozenset({"Range"})
 
 
 def once_nodes(graph: Graph, is_native: Callable[[Value], bool]) -> set[Node]:
-    """The nodes of a graph that are computed once for each set of sizes."""
+    """The nodes of a graph that are computed by their references, once for each set of free sizes
+    instead of in each run. They read nothing but sizes, constants and each other's results; left
+    out are those that a kernel computes and no other of them needs. `is_native` tells whether a
+    value can lie in memory."""
     made: set[Value] = set()
     found: list[Node] = []
     for node in graph.nodes:
@@ -33,7 +36,8 @@ def once_nodes(graph: Graph, is_native: Callable[[Value], bool]) -> set[Node]:
 
 
 def _depends_on_sizes(node: Node, made: set[Value]) -> bool:
-    """Whether a node reads sizes or what depends on them, and constants besides."""
+    """Whether a node's result follows from free sizes: it reads constants with sizes, or values of
+    `made` (which depend on sizes), at least one of them, and else only constants of numbers."""
     if node.op.traits & {"impure", "check", "control"}:
         return False
     values = [v for v in node.inputs if v is not None]
@@ -46,7 +50,8 @@ def _is_sized(value: Value) -> bool:
 
 
 def _has_kernel(node: Node) -> bool:
-    """Whether generated code computes the node from what lies in memory."""
+    """Whether generated code can compute the node. A node that reads constants with sizes must be
+    one of READS_SIZES, or a view of a value without sizes; any other node must have a kernel."""
     name, traits = node.op.name, node.op.traits
     if any(v is not None and _is_sized(v) for v in node.inputs):
         return name in READS_SIZES or (

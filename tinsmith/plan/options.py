@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 class PlanOptions:
     """How a graph is planned for a target.
 
-    threads         that compute
+    threads         how many threads compute
     precision       "default", "strict" or "bfloat16", as in `compile`
-    overrides       kernels of operators and nodes, as `parse_overrides` gives them
-    preferences     kernels that were measured to be fastest, by the signatures of sites
-    small           whether kernels are left out whose packed weights outgrow the model's
-    micro_batches   into how many the batch is cut wherever that is possible (1: nowhere); None:
-                    the cost model says it
-    kept            outputs, by number, that are kept in the memory of these inputs, of which only
-                    some elements are written
+    overrides       operator or node -> kernel that is forced for it, as of `parse_overrides`
+    preferences     signature of a site -> kernel that was measured to be the fastest there
+    small           whether kernels are avoided whose packed weights outgrow the model's
+                    (`memory="small"`)
+    micro_batches   into how many micro-batches the batch is cut wherever that is possible (1:
+                    nowhere); None: the cost model decides
+    kept            number of an output -> number of the input in whose memory the output is to lie,
+                    so that a run writes only the elements that change
     """
 
     threads: int = 1

@@ -19,8 +19,13 @@ from tinsmith.records import dataclass
 
 @dataclass
 class Parts:
-    """How a Concat or a cut is placed: `aliases` are the values that lie inside `whole`; `pending`
-    are (value, start) that must still be copied into it."""
+    """How a node that joins or cuts (Concat, Split, Slice) is placed.
+
+    whole    the tensor that contains all parts: the output of a Concat, the input of a cut
+    aliases  (value, its tensor) for each part that lies inside `whole`, so that nothing is copied
+    pending  (value, start) for each input of a Concat that must still be copied into `whole`, from
+             channel (blocked) or element (plain) `start` on
+    """
 
     whole: Tensor
     aliases: list[tuple[Value, Tensor]] = field(default_factory=list)
@@ -28,8 +33,9 @@ class Parts:
 
 
 def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
-    """The inputs of a Concat that can be written straight into its output, and those still to be
-    copied; None where none can."""
+    """Let the inputs of a Concat lie inside its output, so that their producers write into it:
+    sets `parent` and `part` of their tensors in `homes`. Inputs that cannot, such as constants, are
+    `pending`. None, with nothing changed, if the node is no Concat or no input can."""
     move = moves_of(node)[0]
     values = [v for v in node.inputs if v is not None]
     if move is None or len(values) < 2 or [p.source for p in move.parts] != [*range(len(values))]:
@@ -63,7 +69,8 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
 
 
 def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
-    """Let the outputs of a cut along one axis (Split, Slice) lie inside its input."""
+    """Let the outputs of a cut along one axis (Split, Slice) lie inside its input, whose tensor is
+    in `homes`. None if the node is no such cut, or an output is not contiguous there."""
     cut = _cut_of(node)
     if cut is None:
         return None
@@ -98,6 +105,10 @@ def _cuts_cleanly(
     shapes: list[tuple[int, ...]], axis: int, block: int, total: int | None = None,
     starts: list[int] | None = None,
 ) -> bool:  # fmt: skip
+    """Whether parts of these shapes along `axis` are contiguous in the whole: plain (`block` 0) if
+    all axes before have extent 1; blocked if `axis` is 1 and parts are whole blocks of channels, of
+    which the last may be cut short by the end of the whole. `starts` and `total` are the parts'
+    first channels and all channels of the whole; None: the parts follow each other."""
     if not block:
         return prod(shapes[0][:axis]) == 1
     if axis != 1:
@@ -111,6 +122,7 @@ def _cuts_cleanly(
 
 
 def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
+    """The channel (blocked) or element (plain) of the joined tensor at which each value begins."""
     starts, at = {}, 0
     for v in values:
         starts[v] = at
@@ -119,8 +131,9 @@ def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
 
 
 def _cut_of(node: Node) -> tuple[Value, int, list[range | Span]] | None:
-    """The input of a node that cuts, the axis, and for each output its places, where these are
-    neighbours on that axis; else None."""
+    """For a node that cuts its first input along one axis: (this input, the axis, for each output
+    the range of its places there). None for any other node, and where an output takes places that
+    are no neighbours, or lie outside of the input."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.const is not None or not all(v.type.is_static for v in (x, *node.outputs)):
         return None

@@ -31,9 +31,9 @@ Preferences = Mapping[str, Preference]
 
 
 def site_signature(site: Site) -> str:
-    """A key for sites whose choices are equally fast: operator, attributes, shapes, epilogue,
-    layouts of operands, threads, precision. Stable between processes; the machine is not part of
-    it."""
+    """The key under which measurements of a site are kept (32 hexadecimal digits). It is equal for
+    sites of the same operator, attributes, shapes, epilogue, layouts of operands, threads and
+    precision, and stable between processes; the machine is not part of it."""
     layouts = tuple(
         str(site.layout(v)) if v is not None and v.const is None else "" for v in site.operands
     )
@@ -42,7 +42,8 @@ def site_signature(site: Site) -> str:
 
 
 def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candidate | None:
-    """The candidate that a preference names, as one of the tier MEASURED; None if there is none."""
+    """The candidate of `ranking` with the kernel and detail that the preference `wanted` names, as
+    a copy of tier MEASURED; None if there is no preference or no such candidate."""
     if wanted is None:
         return None
     for c in ranking:
@@ -52,8 +53,9 @@ def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candid
 
 
 def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
-    """For memory="small": the first candidate whose packed arrays are no larger than the constants
-    that they replace; if there is none, the candidate with the smallest packed arrays."""
+    """For memory="small": the first candidate of `ranking` (best first; all have a choice) whose
+    packed arrays take at most GROWTH times the bytes of the site's constants, plus ALLOWANCE. If
+    there is none, the candidate with the smallest packed arrays; None for an empty ranking."""
     own = sum(v.const.nbytes for v in site.operands if v is not None and v.const is not None)
     sizes: list[tuple[int, int]] = []
     for i, c in enumerate(ranking):
@@ -66,5 +68,5 @@ def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
 
 
 def packed_bytes(choice: Choice) -> int:
-    """Bytes of the packed arrays of a choice."""
+    """Bytes of all packed arrays of a choice; an array that does not tell its size is packed."""
     return sum(p.nbytes or np.asarray(p.make()).nbytes for p in choice.packed)

@@ -35,8 +35,10 @@ def place(
     micro_batches: Iterable[MicroBatch],
     settled: Callable[[Placed], None],
 ) -> list[Placed]:
-    """The steps of a graph. `micro_batches` are runs of nodes that compute the batch in parts.
-    `settled` is called with each step as soon as no later node can change its layouts."""
+    """Choose a kernel and layouts for every node of a graph, and return the steps, conversions
+    included; the tensors of its outputs are appended to `placement.outputs`. `micro_batches` are
+    the runs of nodes that compute the batch in parts. `settled` is called with each step, in
+    order, as soon as no later node can change its layouts."""
     placement.begin(graph)
     results = set(graph.outputs)
     starts = {micro_batch.nodes[0]: micro_batch for micro_batch in micro_batches}
@@ -61,7 +63,10 @@ def place(
 
 
 def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
-    """Add the steps of one node. `results` are the values that leave the program."""
+    """Add the steps of one node: by another backend (Part), once for each set of sizes, as a block,
+    without work (views, and parts inside a whole), or by its best kernel; if its sizes are not
+    proven, by a kernel that checks them or its reference. `results` are the values that leave the
+    program."""
     if node.op.name == "Part":
         name = node.attrs["backend"]
         why = f"the backend {name!r} computes it"
@@ -79,6 +84,8 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
 
 
 def _place_once(placement: Placement, node: Node) -> None:
+    """Add the step of a node that its reference computes once for each set of sizes. Its operands
+    are constants or results of other such nodes; its results lie in the space "made"."""
     reads: list[Tensor | None] = []
     for v in node.inputs:
         if v is None or v in placement.once:
@@ -97,7 +104,9 @@ def _place_once(placement: Placement, node: Node) -> None:
 
 
 def _place_view(placement: Placement, node: Node) -> bool:
-    """A node that moves no data, if its input has no gaps. Returns whether it was placed so."""
+    """Place a node of the trait `view` without work: its result shares the input's memory, which
+    must be plain or equal to that; else a plain copy of the input is made first, and shared.
+    Returns False, with nothing done, if that cannot be or a kernel is forced for the node."""
     if "view" not in node.op.traits or len(node.outputs) != 1:
         return False
     x, y = node.inputs[0], node.output
@@ -119,8 +128,9 @@ def _place_view(placement: Placement, node: Node) -> bool:
 
 
 def _place_parts(placement: Placement, node: Node) -> bool:
-    """A node that joins or cuts (Concat, Split, Slice), whose parts lie inside the whole. Returns
-    whether it was placed so."""
+    """Place a node that joins or cuts (Concat, Split, Slice) so that parts lie inside the whole;
+    inputs of a Concat that cannot are copied into it. Returns False, with nothing done, if no part
+    can lie so, or a kernel is forced for the node."""
     if (
         "move" not in node.op.traits
         or forced(node.name, node.op.name, placement.overrides)
@@ -207,9 +217,10 @@ def place_native(
 
 
 def _take(placement: Placement, value: Value, room: Tensor) -> None:
-    """Add what delivers the results of a node that counts: they lie at the beginning of `room`,
-    which has space for the most there may be. If the model states the count, they are copied to a
-    tensor of that size."""
+    """Give a tensor to `value`, a result of a node that counts its results as it runs: its elements
+    lie at the beginning of `room`, which has space for the most there may be. If the model states
+    the count, a step copies them to a tensor of that size; else only the run tells the shape, and
+    only reference steps can read the value."""
     if not value.type.is_static:
         placement.set(value, Tensor(value.name, value.dtype, (), space="python"))
         return
@@ -225,6 +236,9 @@ def _place_reference(
     reason: str,
     kernel: str = REFERENCE,
 ) -> None:
+    """Add the step of a node that its reference computes, or the backend that `kernel` names. Its
+    operands are plain. `reason` says why no kernel does; if it is "", the reasons of the
+    candidates `found` are joined."""
     reads: list[Tensor | None] = []
     for v in node.inputs:
         if v is None:
@@ -252,7 +266,8 @@ def _place_reference(
 
 
 def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
-    """Place a Block node as one step, or its nodes one by one."""
+    """Place a Block node as one step, or its nodes one by one, as `judge` says. For `explain`, the
+    way that was not taken is added to the steps' candidates, with the reason."""
     verdict = judge(placement, node)
     first = len(placement.steps)
     if verdict.together:
@@ -277,7 +292,9 @@ def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
 def _place_micro_batches(
     placement: Placement, micro_batch: MicroBatch, results: set[Value]
 ) -> None:
-    """Add the steps of one micro-batch, marked as a region of their own."""
+    """Add the steps of a run of nodes that computes in micro-batches: the steps for one part of the
+    batch, planned for one thread and marked as a region with a new number. Tensors that only
+    these steps see are marked likewise, as they then lie in each thread's workspace."""
     first = len(placement.steps)
     region = 1 + max((s.region for s in placement.steps), default=0)
     for outer, inner in micro_batch.cut.items():

@@ -18,7 +18,17 @@ from tinsmith.records import dataclass
 
 @dataclass(eq=False)
 class Placed:
-    """One step before memory is planned: what runs, on which tensors, and why."""
+    """One step before memory is planned: what runs, on which tensors, and why.
+
+    name, op, kind, kernel, origin  as in `Step`
+    node        the graph's node; None for conversions of layouts and other added steps
+    site        what the kernel saw of it, and `choice`, what the kernel answered; None for steps
+                without a kernel
+    reads       the tensors of the operands; None for one that is absent or not read in the run
+    candidates  the answers of all kernels that were asked; `reason`: why a reference computes it
+    scratch     the step's scratch, once memory is planned
+    measured    the measured preference, if that decided
+    """
 
     name: str
     op: str
@@ -44,14 +54,14 @@ class Placed:
     counted: bool = False
     """Whether the outputs have space for the most elements, and the last output is their count."""
     stated: int = -1
-    """The count that the model states; -1 if it states none."""
+    """If `counted`: the count that the model states; -1 if it states none."""
     arrays: Arrays = ()
     """Pairs (old, new): the arrays to pack in place of those that the choice mentions, if the
     choice was made for an equivalent node."""
 
     packed: list[Kept] = field(default_factory=list)
-    """Where the arrays that the choice packs lie, once they are packed; `codes` likewise: the code
-    of its phases."""
+    """Where each of `packings` lies, once it is packed; `codes` likewise: the code of each phase
+    of the choice."""
     codes: list[Code] = field(default_factory=list)
 
     @property
@@ -71,5 +81,5 @@ class Placed:
 
     @property
     def rank(self) -> int:
-        """The position of the choice among the candidates."""
+        """The position of the choice among the candidates; -1 if it is none of them."""
         return next((i for i, c in enumerate(self.candidates) if c.choice is self.choice), -1)

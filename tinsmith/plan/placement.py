@@ -27,7 +27,15 @@ from tinsmith.sizes import as_numbers, same
 
 
 class Placement:
-    """The placement of one static graph on one target, while it is being made. Used once."""
+    """The placement of one static graph on one target, while it is being made. Used once.
+
+    steps        the steps so far
+    outputs      the tensors of the program's outputs
+    homes        the tensor in which each value was first put
+    by_channels  values of which threads shared the channels when they computed them
+    answers      what kernels answered, by equivalence class
+    gate         tells whether the sizes of a node are proven
+    """
 
     def __init__(
         self,
@@ -69,7 +77,7 @@ class Placement:
         self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
 
     def begin(self, graph: Graph) -> None:
-        """Give the graph's inputs their tensors."""
+        """Give the graph's inputs their tensors, and find the nodes that are computed once."""
         self.once_nodes = once_nodes(graph, is_native)
         for i, v in enumerate(graph.inputs):
             space = "input" if is_native(v) else "python"
@@ -85,8 +93,8 @@ class Placement:
 
     def check(self, node: Node) -> None:
         """Raise Skip unless a kernel can compute a node: all its sizes are known before the run,
-        its element types are native, and no tensor is empty. Inputs of nodes that only move
-        elements may be empty in some calls, where their sizes are free."""
+        and no tensor is empty (inputs of nodes that only move elements may be empty in some calls,
+        where their sizes are free). Raises CodegenError for an element type that is not native."""
         moves = "move" in node.op.traits
         for v in (*node.inputs, *node.outputs):
             if v is None:
@@ -104,7 +112,9 @@ class Placement:
                 raise Skip(f"{v.name} is empty")
 
     def total(self, site: Site, choice: Choice, results: set[Value]) -> float:
-        """Seconds of a choice, with those of the conversions that it would need."""
+        """Estimated seconds of a choice, with those of the conversions of layouts that it needs:
+        of operands that do not lie as it reads them, and of blocked outputs that are in `results`,
+        the values that leave the program. Conversions that exist already cost nothing."""
         total = choice.cost
         for value, layout in zip(site.operands, choice.reads, strict=True):
             if value is None or layout is None or value.const is not None:
@@ -123,11 +133,12 @@ class Placement:
     # ---- values
 
     def layout(self, value: Value | None) -> Layout:
-        """The layout in which a value lies now."""
+        """The layout in which a value was first put, without halo; plain where nothing is known."""
         return self._layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def rename(self, names: Mapping[Value, Value | None]) -> None:
-        """Let each value that is a key lie where its value of `names` lies; None: nowhere yet."""
+        """For each (new, old) of `names`: let the value `new` lie where `old` lies, its copies in
+        other layouts included. Nothing is done for None, and for an `old` that has no tensor."""
         for new, old in names.items():
             if old in self.homes:
                 self.homes[new] = self.homes[old]
@@ -144,12 +155,14 @@ class Placement:
         return [self.homes[value], *self._copies[value].values()]
 
     def set(self, value: Value, tensor: Tensor) -> None:
-        """Let a value lie in a tensor, where nothing was known of it before."""
+        """Make `tensor` the home of a value: the tensor in which it is first put."""
         self.homes[value] = tensor
         self._layouts[value] = Layout(tensor.block)
 
     def read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
-        """The tensor from which a step reads a value in a layout. Adds a conversion if needed."""
+        """The tensor from which a step reads a value in `layout`, under `dims`. If the value does
+        not lie so, its halo is widened or a conversion is added (`copy`); a constant becomes an
+        array in that layout. The tensor of a value that a reference computes may lie in Python."""
         if value.const is not None:
             key = (dims, layout.block)
             found = self._copies[value].get(key)
@@ -172,7 +185,8 @@ class Placement:
         return self.copy(value, dims, layout)
 
     def copy(self, value: Value, dims: tuple[int, ...], layout: Layout) -> Tensor:
-        """A converted copy of a value, which all readers that want the same block share."""
+        """A copy of a value in `layout`, under `dims`, which all readers that want the same dims
+        and block share. The first call adds the conversion; later ones may widen its halo."""
         key = (dims, layout.block)
         copy = self._copies[value].get(key)
         if copy is None or not copy.covers(layout):
@@ -199,7 +213,9 @@ class Placement:
         )  # fmt: skip
 
     def deliver(self, value: Value, index: int) -> Tensor:
-        """The tensor of program output `index`; its producer writes it directly, if it can."""
+        """The tensor of the program's output number `index`, which is `value`. If the value lies
+        plain in a tensor of its own, that becomes the output, so that the producer writes it;
+        else a conversion is added that copies it there. In Python if a reference gives it so."""
         if value.const is not None and not is_native(value):
             return Tensor(
                 value.name,

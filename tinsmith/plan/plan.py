@@ -21,7 +21,8 @@ WRITTEN = frozenset(("output", "input"))
 """Where outputs are when native code has run: in arrays of their own, or kept in an input's."""
 
 LINE = 8
-"""Words (of 8 bytes) from one counter to the next: threads do not write to one cache line."""
+"""Words (of 8 bytes) from one counter to the next: each has a cache line of its own, so that
+threads that write different counters do not slow each other."""
 SLACK = 4096
 """Bytes after arena, weights and workspace that code may read, but not write (docs/kernels.md)."""
 
@@ -39,10 +40,12 @@ class Ref(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One kernel function over `tiles`.
+    """One call of a kernel function, whose `tiles` the threads share.
 
+    symbol     the function's name in the program's code
+    refs       the addresses that it gets
     barrier    its tiles, and those of the calls before, must be done before the next call begins
-    workspace  bytes of workspace for each thread (0: none)
+    workspace  bytes from one thread's workspace to the next's (0: the program has none)
     repeat     how often it runs, each time after the last is done
     sweep      how many tiles threads share at a time (0: all)
     """
@@ -59,8 +62,8 @@ class Call(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A plain tensor that a reference step reads or writes: an address; or, if `ref` is None, a
-    named array that only reference steps see."""
+    """A plain tensor that a reference step reads or writes, or an output of the program: at the
+    address `ref`; if that is None, an array in Python, found by its name."""
 
     name: str
     dtype: str
@@ -73,13 +76,18 @@ class Step(NamedTuple):
 
     kind    "native" (calls), "reference" (numpy), "once" (numpy, for each set of sizes), or "view"
             (no work)
-    cost    estimated seconds
-    fault   what it means if the code has set the four bytes at `fault_at` of the arena
+    kernel  the kernel's name; of other kinds what computes the node, such as "view"
+    detail  the kernel's variant; of a reference why no kernel computes the node
+    cost    estimated seconds on one core
+    flops, nbytes  arithmetic operations; bytes of tensors and packed weights that it moves
+    fault   the message of the DataError that the run raises if native code has set the four bytes
+            at offset `fault_at` of the arena ("", -1: it reports none)
     region  steps of one region (not 0) follow each other, and run one after the other for each of
             its `micro_batches`, each of which one thread computes; cost, flops and bytes are those
             of all of them
-    writes  of a native step: only if it counts. A dim of -1 is then the number that the last of
-            them holds; that must be `stated`, if the model states it (-1: it does not)
+    writes  of a native step: empty, unless the step counts its results. The last operand then
+            holds that count, which takes the place of each dim of -1
+    stated  the count that the model states, which the run must find (-1: it states none)
     """
 
     name: str
@@ -102,8 +110,15 @@ class Step(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes of memory: the arena (`peak`), all its tensors without sharing (`naive`), the most that
-    is alive at one step (`lower_bound`), packed and constant weights, workspace, code."""
+    """Bytes of memory that a program needs.
+
+    peak         the arena
+    naive        what the arena's tensors would take if none shared bytes with another
+    lower_bound  the most bytes of the arena that are alive at one step
+    weights      packed weights and constants, those of earlier programs that it reads included
+    workspace    the workspaces of all threads
+    code         machine code
+    """
 
     peak: int
     naive: int
@@ -124,7 +139,7 @@ class Memory(NamedTuple):
 
 
 class Port(NamedTuple):
-    """An input or output of a program: name, name of the dtype, static shape."""
+    """An input of a program: its name, the name of its dtype, its dims (() if not static)."""
 
     name: str
     dtype: str
@@ -145,11 +160,11 @@ class Plan(NamedTuple):
     sizes: tuple[Any, ...] = ()
     """Numbers that code reads: of a plan for free sizes, `Size`s, else ints."""
     free: bool = False
-    """Whether some sizes are formulas."""
+    """Whether some sizes are free: the shapes of the inputs have formulas in place of numbers."""
     made: Any = 0
     """Bytes of what is computed once for each set of sizes."""
     buffers: tuple[tuple[Any, int, int], ...] = ()
-    """(bytes, first step, last step) of what lies in the arena."""
+    """(bytes, first step, last step) of each tensor and scratch in the arena; both inclusive."""
     workspaces: tuple[int, ...] = ()
     """By step: bytes of each thread's workspace that it uses; of a plan for free sizes, as it was
     made."""
@@ -169,14 +184,14 @@ class Plan(NamedTuple):
         )
 
     def addressed(self) -> set[int]:
-        """The indices of inputs whose memory native code reads."""
+        """The indices of the inputs whose memory generated code reads or writes."""
         calls = (c for s in self.steps for c in s.calls)
         return {r.index for c in calls for r in c.refs if r.space == "input"}
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """The steps in order, cut into ("native", steps that one generated function runs) and
-        ("reference", [one step]). After a native step that counts its results a new function
-        begins."""
+        """The steps in order, without views and those that are computed once, cut into segments:
+        ("native", the steps that one generated function runs) or ("reference", [one step]). A
+        native step that counts its results is the last of its segment."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
             if step.kind in ("view", "once"):
@@ -195,8 +210,8 @@ class Plan(NamedTuple):
 
     @property
     def counter_words(self) -> int:
-        """The counters (i64) of the largest segment: a line for each call, and one for each
-        thread."""
+        """How many words (i64) the counters of the largest segment take: for each of its calls LINE
+        words for the tiles that are done, and LINE more for each thread. 0 with one thread."""
         if self.threads == 1:
             return 0
         calls = [

@@ -50,8 +50,14 @@ cost more. Estimated."""
 
 @dataclass
 class Built:
-    """A plan with what a Program is made of: `codes` (symbol -> LLVM IR; MAIN has the segment
-    functions), `weights` (byte offset, array), and the nodes of reference steps by step name."""
+    """A plan with what a Program is made of.
+
+    codes      LLVM IR by symbol; that of the segment functions is under MAIN
+    weights    (offset in bytes, array) of each packed array that no earlier program has
+    nodes      by name of a step: the node that a reference computes, in each run or once
+    constants  by name: arrays that reference steps read, and outputs that are constant
+    placed     the steps before memory was planned, for `explain`
+    """
 
     plan: Plan
     codes: dict[str, str]
@@ -68,7 +74,7 @@ class Built:
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """(offset, bytes) of each array among the own weights."""
+        """(offset in bytes, bytes) of each array among the own weights, each once."""
         return tuple(dict.fromkeys((kept.offset, kept.nbytes) for _, kept in self.made))
 
 
@@ -145,8 +151,9 @@ def is_free(graph: Graph) -> bool:
 def _place(
     graph: Graph, placement: Placement, micro_batches: int | None, state: State
 ) -> list[Placed] | None:
-    """The steps of a graph, with their code. None, with nothing generated, if the program is so
-    short that several threads would take longer than one."""
+    """Place the steps of a graph, and generate the code of each (into `state`) as soon as it is
+    settled. `micro_batches` as in `PlanOptions`. None, with no code generated, if the placement is
+    for several threads, but the program is so short that one would be faster: place it anew."""
     if micro_batches is None:
         regions = choose_micro_batches(graph, placement.again, placement.threads)
     else:
@@ -180,7 +187,7 @@ def _port(value: Value) -> Port:
 def _constants(
     placed: Sequence[Placed], outputs: Sequence[Tensor]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that reference steps read, and outputs that are constant, by name."""
+    """By name: constant arrays in Python that steps read, and outputs that are such arrays."""
     reads = (t for s in placed for t in s.reads if t is not None and t.space == "python")
     return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
@@ -197,6 +204,8 @@ def _output(
 
 
 def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
+    """The address of element (0, ...) of a settled tensor, whichever memory space its root is in.
+    `offsets` are those of roots in the arena and in the workspace."""
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
@@ -215,7 +224,9 @@ def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
 
 
 def _generate(s: Placed, state: State) -> None:
-    """Pack the weights of a settled step, and generate its code."""
+    """Pack the weights of a settled step and generate the code of its phases, into `state` and the
+    step. Nothing is done for a step without a kernel. Raises CodegenError if the kernel leaves out
+    the fused epilogue."""
     if s.site is None or s.choice is None:
         return
     s.packed = list(map(state.packed, s.packings))
@@ -242,6 +253,8 @@ def _step(
     zeroed: set[Tensor],
     target: Target,
 ) -> Step:
+    """The plan's step for a placed one, with addresses. `workspace`: the bytes of each thread's;
+    `zeroed`: the tensors whose halos earlier steps zero, to which those of this step are added."""
     if s.kind in ("reference", "once"):
         return Step(
             s.name, s.op, s.kind, s.kernel, s.reason, s.origin,
@@ -291,7 +304,8 @@ def _step(
 
 
 def _counted(s: Placed, state: State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
-    """The outputs of a step that counts (but those of stated sizes), and the count itself."""
+    """The operands (`Step.writes`) of a step that counts its results: the outputs whose shapes only
+    the run tells, with a dim of -1 for the count, and last the count itself."""
     assert s.node is not None
     *found, count = [_operand(t, state, offsets) for t in s.writes]
     pairs = [(o, v) for o, v in zip(found, s.node.outputs, strict=True) if not v.type.is_static]
@@ -306,6 +320,8 @@ def _zero_calls(
     target: Target,
     workspace: int,
 ) -> list[Call]:
+    """The calls that zero the halos of the tensors that a step writes, but for those in `zeroed`,
+    to which they are added."""
     calls: list[Call] = []
     for t in s.writes:
         top = t.top
@@ -324,9 +340,9 @@ def _zero_calls(
 
 
 def _halo_parts(spec: Spec, s: Placed) -> int:
-    """Into how many shares of its first spatial axis the halo of a tensor is cut. If threads share
-    the positions of that tensor, or it is unknown what they share, each thread zeroes the halo
-    beside its own positions."""
+    """Into how many shares of its first spatial axis the halo of a tensor that a step writes is
+    cut, so that each thread zeroes the halo beside the positions that it computes. 1 where threads
+    share channels instead, where there is one thread, in regions and for several images."""
     assert s.site is not None and s.choice is not None
     several = s.site.threads > 1 and s.micro_batches == 1 and spec.dims[0] == 1
     near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads

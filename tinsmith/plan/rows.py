@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What differs in a node that computes one micro-batch: constant inputs (by their index) and
-    attributes."""
+    """What differs in the copy of a node that computes one micro-batch: `consts`, by index of an
+    input: the constant array that it reads instead, and `attrs`, attributes with new values."""
 
     consts: dict[int, Array] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -35,9 +35,9 @@ Rule = Callable[[Node, Sequence[bool], int, Part | None], Part | None]
 
 
 def part_of(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
-    """What changes the node into one that computes part i of all its outputs from parts i of the
-    inputs that are `cut`, for any i of `micro_batches` equal parts along axis 0. None where there
-    is no such node."""
+    """What to change in a node so that it computes part i of all its outputs from parts i of the
+    inputs that are `cut` (one bool an input) and all of the others, for any i of `micro_batches`
+    equal parts along axis 0. None if the node cannot compute parts so, or no input is cut."""
     values = [v for v, c in zip(node.inputs, cut, strict=True) if c and v is not None]
     if not values or not all(v.type.is_static for v in (*values, *node.outputs)):
         return None
@@ -57,7 +57,8 @@ def divides(v: Value, micro_batches: int) -> bool:
 
 
 def one_part(array: Array, micro_batches: int) -> Array | None:
-    """The part that an array repeats `micro_batches` times along its first axis, or None."""
+    """The first of `micro_batches` equal parts of an array along its first axis, if all the others
+    equal it; else None, and also if there are no equal parts."""
     if not array.ndim or array.shape[0] % micro_batches:
         return None
     parts = array.reshape(micro_batches, array.shape[0] // micro_batches, *array.shape[1:])
@@ -65,8 +66,9 @@ def one_part(array: Array, micro_batches: int) -> Array | None:
 
 
 def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
-    """`part_of` for operators that compute axis 0 apart: inputs that go with it are cut, or repeat
-    along it."""
+    """`part_of` for operators of which each place on axis 0 of the output depends only on the same
+    place of inputs (`axes_apart`). An input with that axis must be cut, or be a constant whose
+    parts are equal; an input without it must not be cut. Else None."""
     axes = axes_apart(node).get(0)
     if axes is None:
         return None
@@ -82,7 +84,8 @@ def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
 
 
 def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None) -> Part | None:
-    """`part_of` for operators whose second input is the shape of the output, such as Reshape."""
+    """`part_of` for operators whose second input is the shape of the output, such as Reshape: the
+    shape of a part takes its place. `part` is what `part_of` found without this rule."""
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims
@@ -93,8 +96,9 @@ def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | No
 def _row_attention(
     node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None
 ) -> Part | None:
-    """`part_of` for RowAttention: its items come image by image, and each reads and writes rows of
-    its own image."""
+    """`part_of` for RowAttention, if its tables of offsets list the items of one image after those
+    of the other, and each image's offsets are those of the first plus its elements. The tables of
+    one part are then the first entries. None otherwise."""
     if not all(cut[:3]) or any(cut[3:]) or node.even:
         return None
     consts: dict[int, Array] = {}

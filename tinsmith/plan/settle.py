@@ -10,7 +10,8 @@ from tinsmith.plan.placement import Placement
 
 
 class Settling:
-    """Calls `take` with each step of a placement, in order, as soon as its tensors are settled.
+    """Calls `take` with each step of a placement, in order, as soon as its tensors are settled, so
+    that its code can be generated while later nodes are still being placed.
 
     A reader may widen a tensor's halo, or let the tensor lie inside another one. So a tensor is
     settled when all readers of all values that share its memory have been placed.
@@ -28,7 +29,9 @@ class Settling:
         self._done = 0
 
     def after(self, nodes: Iterable[Node]) -> None:
-        """Continue after `nodes`, the next nodes of the graph, have been placed."""
+        """Call this whenever further `nodes` of the graph, in order, have been placed: settles
+        the steps of which no node that is still to come reads or shares a tensor, up to the first
+        step of which one does."""
         for n in nodes:
             self._open.update(v for v in n.outputs if v in self._read)
             self._open.difference_update(self._closing.get(n, ()))

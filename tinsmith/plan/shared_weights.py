@@ -18,17 +18,21 @@ from tinsmith.records import NamedTuple, dataclass
 
 Array = np.ndarray[Any, Any]
 OPEN = 8
-"""The most other blobs (the largest) that a program reads from: a blob is kept in memory as a
-whole. Estimated."""
+"""How many earlier blobs, the largest, a program may read from. Reading one array keeps the whole
+blob in memory. Estimated."""
 
 PROBE = 256  # bytes that are compared before whole arrays are; estimated
 
 
 @dataclass(eq=False)
 class Blob:
-    """Packed weights in one aligned buffer. `rows` has (offset, bytes) of each array. `file` is the
-    name of the stored program that holds them ("" for none), `tag` identifies that file's content:
-    another file may get the same name later."""
+    """The packed weights that one program brought, in one aligned buffer.
+
+    data  the bytes
+    rows  (offset in bytes, bytes) of each array in it
+    file  the name of the stored program that holds them; "" if none does
+    tag   identifies that file's content, because another file may get the same name later
+    """
 
     data: Array
     rows: tuple[tuple[int, int], ...] = ()
@@ -41,8 +45,9 @@ class Blob:
 
 
 class Key(NamedTuple):
-    """What identifies a packed array: what it was made of. Equal names mean equal arrays as long as
-    all `owners` live, because a name contains addresses of memory that they own."""
+    """What identifies a packed array: `name` tells by which function and of which constants it was
+    made. Arrays of equal names are equal as long as all `owners` live (weak references): a name
+    contains addresses of memory that these own."""
 
     name: Hashable
     owners: tuple[Callable[[], Any], ...]
@@ -64,8 +69,9 @@ class Kept(NamedTuple):
 
 
 def key_of(*made: Array | Hashable) -> Key:
-    """The key of `key_of(array)`, by where the array lies in memory, or of the array that a
-    function makes: `key_of(function, *arguments)`, arguments being arrays and hashable values."""
+    """The key of an array. `key_of(array)` identifies it by where it lies in memory;
+    `key_of(function, *arguments)` by the function that makes it and its arguments, which are arrays
+    and hashable values."""
     names: list[Hashable] = []
     owners: list[Callable[[], Any]] = []
     for arg in made:
@@ -79,6 +85,8 @@ def key_of(*made: Array | Hashable) -> Key:
 
 
 def _memory(array: Array) -> tuple[Hashable, Callable[[], Any]]:
+    """(address, strides, shape and dtype of an array, weak reference to the array that owns the
+    memory)."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -87,8 +95,8 @@ def _memory(array: Array) -> tuple[Hashable, Callable[[], Any]]:
 
 
 class SharedWeights:
-    """The packed weights of the programs of one model. It does not keep them alive. Not
-    thread-safe."""
+    """Finds arrays that earlier programs of one model have packed, so that a later one does not
+    pack them again. It does not keep their blobs alive. Not thread-safe."""
 
     def __init__(self) -> None:
         self._blobs: list[weakref.ref[Blob]] = []
@@ -96,7 +104,8 @@ class SharedWeights:
         self._made: dict[Hashable, tuple[Key, weakref.ref[Blob], Kept]] = {}
 
     def made(self, key: Key) -> Kept | None:
-        """Where the array of a key lies, if some program has it."""
+        """Where the array of this key lies; None if no program that lives has it, or only blobs
+        that are not among the OPEN largest do."""
         known, ref, kept = self._made.get(key.name, (None, None, None))
         if known is None or ref is None or kept is None or not known.lives:
             return None
@@ -104,7 +113,8 @@ class SharedWeights:
         return None if blob is None or ref not in self._open else kept._replace(blob=blob)
 
     def same(self, array: Array) -> Kept | None:
-        """Where an array of the same bytes lies, if some program has it."""
+        """Where an array of the same bytes lies among the OPEN largest blobs, whatever it was made
+        of; else None."""
         flat = array.reshape(-1).view(np.uint8)
         head = flat[:PROBE].tobytes()
         for blob in filter(None, (ref() for ref in self._open)):
@@ -117,7 +127,8 @@ class SharedWeights:
         return None
 
     def add(self, blob: Blob, made: Iterable[tuple[Key, Kept]] = ()) -> None:
-        """Offer a blob to programs that are made from now on."""
+        """Offer a blob to programs that are made from now on. `made` are the keys of the arrays in
+        it, and where each lies (`Built.made`)."""
         ref = weakref.ref(blob)
         if ref not in self._blobs:
             self._blobs.append(ref)

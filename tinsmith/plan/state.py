@@ -21,7 +21,8 @@ from tinsmith.sizes import Number, Size, estimate
 
 
 class Sink(Protocol):
-    """Takes code and weights as they are made, so that compiling and writing to disk overlap."""
+    """Takes code and weights as they are made, so that compiling and writing to disk overlap with
+    planning. `code` gets LLVM IR, `weights` an array and its offset in bytes."""
 
     def code(self, symbol: str, text: str) -> None: ...
 
@@ -31,7 +32,17 @@ class Sink(Protocol):
 @dataclass
 class State:
     """What the steps of a plan need besides themselves, collected while they are built: the code
-    of kernels, packed weights, and tables of sizes."""
+    of kernels, packed weights, and tables of sizes.
+
+    codes, weights   as in `Built`; without `weights` if a sink takes them
+    own_bytes        bytes of packed arrays that no earlier program has
+    shared           blobs of earlier programs that this one reads
+    borrowed         (1 + index into `shared`, offset) -> bytes, of each array that it reads there
+    kept             by name of a key: where the array lies
+    fresh            key and place of the own arrays
+    sizes            the free sizes that code reads, table after table
+    made             bytes of the space "made"
+    """
 
     sink: Sink | None
     shared_weights: SharedWeights
@@ -55,16 +66,16 @@ class State:
                 self.sink.code(symbol, text)
 
     def made_at(self, tensor: Tensor) -> Number:
-        """The byte offset of a tensor in the space "made", of tensors that are computed once for
-        each set of sizes."""
+        """The byte offset of a tensor in the space "made", where tensors lie that are computed once
+        for each set of sizes. At the first call for a tensor it gets a place."""
         if tensor not in self._made:
             self._made[tensor] = self.made
             self.made = self.made + align(tensor.settled.nbytes)
         return self._made[tensor]
 
     def table(self, code: Code) -> tuple[Ref, ...]:
-        """The address of the table of sizes that a generated function reads, as its last argument:
-        empty where it reads none."""
+        """The address of the table of free sizes that a generated function gets as its last
+        argument, in a tuple; () if it reads no sizes. Functions of equal sizes share a table."""
         if not code.sizes:
             return ()
         first = self._tables.setdefault(code.sizes, len(self.sizes))
@@ -73,18 +84,19 @@ class State:
         return (Ref("sizes", 8 * first),)
 
     def packed(self, packed: Packed) -> Kept:
-        """The address of the array that `packed` describes. The array is made, unless an equal one
-        is there."""
+        """Where the array lies that `packed` describes. It is made and added to the own weights,
+        unless this program or an earlier one has it."""
         key = key_of(packed.pack, *packed.args)
         return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
 
     def constant(self, array: np.ndarray[Any, Any]) -> Kept:
-        """Where an array lies among the weights."""
+        """Where a constant array lies among the weights, to which it is added if it is new."""
         key = key_of(array)
         return self._known(key) or self._put(array, key)
 
     def ref(self, kept: Kept, before: int = 0) -> Ref:
-        """The address of the byte number `before` of a packed array."""
+        """The address `before` bytes after the beginning of a packed array. If the array lies in
+        the blob of an earlier program, that is noted as read."""
         if kept.blob is None:
             return Ref("weights", kept.offset + before)
         if kept.blob not in self.shared:
@@ -94,7 +106,8 @@ class State:
         return Ref("weights", kept.offset + before, index)
 
     def flops(self, s: Placed) -> float:
-        """Arithmetic operations of a step; equivalent nodes are counted once."""
+        """How many arithmetic operations a step takes. Equivalent nodes have equal numbers, which
+        are computed once."""
         if s.computed is None:
             return flops_of(s.node)
         known = self._flops.get(s.computed)
@@ -108,6 +121,7 @@ class State:
         return self.own_bytes + sum(map(align, self.borrowed.values()))
 
     def _known(self, key: Key) -> Kept | None:
+        """Where the array of a key lies, in this program or an earlier one; None if it is new."""
         known, kept = self.kept.get(key.name, (None, None))
         if known is not None and known.lives:  # freed memory may hold another array by now
             return kept
@@ -117,6 +131,8 @@ class State:
         return kept
 
     def _put(self, array: np.ndarray[Any, Any], key: Key) -> Kept:
+        """Remember `array` under a key, and return where it lies: where an earlier program has the
+        same bytes, else behind the own weights, to which it is added."""
         kept = self.shared_weights.same(array)
         if kept is None:
             kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
@@ -133,7 +149,7 @@ class State:
 
 @estimate
 def flops_of(node: Node | None) -> float:
-    """The operations of a node whose types are static."""
+    """How many arithmetic operations a node of static types takes; 0 for None."""
     if node is None:
         return 0.0
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]

@@ -14,14 +14,19 @@ from tinsmith.records import dataclass
 
 @dataclass(eq=False)
 class Tensor:
-    """One tensor, as one step writes it and others read it.
+    """One tensor in memory, as one step writes it and others read it. A tensor without a parent (a
+    root) has memory of its own; any other lies in its parent's, and so on up to the root.
 
+    block     channels side by side in its layout; 0: plain
     space     "arena", "input", "output", "weights", "made" (once for each set of sizes), or
               "python" (an array that only reference steps see)
+    index     the number of the input or output, if its space is "input" or "output"
     parent    the tensor whose memory it shares: the whole of it under other dims (`part` is None),
               or the part that begins at channel (blocked) or element (plain) `part`
     pinned    it must not get a halo
     array     the buffer of a constant, already in the layout
+    halo      the halo that readers have asked for so far
+    spec      where its elements lie; None until it is settled
     is_batch_part  it is the part of its parent, along axis 0, that one micro-batch of a region sees
     region    if not 0: only micro-batches of that region see it, and each thread has its own
     """
@@ -57,6 +62,7 @@ class Tensor:
 
     @property
     def root(self) -> Tensor:
+        """The tensor without a parent in whose memory this one lies; itself, if it has none."""
         t, passed = self, []
         while (above := t.far or t.parent) is not None:
             passed.append(t)
@@ -67,16 +73,18 @@ class Tensor:
 
     @property
     def top(self) -> Tensor:
-        """The root, or the part of it that one micro-batch sees."""
+        """The part of a batch that one micro-batch sees and that this tensor is or lies in; the
+        root, if there is none."""
         return self.seen or self.root
 
     @property
     def is_static(self) -> bool:
+        """Whether it has a place in the program's memory, and is not an array in Python."""
         return self.space != "python"
 
     def covers(self, wanted: Layout) -> bool:
-        """Whether a reader that asks for this layout can read the tensor as it is, or after its
-        halo is widened."""
+        """Whether a reader that asks for the layout `wanted` can read the tensor without a
+        conversion: it has the same block, and its halo suffices or may still be widened."""
         if self.block != wanted.block:
             return False
         if not any(map(any, wanted.halo)):
@@ -87,6 +95,8 @@ class Tensor:
 
     @property
     def is_pinned(self) -> bool:
+        """Whether it must not get a halo, because a reader of it or of a tensor above it relies on
+        memory without gaps, or because one of these is its parent under other dims."""
         return any(t.pinned or (t.parent is not None and t.part is None) for t in self.line)
 
     def pin(self) -> None:
@@ -95,7 +105,8 @@ class Tensor:
             t.pinned = True
 
     def widen(self, wanted: Layout) -> None:
-        """Ask for at least the halo of `wanted`."""
+        """Give the tensor, and those above it, at least the halo of `wanted`. Does nothing for a
+        plain tensor."""
         for t in self.line:
             if not t.block or not any(map(any, wanted.halo)):
                 return
@@ -107,7 +118,8 @@ class Tensor:
         return any(map(any, self.halo))
 
     def settle(self) -> None:
-        """Fix `spec`, from the root down. Call it when every reader has been placed."""
+        """Fix where the elements of the tensor lie (`spec`, `shift`, `seen`), after those of all
+        tensors above it. Call it when every reader has been placed."""
         for t in reversed(list(takewhile(lambda t: t.spec is None, self.line))):
             t._settle()
 
@@ -132,17 +144,19 @@ class Tensor:
 
     @property
     def settled(self) -> Spec:
+        """Where the elements lie. AssertionError before `settle`."""
         assert self.spec is not None, f"{self.name} has not been settled"
         return self.spec
 
     @property
     def lies_inside(self) -> bool:
-        """Whether it lies in another tensor's memory, and neither it nor a tensor above it is the
-        part of a batch that one micro-batch sees."""
+        """Whether it lies inside one micro-batch: neither it nor a tensor above it is the part of
+        a whole batch's tensor that one micro-batch sees (`is_batch_part`)."""
         return not any(t.is_batch_part for t in self.line)
 
     def stride(self) -> int:
-        """Bytes from the part that one micro-batch sees to that of the next."""
+        """Bytes from the part of a batch that one micro-batch sees, in which the tensor lies, to
+        the part that the next one sees; 0 if it lies in no such part."""
         t = self.top
         if t.parent is None:
             return 0

@@ -12,9 +12,12 @@ from tinsmith.plan.plan import Plan
 
 
 class Row(NamedTuple):
-    """One step: its number, name, operator and kernel; the bytes of the arena that are in use
-    while it runs; those that begin to be with it (results, and memory for the step alone); and the
-    bytes of workspace that all threads use for it."""
+    """One step of a plan: its number in `Plan.steps`, name, operator and kernel; and bytes.
+
+    alive      of the arena that are in use while the step runs
+    made       of the arena that come into use with it: its results and its scratch
+    workspace  that it uses, of all threads together
+    """
 
     step: int
     name: str
@@ -26,8 +29,8 @@ class Row(NamedTuple):
 
 
 def timeline(plan: Plan) -> list[Row]:
-    """The steps in order, without those that do nothing. The greatest `alive` is the plan's lower
-    bound."""
+    """A `Row` for each step of a plan, in order, without views. The greatest `alive` is the plan's
+    lower bound."""
     alive = [0] * (len(plan.steps) + 2)
     made = [0] * (len(plan.steps) + 1)
     for nbytes, start, end in plan.buffers:

@@ -16,8 +16,13 @@ from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Trace, meet
 
 @dataclass
 class Rewritten:
-    """What `rewrite` did: how often each rule fired, the near misses, and `absorbed`: nodes that
-    have no successor, by name in the model -> the rule, and the node that they were merged into."""
+    """What `rewrite` did.
+
+    counts    how often each rule fired, by its name
+    refusals  the near misses: where a rule matched, or nearly, and did not fire
+    absorbed  nodes of the model that no node stands for any more: name in the model -> (the rule
+              that took it, the name of the node that it was merged into)
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
@@ -29,8 +34,9 @@ class Rewritten:
 
 
 class Start(NamedTuple):
-    """Where patterns may match: at `nodes`, and as far from `changed` (nodes whose inputs have
-    changed) as a pattern reaches."""
+    """Where `rewrite` looks first, instead of at all nodes: at `nodes`, and at the nodes below
+    `changed` (nodes whose inputs have changed) from which a pattern reaches up to one of these.
+    Nodes that are no longer in the graph are passed over."""
 
     nodes: list[Node]
     changed: list[Node]
@@ -41,10 +47,10 @@ def rewrite(
 ) -> Rewritten:  # fmt: skip
     """Apply rules, in their order, at every node until none fires. Edits the graph in place.
 
-    `start` (from `matching`) says where patterns may match, so that other nodes need not be looked
-    at; None looks at all. Raises RewriteLimit, naming the rules that kept firing, after `limit`
-    rewrites (default: 1,000, and 10 for each node), and PassError, naming rule and node, if a rule
-    fails.
+    `start` says where patterns may match (its nodes are those of `matching`), so that others need
+    not be looked at; None looks at all. Raises RewriteLimit, naming the rules that fired most, at
+    more than `limit` rewrites (default: 1,000, and 10 for each node), and PassError, naming rule
+    and node, if a rule raises anything but `Skip`.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
@@ -52,9 +58,9 @@ def rewrite(
 
 
 def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
-    """The nodes at which a pattern matches, whether or not its rule would fire; and the near misses
-    at others. Patterns see operators, attributes and constants, but no shapes, so both hold for all
-    shapes of the inputs."""
+    """The nodes at which the pattern of a rule matches, whether or not the rule would fire; and the
+    near misses: patterns of which some nodes matched, and then one did not. Patterns see operators,
+    attributes and constants, but no shapes, so both hold for all shapes of the graph's inputs."""
     nodes: list[Node] = []
     misses: list[Refusal] = []
     for node in graph.nodes:
@@ -76,6 +82,14 @@ has as many nodes."""
 
 
 class _Driver:
+    """One run of `rewrite`.
+
+    queue  a heap of (priority, count, node): nodes to be looked at, the smallest priority first; a
+           node's priority is its place in the graph, or that of the node whose change concerns it
+    reach  how many nodes deep the deepest pattern is: so far a change may concern other nodes
+    near   by rule and node: why the rule did not fire the last time it was tried there
+    """
+
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
         self.graph, self.rules_for = graph, rules.rules_for
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
@@ -163,8 +177,9 @@ class _Driver:
     def substitute(
         self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
     ) -> list[Node] | None:
-        """Put the new values in place of the root's outputs. Returns the nodes that are gone with
-        it; None if nothing changes."""
+        """Put the new values in place of the outputs of `root`, and queue the nodes that this
+        concerns. `made` are the nodes that the rule added. Returns the nodes that are gone because
+        nothing needs them any more; None, with nothing done, if the values cannot be replaced."""
         before = self.upstream(root)
         moved = [
             u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
@@ -185,7 +200,8 @@ class _Driver:
         return dropped
 
     def upstream(self, root: Node) -> list[Node]:
-        """The root and the nodes above it, as far as a pattern reaches."""
+        """The root, and the nodes whose results it reads, directly or through as many nodes as the
+        deepest pattern has."""
         seen = {root: None}
         level = [root]
         for _ in range(self.reach):
@@ -197,9 +213,9 @@ class _Driver:
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
-        """Look again at every node whose pattern may reach a change. Nodes of `start` that are in
-        `same` compute what they did, but have other readers: their readers count if they are
-        few."""
+        """Queue the nodes of `start`, which have changed, and the nodes below them at which a
+        pattern may reach up to one. Nodes that are in `same`, too, compute what they did, but have
+        other readers: what is below them is queued only if each output has at most FEW readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
         many = {n for n in same if any(len(v.uses) > FEW for v in n.outputs)}
@@ -212,8 +228,9 @@ class _Driver:
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
-    """Let users of the root's outputs read `new`. Returns False, with nothing done, if that is
-    impossible.
+    """Let readers of the root's outputs read the values of `new` (one for each output) instead, of
+    which each takes the more exact of both types. Returns False, with nothing done, if that is
+    impossible, or if all values are the root's own.
 
     A graph output must keep its name: an input, a constant or another graph output cannot take its
     place.
@@ -230,7 +247,9 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 
 
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
-    """Give the names and origins of dropped nodes to the nodes made in their place."""
+    """Give the names of dropped nodes, and of their results and constants, to the nodes made in
+    their place; `new` are the values in place of the outputs of `root`. A made node stands for the
+    dropped one whose origin it has. One without an origin of its own gets that of the root."""
     by_origin = {id(n.origin): n for n in dropped}
     heirs: set[Node] = set()
     for node in made:

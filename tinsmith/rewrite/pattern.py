@@ -33,15 +33,18 @@ Operator = Callable[[Any, Any], "Call"]
 
 
 def _operator(name: str) -> tuple[Operator, Operator]:
-    """The methods for a Python operator between patterns, and with a pattern on the right alone:
-    they give the pattern of an operator of this name."""
+    """Two methods that let Python's operators write patterns: for "Add", `x + y` with a pattern on
+    the left, and with one on the right alone (`1 + y`), give the pattern `p.Add(x, y)`."""
     return (lambda x, y: getattr(p, name)(x, y)), (lambda y, x: getattr(p, name)(x, y))
 
 
 class Pattern:
-    """A predicate over a Value that binds names; `match` yields every way to bind them."""
+    """What a value must be, with names for parts of it. Operators of Python make larger patterns:
+    `a + b` is an Add, `a | b` is either of both."""
 
     def match(self, value: Value | None, env: Env, why: Why) -> Iterator[Env]:
+        """Yield every way to match `value` (None: an absent input): `env`, the bindings so far,
+        with those of this pattern. If there is none, `why` is told the reason."""
         raise NotImplementedError
 
     def calls(self) -> Iterator[Call]:
@@ -68,7 +71,8 @@ class Pattern:
 
 
 class Var(Pattern):
-    """A variable. With `const` it matches constants only, and binds the array."""
+    """A variable: matches any value, and binds it; used twice, both must be the same value. With
+    `const` it matches constants only, and binds the array. `optional`: an absent input matches."""
 
     def __init__(self, name: str, const: bool = False, optional: bool = False) -> None:
         self.name, self.const, self.optional = name, const, optional
@@ -105,7 +109,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Literal(Pattern):
-    """A constant of one element with this value, up to rounding in its own dtype."""
+    """Matches a constant of one element that equals `number`, as its dtype rounds that."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -122,7 +126,8 @@ class Literal(Pattern):
 
 
 def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
-    """Whether a one-element array holds `number` as its own dtype rounds it."""
+    """Whether a one-element array holds `number`: integers exactly, floats as their dtype rounds it
+    (up to 1e-6 of it)."""
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
@@ -136,7 +141,8 @@ def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
 
 
 class Call(Pattern):
-    """An operator, or any operator of a trait, applied to patterns."""
+    """Matches output number `out` of a node: of the operator `head`, or (`trait`) of any operator
+    with the trait `head`, whose inputs match `args` and whose attributes equal `attrs`."""
 
     def __init__(
         self, head: str, args: tuple[Any, ...], attrs: dict[str, Any], trait: bool = False
@@ -153,11 +159,11 @@ class Call(Pattern):
         return new
 
     def named(self, name: str) -> Call:
-        """Bind the matched node."""
+        """The same pattern, which also binds the matched node to a name."""
         return self._copy(name=name)
 
     def shared(self) -> Call:
-        """Let other nodes use the matched node, too: it then stays for them."""
+        """The same pattern, whose node may also be read outside the match: it then stays there."""
         return self._copy(shareable=True)
 
     def __getitem__(self, out: int) -> Call:
@@ -168,8 +174,8 @@ class Call(Pattern):
         return self.head in op.traits if self.is_trait else op.name == self.head
 
     def promising(self, node: Node) -> bool:
-        """A cheap necessary condition: the operators that the pattern wants below feed this
-        node."""
+        """A cheap necessary condition for a match: for each argument that is an operator, one of
+        the node's inputs is made by it, or has its trait. Attributes are not looked at."""
         for heads in self.wanted:
             for v in node.inputs:
                 if v is not None and v.producer is not None:
@@ -230,12 +236,14 @@ _INTERIOR = "\0interior"
 
 
 def interior(env: Env) -> tuple[Node, ...]:
-    """The matched nodes that must not be used outside the match."""
+    """The matched nodes of the bindings `env`, but for `shared` ones: what they compute must not be
+    read outside the match."""
     return env.get(_INTERIOR, ())
 
 
 def _heads(pattern: Pattern) -> frozenset[str]:
-    """The operators and traits of which one must produce the value; empty if any may."""
+    """The operators and traits of which one must make a value that the pattern matches; empty if
+    one of its alternatives is no operator, so that any value may match."""
     heads: set[str] = set()
     for a in pattern.alternatives():
         if not isinstance(a, Call | Flat):
@@ -261,7 +269,8 @@ def _equal(have: Any, want: Any) -> bool:
 
 
 class Flat(Pattern):
-    """n operands under an associative operator, in any order and association."""
+    """Matches the result of n - 1 nodes of an associative operator `head` with two inputs, such as
+    Mul, whose n operands match `args` in any order and association."""
 
     shareable = False
     is_trait = False
@@ -284,6 +293,7 @@ class Flat(Pattern):
     def _expand(
         self, value: Value | None, n: int
     ) -> Iterator[tuple[tuple[Value | None, ...], tuple[Node, ...]]]:
+        """Yield every way to write a value as `n` operands: (operands, nodes between)."""
         if n == 1:
             yield (value,), ()
             return

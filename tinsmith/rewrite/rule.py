@@ -36,12 +36,13 @@ from tinsmith.sizes import NUMBER, NeedsNumber
 
 
 class Skip(Exception):
-    """Raised by a rule that matched and decides not to fire. The message says why: a text, or a
-    template and what it is filled with, when somebody reads it."""
+    """Raised by a rule that matched and decides not to fire. Its arguments say why: a text, as in
+    `Skip("why")`, or a template and values, `Skip("{} is empty", name)`, which are put together
+    only if somebody reads them."""
 
     @property
     def reason(self) -> tuple[Any, ...]:
-        """A template, and what it is filled with."""
+        """(template for `str.format`, *values); for a text alone ("{}", text)."""
         return self.args if len(self.args) > 1 else ("{}", *self.args)
 
     def __str__(self) -> str:
@@ -51,7 +52,11 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule that nearly matched did not fire. `nodes` are the names of all nodes involved."""
+    """Why a rule did not fire at a node where its pattern matched, or nearly.
+
+    rule, node  their names; the node is the one at the top of the pattern
+    nodes       the names of all nodes that the pattern had matched by then
+    """
 
     rule: str
     node: str
@@ -63,7 +68,16 @@ class Refusal:
 
 
 class Rule:
-    """A pattern and the function that builds what replaces it."""
+    """A pattern and the function that builds what replaces it.
+
+    build      gets the bindings that its parameters name (`wants`), and returns the new values
+    sample     shapes, arrays and attributes by name, for the rule's own test
+    tolerance  the relative error that its algebra may cause
+    any_shape  whether it may act where ranks are unknown
+    halves     whether it may change results in float16 and bfloat16
+    formula    the docstring of `build`
+    roots      the pattern's alternatives; depth: how many nodes deep the deepest is
+    """
 
     def __init__(
         self, pattern: Pattern, build: Callable[..., Any], sample: dict[str, Any], *,
@@ -78,11 +92,12 @@ class Rule:
         self.depth = pattern.depth
 
     def promising(self, node: Node) -> bool:
-        """A cheap necessary condition for a match at a node; see `Call.promising`."""
+        """A cheap test before `matches`: False only where the pattern cannot match at the node; see
+        `Call.promising`."""
         return any([root.promising(node) for root in self.roots])
 
     def matches(self, node: Node, trace: Trace) -> bool:
-        """Whether the pattern matches at a node."""
+        """Whether the pattern matches with the node at its top; `trace` keeps why it does not."""
         return any(
             root.takes(node.op)
             and root.promising(node)
@@ -91,8 +106,9 @@ class Rule:
         )
 
     def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
-        """Values for the node's outputs (`...` for one that stays); None if the rule does not fire:
-        `trace` has the reason."""
+        """Try the rule with the node at the pattern's top, for each way to match. Returns a value
+        for each output of the node (the output itself if it stays), which the caller is to put in
+        its place; None if the rule does not fire: `trace` has the reason."""
         for root in self.roots:
             if not root.takes(node.op) or not root.promising(node):
                 continue
@@ -104,6 +120,8 @@ class Rule:
     def _build(
         self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
     ) -> tuple[Value, ...] | None:
+        """`apply` for one match, whose bindings are `env`. What the rule supposes of free sizes
+        is recorded as conditions only if it fires."""
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
             return None
@@ -127,7 +145,9 @@ class Rule:
     def _made(
         self, graph: Graph, node: Node, root: Any, env: Env, start: float
     ) -> tuple[Value, ...]:
-        """What the rule makes of a match. Raises Skip."""
+        """A value for each output of the node, as the rule's function makes them of a match. `root`
+        is the alternative that matched, `start` the age of the newest node before. Raises Skip if
+        the function declines, or if its values may not replace the outputs."""
         got = self.build(**{k: env.get(k) for k in self.wants})
         if got is None:
             raise Skip("the rule declined")
@@ -143,8 +163,10 @@ class Rule:
         return new
 
     def _differs(self, old: Value, new: object, start: float) -> str:
-        """Why `new` may not replace `old`; '' if it may. A value that existed before must have
-        exactly the same dimensions: two symbols need not be equal."""
+        """Why `new` may not replace `old`; "" if it may. Types must agree, and dims that are
+        numbers in both. A value that existed before the rule ran (made by a node of at most age
+        `start`, an input or a constant) must have exactly the dims of `old`: two symbols need not
+        be equal. With `any_shape` shapes are not compared."""
         if old is new:
             return ""
         if not isinstance(new, Value):
@@ -182,7 +204,9 @@ def _escapes(graph: Graph, node: Node, env: Env) -> str:
 
 
 class Trace:
-    """Keeps the deepest failure of one rule at one node; formats it only when asked."""
+    """Keeps why one rule did not fire at one node: the failure at which most nodes of the pattern
+    had matched. A pattern calls it with the bindings so far, a template and its arguments; failures
+    at which fewer than two nodes had matched are forgotten."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -195,10 +219,12 @@ class Trace:
         return ()
 
     def refuse(self, env: Env, template: str, *args: Any) -> None:
-        """Record a full match that the rule declined: deeper than any partial one."""
+        """Record why the rule did not fire though its whole pattern matched. That counts more than
+        any partial match."""
         self.depth, self.found = 1 << 30, (env, template, args)
 
     def refusal(self, rule: str, node: Node) -> Refusal | None:
+        """What was recorded, with its message, for the rule of this name; None if nothing was."""
         if self.found is None:
             return None
         env, template, args = self.found
@@ -209,9 +235,10 @@ class Trace:
 class RuleSet:
     """Rules that run together to a fixed point; earlier rules are tried first.
 
-    halves: whether rules with a tolerance apply to results in float16 and bfloat16. False for rules
-    that compute new weights, which are more exact once halves are computed in float32.
-    tolerance: that of rules which give none.
+    summary    what they do, in one line
+    halves     whether rules with a tolerance apply to results in float16 and bfloat16. False for
+               rules that compute new weights: these are more exact once float32 is computed instead
+    tolerance  that of rules which state none (`Rule.tolerance`)
     """
 
     def __init__(
@@ -237,8 +264,11 @@ class RuleSet:
         self, pattern: Pattern, *, tolerance: float | None = None, any_shape: bool = False,
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:  # fmt: skip
-        """Decorator: add a rule. `tolerance` is the relative error that its algebra may cause
-        beyond the rounding of single operations. `any_shape` lets it act on unknown ranks."""
+        """Decorator of a function: add the rule that it builds, and put that in its place.
+
+        `tolerance` is the relative error that its algebra may cause beyond the rounding of single
+        operations (None: the set's). `any_shape` lets it act on unknown ranks. Raises DuplicateName
+        if the set has a rule of the function's name. `sample`: see the top of this file."""
         loose = self.tolerance if tolerance is None else tolerance
         halves = self.halves or not loose
 
@@ -262,15 +292,17 @@ class RuleSet:
 def rule(
     pattern: Pattern, *, tolerance: float = 0.0, any_shape: bool = False, **sample: Any
 ) -> Callable[[Callable[..., Any]], Rule]:
-    """Decorator: a rule on its own, to be put into a RuleSet or given to `rewrite`."""
+    """Decorator: a rule on its own, to be put into a RuleSet or given to `rewrite`. `tolerance`,
+    `any_shape` and `sample` are as in `RuleSet.rule`."""
     return lambda build: Rule(pattern, build, sample, tolerance=tolerance, any_shape=any_shape)
 
 
 def with_(node: Node, **changes: Any) -> Value:
     """The same node with some inputs or attributes changed, named as in the operator's signature.
 
-    Arrays become constants named after the input they replace. Keeps name and origin. Returns the
-    first output.
+    Adds a node with the name and the origin of `node`, which is not changed itself. An input given
+    as an array becomes a constant with the name of the input that it replaces. Returns the first
+    output. Raises TypeError for a name that the operator does not have.
     """
     op: Any = node.op
     known = {*op.inputs, *op.attrs}
@@ -289,13 +321,13 @@ def with_(node: Node, **changes: Any) -> Value:
 
 
 def like(value: Value, array: Any) -> np.ndarray[Any, Any]:
-    """`array` in the dtype of `value`."""
+    """`array` converted to the dtype of `value`, as for a constant that takes its place."""
     return np.asarray(array).astype(value.dtype)
 
 
 def meet(old: Type, new: Type) -> Type:
-    """What both types say: numbers win over symbols, named symbols over nameless ones, else
-    `old`."""
+    """The more exact of two types of one value, dim by dim: a number wins over a symbol, a named
+    symbol over a nameless one ("?..."), else `old` wins; a known rank wins over an unknown one."""
     if old.shape is None or new.shape is None:
         return new if old.shape is None else old
     dims = []

@@ -15,8 +15,13 @@ from tinsmith.rewrite.rule import Rule
 
 
 class Sampler:
-    """Builds one graph. `choices` answers the questions in the order in which they arise: which
-    alternative is taken, whether an optional input is there, which operator stands for a trait."""
+    """Builds one graph that a rule's pattern matches, from the shapes and arrays of its sample.
+
+    choices  answers to the questions that arise, in order: which alternative is taken, whether an
+             optional input is there, which operator stands for a trait; 0 for all further ones
+    asked    for each question that arose: how many answers there are
+    env      what is built so far, by name of a variable or key of an operator pattern
+    """
 
     def __init__(self, rule: Rule, choices: tuple[int, ...], seed: int, dtype: str) -> None:
         self.rule, self.choices, self.asked = rule, choices, []  # type: ignore[var-annotated]
@@ -104,20 +109,24 @@ class Sampler:
         return self.env[call.key].outputs[call.out]
 
     def of_trait(self, trait: str, named: Any) -> Any:
-        """One of the operators with the trait: of those that the sample names, if it names any."""
+        """An operator with the trait, by the next choice: of those that the sample `named` has as
+        keys, if there are such, else of all."""
         ops = [o for o in OPS.rows() if trait in o.traits]
         ops = [o for o in ops if o.name in named] or ops
         return ops[self.choose(len(ops))]
 
 
 class Unsampled(Exception):
-    """Raised for an alternative that the sample says not to build."""
+    """Raised for an alternative of the pattern for which the sample has None: no graph is built."""
 
 
 def sample_graphs(
     rule: Rule, seed: int = 0, dtype: str = "float32", most: int = 24
 ) -> Iterator[tuple[Graph, list[np.ndarray[Any, Any]]]]:
-    """Graphs, with feeds for their inputs: one for each way to choose among the alternatives."""
+    """Graphs in which a rule's pattern matches, each with arrays for its inputs: one for each way
+    to choose among alternatives, optional inputs and operators of a trait, but at most `most`.
+    `seed` and `dtype` are those of the random numbers. Raises TinsmithError if the sample lacks a
+    variable."""
     pending: list[tuple[int, ...]] = [()]
     for _ in range(most):
         if not pending:

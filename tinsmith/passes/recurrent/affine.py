@@ -28,8 +28,13 @@ MAX_TERMS = 8  # sources of one affine value, at most; estimated
 
 @dataclass(frozen=True)
 class Piece:
-    """One product of an affine function: source @ (weights[lo:hi][:, columns] * scale). Without
-    weights: some columns of the source itself."""
+    """One term of an affine function: source @ (weights[lo:hi][:, columns] * scale).
+
+    weights  the number of a constant matrix (`Weights`); None: the term is source[:, columns] *
+             scale, some features of the source itself
+    columns  indices, in the shape of the features
+    scale    a factor for each feature; None: 1
+    """
 
     weights: int | None
     lo: int
@@ -52,13 +57,14 @@ class Piece:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the source itself, or some of its features, unchanged."""
+        """Whether this is some features of the source itself, or all, without a factor."""
         return self.weights is None and self.scale is None
 
 
 @dataclass(frozen=True)
 class Form:
-    """An affine value of shape [*lead, *features]. `nodes` compute it from its sources."""
+    """A value of shape [*lead, *features] as an affine function of sources: the sum of all `terms`
+    (source -> its pieces) and `bias` (by features; None: zeros). `nodes` compute it from them."""
 
     lead: tuple[Dim, ...]
     features: tuple[int, ...]
@@ -67,9 +73,9 @@ class Form:
     nodes: frozenset[Node]
 
     def cut(self, move: Callable[[Array], Array], lead: tuple[Dim, ...], node: Node) -> Form:
-        """The form of features in another order or shape, or of some of them: `move` does that to
-        an array with an element for each feature. `lead` are the leading dims after it, `node` the
-        node that does it."""
+        """The form of the result of `node`, which takes some features of this form, or gives them
+        another order or shape: `move` does that to an array with an element for each feature.
+        `lead` are the leading dims of the result."""
         terms = {s: tuple(p.cut(move) for p in ps) for s, ps in self.terms.items()}
         bias = None if self.bias is None else move(self.bias)
         shape = move(np.empty(self.features, np.int8)).shape
@@ -92,7 +98,7 @@ class Form:
         return replace(self, bias=_sum(self.bias, wide), nodes=self.nodes | {node})
 
     def key(self, source: Source) -> tuple[Any, ...]:
-        """A key that is equal for matrices of equal content that multiply the source."""
+        """A key of what multiplies `source`: equal for two forms if these matrices are equal."""
         keys = [p.key for p in self.terms.get(source, ())]
         return tuple(keys if len(keys) < 2 else sorted(keys, key=repr))
 
@@ -112,7 +118,8 @@ def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 class Weights:
-    """Constant arrays under numbers: equal arrays have the same number."""
+    """Constant matrices under numbers: arrays of equal content have the same number, by which
+    pieces name them."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
@@ -139,7 +146,8 @@ class Weights:
         return alike[-1]
 
     def matrix(self, pieces: tuple[Piece, ...], width: int, columns: int) -> Array:
-        """[width, columns]: what multiplies a source."""
+        """The matrix [width, columns] that multiplies a source of `width` features: the sum of all
+        its pieces, of which each has so many columns."""
         total = np.zeros((width, columns), np.float32)
         for p in pieces:
             whole = np.eye(width) if p.weights is None else self.arrays[p.weights][p.lo : p.hi]
@@ -149,7 +157,8 @@ class Weights:
 
 
 class Affine:
-    """Reads values of one graph, which must not change meanwhile."""
+    """Tells of values of one graph which affine functions of which sources they are (`form`), and
+    remembers it. The graph must not change meanwhile."""
 
     def __init__(self) -> None:
         self.weights = Weights()
@@ -160,7 +169,8 @@ class Affine:
     # ---- sources
 
     def source(self, value: Value) -> Source | None:
-        """The value under views that keep its last dimension; None where that is not known."""
+        """The value as a `Source` (`source_of`), remembered; None if its last dimension is not
+        known."""
         if value not in self._sources:
             found = source_of(value)
             if found is not None:
@@ -171,7 +181,8 @@ class Affine:
     # ---- forms
 
     def form(self, value: Value, depth: int = 0) -> Form | None:
-        """The value as an affine function; of itself where nothing is known about it."""
+        """The value as an affine function of earlier ones; of itself if no rule knows its node, or
+        it has too many terms or is too deep. None if not even its last dimension is known."""
         if value not in self._forms:
             node = value.producer
             rule = None if node is None else _rule(node)
@@ -192,8 +203,8 @@ class Affine:
         return Form(value.shape[:-1], (source.width,), {source: (piece,)}, None, frozenset())
 
     def part_of(self, value: Value) -> tuple[Value, Array, frozenset[Node]] | None:
-        """(v, columns, nodes) where the value is some features of v, unchanged: these columns,
-        taken by these nodes. None where it is not."""
+        """(v, columns, nodes) if the value is some features of an earlier value v (or all),
+        unchanged: the features `columns`, which `nodes` take out. Else None."""
         form = self.form(value)
         if form is None or len(form.terms) != 1 or form.bias is not None:
             return None
@@ -263,8 +274,8 @@ class Affine:
         return Form(lead, (count,), terms, None, frozenset(nodes))
 
     def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
-        """The form of an activation: it is a source itself, opaque, but with the features of its
-        argument, so that it can be cut like that."""
+        """The form of an activation's result: it is a source of its own, as it is not affine, but
+        has the features of its argument, so that a node after it can cut them like these."""
         form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
         if form is None:
             return None
@@ -273,8 +284,8 @@ class Affine:
         return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
 
     def _moved(self, node: Node, value: Value, depth: int) -> Form | None:
-        """The form of a node that moves features among themselves, or picks one place of a leading
-        axis (the time)."""
+        """The form of the result of a node that moves features among themselves or takes some, or
+        that picks one place of a leading axis, such as the time (`_at_time`). Else None."""
         move, shape = moves_of(node)[value.index], value.shape
         if move is None or move.fill is not None or len(move.parts) != 1 or shape is None:
             return None
@@ -297,7 +308,8 @@ class Affine:
         return form.cut(lambda a: inner.read(a).reshape(features), shape[:after], node)
 
     def _at_time(self, node: Node, value: Value, form: Form) -> Form | None:
-        """The form of a node that picks one place of a leading axis of `form`."""
+        """The form of the result of a node that picks one constant place of a leading axis of its
+        input, whose form is `form`: each source is then read at that place. Else None."""
         found = taken(node, value)
         if found is None or found[0] >= len(form.lead):
             return None
@@ -319,7 +331,8 @@ class Affine:
 
 
 def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
-    """What is joined along the last axis, in order."""
+    """The values that are joined along the last axis to make `value`, in order, with joins of joins
+    taken apart; `value` itself if no join makes it. The joins are added to `nodes`."""
     value = at_width(value)
     node = value.producer
     if node is None or not value.rank or join_axis(node) != value.rank - 1:
@@ -332,7 +345,8 @@ def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
 
 
 def _vector(c: Array, features: tuple[int, ...]) -> Array | None:
-    """A constant that is the same for all rows, over the features; None for any other."""
+    """A constant that is the same for all rows, as an array of the shape of the features; None for
+    any other."""
     outer = max(0, c.ndim - len(features))
     lead, inner = c.shape[:outer], c.shape[outer:]
     lines = c.reshape(prod(lead), *inner)

@@ -20,8 +20,8 @@ from tinsmith.sizes import NUMBER
 
 
 class Builder:
-    """Replaces runs of one graph's steps by operators. Values that earlier replacements have
-    changed are looked up in the `Editor`."""
+    """Replaces runs of time steps of one graph by LSTM, GRU and RNN operators (`build`). Values
+    that earlier replacements have changed are looked up in the `Editor`."""
 
     def __init__(self, graph: Graph, affine: Affine) -> None:
         self.graph, self.affine, self.edit = graph, affine, Editor(graph)
@@ -29,10 +29,9 @@ class Builder:
         self._consts: dict[Any, Value] = {}
 
     def build(self, courses: Sequence[Course]) -> None:
-        """One operator for a run, or for two of opposite directions over the same input.
-
-        Raises Skip, with nothing replaced, where that cannot be.
-        """
+        """Put one operator in the place of the steps of a run, or of two runs of opposite
+        directions over the same input, by their `courses`. Raises Skip, with nothing replaced,
+        where that cannot be."""
         first = courses[0]
         last = first.run.cells[-1]
         self.edit.at = last.root
@@ -62,7 +61,7 @@ class Builder:
     # ---- operands
 
     def _input(self, course: Course, n: Dim) -> Value:
-        """[T, N, I]"""
+        """The operator's input x [T, N, I], made of the sources of a course; `n` is N."""
         count = len(course.run.cells)
         parts = []
         for sources in course.parts:
@@ -82,7 +81,8 @@ class Builder:
         return self.edit.op("Gather", base, place, axis=source.axis)
 
     def _places(self, sources: Sequence[Source]) -> Value:
-        """Places of one value on its axis of time, as one value with that axis first."""
+        """The places of one value, on one axis, that `sources` name, as one value in their order,
+        with that axis first."""
         base, axis = self.edit.live(sources[0].value), sources[0].axis
         assert base.shape is not None and axis is not None
         places, size = [s.index for s in sources], base.shape[axis]
@@ -97,7 +97,8 @@ class Builder:
         return self.edit.op("Transpose", base, perm=(axis, *rest))
 
     def _operands(self, courses: Sequence[Course]) -> list[Value | None]:
-        """w [D, gates * H, I], r [D, gates * H, H], b [D, 2 * gates * H] or None."""
+        """The operator's constants w [D, gates * H, I], r [D, gates * H, H], and b [D, 2 * gates *
+        H], or None if all biases are 0; D is the number of courses, H the features of the state."""
         sets = []
         for c in courses:
             assert c.run.state is not None
@@ -112,7 +113,8 @@ class Builder:
         return [w, r, b if np.any(b.const) else None]
 
     def _states(self, sources: Sequence[Source | None], n: Dim, hidden: int) -> Value | None:
-        """[D, N, H], or None for zeros."""
+        """The operator's initial state [D, N, H] of those of each course (None: zeros); None if all
+        are zeros. Raises Skip if one of two is zeros and N is not known."""
         given = [None if s is None else self._value(s) for s in sources]
         given = [None if v is None or is_zero(v) else v for v in given]
         if not any(v is not None for v in given):

@@ -28,8 +28,9 @@ from tinsmith.rewrite import Skip
 def find_cells(
     graph: Graph, affine: Affine, refuse: Callable[[Node, str], None]
 ) -> dict[Node, Cell]:
-    """The recurrent steps of a graph, by the node that computes the state h, in graph order.
-    `refuse` is told of nodes that nearly are one, and why not."""
+    """The recurrent steps of a graph that are made of primitive operators: the node that computes
+    the state h -> the cell, in graph order. `refuse(node, reason)` is called for each node at which
+    nearly one ends."""
     outputs = set(graph.outputs)
     found: dict[Node, Cell] = {}
     for node in graph.nodes:
@@ -50,7 +51,8 @@ def find_cells(
 
 
 def _lstm(step: TimeStep) -> Cell | None:
-    """o * tanh(f * c + i * g), the products in any order."""
+    """The LSTM step that ends in o * tanh(f * c + i * g), the products in any order. None if the
+    node is no such product; raises Skip if the gates are not what they must be."""
     for o, t in either(factors(step.root.outputs[0])):  # type: ignore[arg-type]
         tanh = t.producer
         if tanh is None or tanh.op.name != "Tanh":
@@ -102,7 +104,8 @@ def _lstm_of(
 
 
 def _rnn(step: TimeStep) -> Cell | None:
-    """tanh(A(x) + B(h)); whether one of its sources is a state, the steps around it tell."""
+    """The RNN step that ends in tanh(A(x) + B(h)), or None. Which of its sources is the state h, if
+    any, only the steps before and after it tell."""
     found = step.gate(step.root.outputs[0], "Tanh")
     if found is None or not found[0].terms:
         return None

@@ -16,8 +16,12 @@ Refuse = Callable[[Node, str], None]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Steps in order. `inputs[k]` are the sources of step k, in the order in which their weights
-    are equal; h and c are the states before the first step (None: zeros)."""
+    """Time steps that one operator may compute, in the order of the recurrence: each hands its
+    state to the next.
+
+    inputs  for each step its sources besides the state; source i of every step has equal weights
+    h, c    the states before the first step; None: zeros (c: or none at all)
+    """
 
     cells: tuple[Cell, ...]
     inputs: tuple[tuple[Source, ...], ...]
@@ -32,7 +36,13 @@ class Run:
 
 
 class Chains:
-    """The runs of a graph, which must not change meanwhile."""
+    """Finds the runs among the cells of a graph, which must not change meanwhile: `runs`. It links
+    each cell to the one before, and cuts the chains into what one operator can compute.
+
+    state          for each linked cell: which of its sources is its state
+    before, after  for each cell: the cell of the time step before it, and after it
+    by_out         the cell that gives a state
+    """
 
     def __init__(self, graph: Graph, cells: Iterable[Cell], refuse: Refuse) -> None:
         self.refuse, self.outputs = refuse, set(graph.outputs)
@@ -65,8 +75,8 @@ class Chains:
     # ---- linking
 
     def _link(self, cell: Cell) -> None:
-        """Record which cell is the time step before this one, if one has the same weights, and its
-        new state is what this cell reads as its state."""
+        """Find the cell of the time step before this one, and record it: a cell of equal weights
+        whose new states this one reads as its states, and that no other cell follows."""
         candidates = cell.sources if cell.h is None else (cell.h,)
         for s in candidates:
             first = self.by_out.get(s.value) if s.axis is None else None
@@ -87,8 +97,9 @@ class Chains:
             return
 
     def _state_of(self, first: Cell, cell: Cell, state: Source) -> Any:
-        """Which source of `first` must be its state for both cells to have equal weights, where
-        `state` is the state of `cell`; _NONE where no choice makes them equal."""
+        """The source of `first` that must be its state for both cells to have equal weights, where
+        `state` is that of `cell`; None if its state is zeros that have been folded; _NONE if no
+        choice makes the weights equal."""
         w, r, b = self._signature(cell, state)
         options: list[Source | None]
         if first in self.state:
@@ -108,7 +119,8 @@ class Chains:
         return first.h if (w0, b0) == (w, b) and some else _NONE
 
     def _signature(self, cell: Cell, state: Source | None) -> tuple[Any, ...]:
-        """(inputs' weights, state's weights of each gate, biases), equal for equal content."""
+        """A cell's (weights of the inputs, weights of the state for each gate, biases), as keys
+        that are equal for equal content, if `state` is its state."""
         xs = sorted(self._key(cell, s) for s in cell.sources if s != state)
         r = tuple(() if state is None else g.key(state) for g in cell.gates)
         biases = self._number(tuple(g.bias_key() for g in cell.gates))
@@ -148,8 +160,8 @@ class Chains:
         return ""
 
     def _closed(self, part: list[Cell]) -> Iterator[list[Cell]]:
-        """The pieces of a run without those cells whose inner values are read by nodes outside the
-        run."""
+        """Split a run at the cells of which values other than the states are read by nodes outside
+        the run: yields the pieces between such cells."""
         union = frozenset[Node]().union(*(c.nodes for c in part))
         piece: list[Cell] = []
         bad = [self._escape(cell, union) for cell in part]
@@ -179,7 +191,8 @@ class Chains:
         return ""
 
     def _run(self, cells: list[Cell]) -> Run | None:
-        """The run, if it is worth an operator and all of its inputs are known."""
+        """The `Run` of these cells; None if it is not worth an operator (one RNN step, or a step
+        that is an operator), or if the last step has no input or no state."""
         first, last = cells[0], cells[-1]
         if len(cells) == 1 and (last.kind == "RNN" or last.native is not None):
             return None
@@ -197,8 +210,9 @@ class Chains:
         return Run(tuple(cells), tuple(inputs), state, states[0], first.c)
 
     def _guess(self, cell: Cell) -> Source | None:
-        """The source that is taken for the state of a step which hands its state to no other: any
-        source of the right width will do."""
+        """The source that is taken for the state of a step that is linked to no other: `h`, if it
+        is known, else any source of the state's width, best one that is a whole value; else None.
+        """
         if cell.h is not None:
             return cell.h
         fits = [s for s in cell.sources if s.width == cell.hidden]
@@ -223,7 +237,8 @@ def _roots(cell: Cell) -> Iterator[Node]:
 
 
 def reaches(values: Iterable[Value], targets: set[Node], seen: set[Node]) -> bool:
-    """Whether a value is computed from a target. `seen` holds nodes known not to be."""
+    """Whether one of the values is computed, directly or not, by one of the nodes `targets`. `seen`
+    are nodes known not to depend on these; those that are looked at are added."""
     work = [v.producer for v in values if v.producer is not None]
     while work:
         node = work.pop()

@@ -13,7 +13,8 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Course:
-    """A run in the order of time: `parts` are the sources of each input at every time."""
+    """A run in the order of time: that of the inputs' places, which a run may go through backwards
+    (`reverse`). `parts` has for each input of a step its sources at every time."""
 
     run: Run
     reverse: bool
@@ -33,10 +34,9 @@ Times = dict[Value, tuple[int, int]]
 
 
 def course_of(run: Run, times: Times) -> Course:
-    """Backwards in time where an input is read from its last place to its first.
-
-    `times` has the runs before this one, and receives its results.
-    """
+    """The course of a run: backwards in time if an input is read from its last place to its first,
+    and none from first to last. `times` has the results of the runs before this one, and receives
+    those of this one."""
     parts = tuple(zip(*run.inputs, strict=True))
     ways = {_way(p, times) for p in parts}
     reverse = -1 in ways and 1 not in ways
@@ -47,8 +47,8 @@ def course_of(run: Run, times: Times) -> Course:
 
 
 def _way(sources: Sequence[Source], times: Times) -> int:
-    """1 or -1 where the sources are consecutive places of one value or run, forward or backward; 0
-    where they are not."""
+    """1 if the sources of one input, step by step, are consecutive places of one value, or results
+    of one run at consecutive times (`times`); -1 if they are so backwards; else 0."""
     if one_value(sources):
         places = [s.index for s in sources]
     else:

@@ -13,7 +13,8 @@ from tinsmith.rewrite import Skip, meet
 
 
 class Editor:
-    """Adds nodes to a graph, before the node `at`, and lets readers of old values read new ones."""
+    """Adds nodes to a graph, before the node `at`, lets readers of old values read new ones, and
+    remembers which value stands for which (`live`)."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -30,6 +31,8 @@ class Editor:
         return OPS[op](*inputs, before=self.at, **attrs)
 
     def reshape(self, value: Value, dims: Sequence[Dim]) -> Value:
+        """The value under the shape `dims`. Raises Skip if several of these are symbols, unless
+        only dims of 1 differ, or if one is 0."""
         if value.shape == tuple(dims):
             return value
         target = [-1 if isinstance(d, str) else d for d in dims]
@@ -49,8 +52,8 @@ class Editor:
         self._moved[old] = new
 
     def retire(self, old: Value, make: Callable[[], Value]) -> None:
-        """Drop what computes `old`. Where `old` is still read, the value that `make` gives takes
-        its place, under its shape."""
+        """Drop the node that computes `old`, and what only it needs. If `old` is still read or is a
+        graph output, the value that `make()` gives takes its place, under its shape."""
         producer = old.producer
         if old.uses or old in self.graph.outputs:
             assert old.shape is not None
@@ -60,5 +63,5 @@ class Editor:
 
 
 def _same(shape: Sequence[Dim], dims: Sequence[Dim]) -> bool:
-    """Whether only dimensions of 1 are added or dropped."""
+    """Whether two shapes are equal but for dimensions of 1."""
     return [d for d in shape if d != 1] == [d for d in dims if d != 1]

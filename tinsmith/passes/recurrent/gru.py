@@ -21,8 +21,9 @@ MAX_PRODUCTS = 4  # in a sum that may be the blend of a GRU, which has three
 
 
 class _Expansion:
-    """A value as a sum of products of other values, multiplied out through nodes that nothing else
-    reads."""
+    """Writes a value as a sum of products of earlier values: {factors: coefficient}, multiplied out
+    through additions and products whose results nothing else reads; these are in `nodes`. A value
+    with more than MAX_PRODUCTS products is one factor itself."""
 
     def __init__(self, outputs: set[Value]) -> None:
         self.outputs = outputs
@@ -53,9 +54,9 @@ class _Expansion:
         return total if len(total) <= MAX_PRODUCTS else {(value,): 1.0}
 
     def _constant(self, value: Value, array: Array) -> _Sum:
-        """A constant as a sum: of nothing where it is zero, a number where it has one element, else
-        a factor. An array that is the negative of an earlier one is -1 times that factor: exporters
-        fold the negative of an initial state."""
+        """A constant as a sum: {} if it is zero, a coefficient without factors if it has one
+        element, else one factor. An array that equals an earlier one is that factor; one that is
+        its negative is -1 times it: exporters fold the negative of an initial state."""
         if not np.any(array):
             return {}
         if array.size == 1:
@@ -70,10 +71,8 @@ class _Expansion:
 
 
 def _blends(total: _Sum) -> Iterator[tuple[Value, Value, Value | None, bool]]:
-    """(z, n, h, as is) where the sum may be (1 - z) * n + z * h; or with z exchanged with 1 - z.
-
-    h is None where it is zero and has been folded.
-    """
+    """Yield each (z, n, h, forward) such that the sum is (1 - z) * n + z * h if `forward`, else
+    z * n + (1 - z) * h. h is None where it is zero and has been folded."""
     singles = [k for k in total if len(k) == 1]
     pairs = [k for k in total if len(k) == 2]
     if len(singles) + len(pairs) != len(total) or len(singles) > 1 or not 1 <= len(pairs) <= 2:
@@ -99,7 +98,8 @@ def _blends(total: _Sum) -> Iterator[tuple[Value, Value, Value | None, bool]]:
 
 
 def gru(step: TimeStep) -> Cell | None:
-    """(1 - z) * n + z * h in any spelling."""
+    """The GRU step that ends in (1 - z) * n + z * h, in any spelling. None if the root's result is
+    no such blend; raises Skip if its gates are not what they must be."""
     expansion, why = _Expansion(step.outputs), ""
     for z, n, h, forward in _blends(expansion.of(step.root.outputs[0])):
         gate, candidate = step.gate(z, "Sigmoid"), step.gate(n, "Tanh")
@@ -129,7 +129,9 @@ def gru(step: TimeStep) -> Cell | None:
 def _candidate(
     step: TimeStep, form: Form, h: Source | None
 ) -> tuple[Form, Form, Form, bool, frozenset[Node]]:
-    """The candidate's part of x, its part of h, the reset gate, and whether that comes after."""
+    """Take the argument `form` of the candidate's tanh apart: (part of x, part of h, reset gate,
+    after, nodes). `after`: the gate multiplies the product with the state h, not h itself; `nodes`
+    compute these besides those of the form. Raises Skip if it is not like that."""
     for source, pieces in form.terms.items():
         if source.axis is not None or source == h:
             continue
@@ -155,7 +157,8 @@ def _candidate(
 def _reset(
     step: TimeStep, value: Value, pieces: tuple[Piece, ...]
 ) -> tuple[Form, Value | None, frozenset[Node]] | None:
-    """(r, v, nodes) where the value is sigmoid(r) * v; v is None for a constant, in the scale."""
+    """(r, v, nodes) if `value` is sigmoid(r) * v, which `nodes` compute; None if it is not. v is
+    None if the value is sigmoid(r) alone, times a constant that is the scale of `pieces`."""
     pair = factors(value)
     if pair is None:
         alone = step.gate(value, "Sigmoid")
@@ -174,8 +177,9 @@ def _inner(
     step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
     """The affine function B(h) where the candidate holds sigmoid(r) * B(h), r being the reset gate:
-    `other` is what the gate multiplies, `pieces` are the columns of the product. Raises Skip for
-    anything else."""
+    `other` is what the gate multiplies (None: the constant that is the scale of `pieces`), `pieces`
+    are those of the gate's product in the candidate, whose form is `like`. Raises Skip for anything
+    else."""
     every = np.arange(like.features[0])
     if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
         raise Skip("the reset product is reordered")
@@ -190,6 +194,6 @@ def _inner(
 
 
 def _is_state(source: Source, h: Source | None) -> bool:
-    """Whether a source is the state h; where h was zeros and has been folded, whether the source is
+    """Whether a source is the state h; if h is None (zeros that have been folded), whether it is
     zeros."""
     return source == h or (h is None and is_zero(source.value))

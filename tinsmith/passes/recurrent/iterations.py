@@ -18,6 +18,8 @@ APART = "-stack-recurrent,-stack-loops"
 
 @dataclass(frozen=True)
 class State:
+    """A state of a loop: what the body reads and gives, and what enters and leaves the loop."""
+
     before: Value  # in the body
     after: Value
     initial: Value
@@ -26,8 +28,8 @@ class State:
 
 @dataclass(frozen=True)
 class Item:
-    """A value that each iteration gives, stacked along `axis` of a result; `backward`: from the
-    end."""
+    """A `value` of the body that each iteration gives, stacked along `axis` of the loop's `result`:
+    that of the first iteration comes first, or last if `backward`."""
 
     value: Value
     result: Value
@@ -37,9 +39,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Read:
-    """A value that is read along an axis, one index in each iteration: `first` in the first
-    iteration, then the indices after it, or before it where `backward`. `first` None: all indices,
-    from one end to the other."""
+    """A value outside a loop that is read along `axis`, one index in each iteration: `first` in the
+    first iteration, then the indices after it, or before it if `backward`. `first` None: all
+    indices, from one end to the other."""
 
     base: Value
     axis: int
@@ -49,8 +51,14 @@ class Read:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A loop's body, with the constants that it captured put inside. `outer` gives the outer value
-    of each other input; `count` is the number of iterations of a Loop, None for a Scan."""
+    """What the iterations of a Loop or Scan do.
+
+    body     a copy of the loop's body, in which the constants that it captured are constants
+    states   the states; items: the values that are stacked
+    outer    input of the body -> the value outside that enters there
+    scanned  of a Scan: input of the body -> how it is read
+    count    the number of iterations of a Loop; None for a Scan
+    """
 
     node: Node
     body: Graph
@@ -61,8 +69,8 @@ class Iterations:
     count: Value | None = None
 
     def read(self, value: Value) -> Read:
-        """Where an input of the step is read. Raises Skip unless consecutive iterations read
-        consecutive indices."""
+        """How a value of the body is read from a value outside, index by index. Raises Skip unless
+        consecutive iterations read consecutive indices of one axis."""
         if value in self.scanned:
             return self.scanned[value]
         node = value.producer
@@ -78,7 +86,7 @@ class Iterations:
         return Read(self.outer[base], node.axis % len(base.shape), found[0] < 0, found[1])
 
     def _linear(self, value: Value) -> tuple[int, int] | None:
-        """(a, b) where the value is a * iteration + b."""
+        """(a, b) if the value of a Loop's body is a * iteration + b; None if that is not known."""
         value = _under_casts(value)
         if value.const is not None and value.const.size == 1:
             return 0, int(value.const.reshape(-1)[0])
@@ -102,7 +110,8 @@ class Iterations:
         return (a * d + b * c, b * d) if a * c == 0 else None
 
     def _counter(self, state: State) -> tuple[int, int] | None:
-        """A state that begins with a constant and grows by one."""
+        """(a, b) if a state is a * iteration + b: it begins with the constant b, and each iteration
+        adds the constant a. Else None."""
         start, node = _under_casts(state.initial).const, _under_casts(state.after).producer
         if start is None or start.size != 1 or not (adds(node) or subtracts(node)):
             return None
@@ -132,7 +141,8 @@ def _under_casts(value: Value) -> Value:
 
 
 def iterations_of(node: Node) -> Iterations:
-    """The iterations of a Loop or Scan; Skip where their number is not known before the first."""
+    """What the iterations of a Loop or Scan do. Raises Skip for a Loop that a condition may end or
+    leave out, or that has no count."""
     lead = 2 if node.op.name == "Loop" else 0
     body: Graph = node.body.clone()
     given = (*node.inputs[lead:],)
@@ -192,7 +202,7 @@ def _is_true(value: Value) -> bool:
 
 
 def is_size_of(count: Value, base: Value, axis: int) -> bool:
-    """Whether a number is computed as the size of that axis."""
+    """Whether `count` is computed as the size of `base` on `axis`."""
     count = _under_casts(count)
     node = count.producer
     if node is None or base.shape is None:

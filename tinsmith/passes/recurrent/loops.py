@@ -73,7 +73,9 @@ def _replace(graph: Graph, node: Node) -> None:
 def _handed_on(
     iterations: Iterations, affine: Affine, cell: Cell
 ) -> tuple[Source, State, State | None] | None:
-    """The source that is the cell's state, and the states h and c of the iterations."""
+    """(source, h, c) if a loop hands the states of a cell in its body from iteration to iteration:
+    the source of the cell that is its state, and the loop's states that are h and c (None: the cell
+    has none). None if it does not."""
     for state in iterations.states:
         source = affine.source(state.before)
         if source is None or under_views(state.after) not in map(under_views, cell.h_out):
@@ -91,7 +93,8 @@ def _handed_on(
 
 @dataclass(frozen=True)
 class _LoopStep:
-    """The step of a Loop or Scan, and which of the iterations' states are h and c."""
+    """A Loop or Scan whose body is one recurrent step, `cell`: `replace` puts an operator over time
+    in its place. `source` is the cell's state; `h` and `c` are the loop's states that hold it."""
 
     graph: Graph
     iterations: Iterations
@@ -132,7 +135,8 @@ class _LoopStep:
         self.graph.sweep([node])
 
     def _results(self) -> list[Item]:
-        """The stacked results that are read; Skip where one is not the state h."""
+        """The stacked results that are read outside. Raises Skip if one of them is not the state h,
+        or if a last state is read that is neither h nor c."""
         outputs = set(self.graph.outputs)
 
         def is_read(v: Value) -> bool:
@@ -148,7 +152,7 @@ class _LoopStep:
         return kept
 
     def _part(self, edit: Editor, read: Read, width: int) -> Value:
-        """[T, N, width]: all places of one input."""
+        """All places of one input of the step that iterations read, [T, N, width]."""
         base, axis = read.base, read.axis
         if base.shape is None:
             raise Skip(f"the rank of {base.name!r} is not known")
@@ -163,8 +167,8 @@ class _LoopStep:
         return edit.reshape(base, (steps, count_rows(rows(tuple(lead))), width))
 
     def _cut(self, edit: Editor, base: Value, axis: int, read: Read) -> Value:
-        """The part of `base` along an axis that the iterations read, in ascending order. Raises
-        Skip where it is not known."""
+        """The part of `base` along `axis` that the iterations read by `read`, in ascending order of
+        indices; `base` if that is all. Raises Skip where it is not known, or lies outside."""
         count, size = self.iterations.count, base.shape[axis]  # type: ignore[index]
         if read.first is None or count is None:
             return base
@@ -184,14 +188,15 @@ class _LoopStep:
         return edit.op("Slice", base, *bounds)
 
     def _start(self, edit: Editor, state: State, x: Value) -> Value | None:
-        """[1, N, H], or None for zeros."""
+        """The operator's initial state [1, N, H]; None for zeros. `x` is its input [T, N, I]."""
         if is_zero(state.initial):
             return None
         assert x.shape is not None
         return edit.reshape(state.initial, (1, x.shape[1], self.cell.hidden))
 
     def _item(self, edit: Editor, item: Item, y: Value, reverse: bool) -> Value:
-        """y [T, 1, N, H] as the results of the iterations, stacked where the node does."""
+        """The operator's result y [T, 1, N, H] as the loop's result that `item` describes: stacked
+        along the same axis, in the same order. `reverse`: the operator goes backwards."""
         whole = y
         if item.backward != reverse:
             ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
@@ -207,7 +212,8 @@ class _LoopStep:
 
 
 def _like(value: Value, y: Value) -> Sequence[Dim]:
-    """The shape of the value, with the number of rows as y [..., N, H] has it."""
+    """The shape of the value, with N of y [..., N, H] for its one symbol, if it has one. Raises
+    Skip for several."""
     if value.shape is None or y.shape is None:
         raise Skip(f"the rank of {value.name!r} is not known")
     if sum(isinstance(d, str) for d in value.shape) > 1:

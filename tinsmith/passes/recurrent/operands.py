@@ -17,8 +17,8 @@ from tinsmith.rewrite import Skip
 
 
 class Operands:
-    """w [gates * H, I], r [gates * H, H] and b [2 * gates * H] of steps; equal ones are the same
-    arrays."""
+    """Makes the constants of a recurrent operator from the gates of a step: `of` gives w [gates *
+    H, I], r [gates * H, H] and b [2 * gates * H]. For equal steps it gives the same arrays."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights

@@ -23,7 +23,8 @@ def is_view(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """What a product reads, as rows of `width` numbers: a value, or one place of it on an axis."""
+    """What a product reads, as rows of `width` numbers: `value`, or of it only place `index` on
+    `axis`, such as one time. Equal sources are the same numbers, whatever views lie between."""
 
     value: Value
     width: int
@@ -32,7 +33,8 @@ class Source:
 
 
 def source_of(value: Value) -> Source | None:
-    """The value under views that keep its last dimension; None where that is not known."""
+    """The `Source` that a value is: of what it reads one place on an axis, through views, or itself
+    before views that keep its last dimension. None if that dimension is not known."""
     if not value.shape or not isinstance(value.shape[-1], int):
         return None
     width = value.shape[-1]
@@ -59,26 +61,27 @@ def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
 
 
 def at_width(value: Value) -> Value:
-    """The value under views that change leading dimensions only."""
+    """The earliest value of which `value` is a view that keeps the last dimension; or itself."""
     width = value.shape[-1] if value.shape else None
     return _under(value, lambda v: bool(v.shape) and v.shape[-1] == width)
 
 
 def under_views(value: Value) -> Value:
-    """The value under all views."""
+    """The earliest value of which `value` is a view; or itself."""
     return _under(value, lambda v: True)
 
 
 def place_of(index: Any) -> int | None:
-    """The one place that an index names; None where it names several."""
+    """The place that an index (a number, or an array) names; None unless it is one place."""
     if isinstance(index, NUMBER):
         return index
     return int(index[0]) if index.size == 1 else None
 
 
 def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
-    """(axis, places) of what reads one axis of its first input at constant places, such as Slice,
-    Split and Gather; one int where the axis goes."""
+    """(axis, places) if a node, such as Slice, Split or Gather, makes `value` by taking constant
+    places on one axis of its first input: an array of places, or an int if the axis is dropped.
+    Else None."""
     move, base = moves_of(node)[value.index], next(iter(node.inputs), None)
     if move is None or move.fill is not None or base is None or base.shape is None:
         return None

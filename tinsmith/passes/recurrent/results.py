@@ -16,7 +16,8 @@ Shape = tuple[Dim, ...]
 
 
 def deliver(edit: Editor, courses: Sequence[Course], outs: tuple[Value, ...]) -> None:
-    """`outs` are y [T, D, N, H] and the last states [D, N, H]; courses in the order of D."""
+    """Put the results of a recurrent operator in place of what the steps of `courses` gave. `outs`
+    are y [T, D, N, H] and the last states [D, N, H]; direction d of D is that of courses[d]."""
     y, y_h, *y_c = outs
     ways = len(courses)
     if len(courses[0].run.cells) > 1:
@@ -30,13 +31,14 @@ def deliver(edit: Editor, courses: Sequence[Course], outs: tuple[Value, ...]) ->
 
 
 def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
-    """The part of a result that belongs to direction d of `ways`, without that axis."""
+    """The part of a result of the operator that belongs to direction d of `ways`, which lie on
+    `axis`, without that axis; for one direction the result as it is."""
     return value if ways == 1 else edit.op("Gather", value, np.array(d), axis=axis)
 
 
 def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: int) -> None:
-    """Put single steps of the operator's result in place of results that are still read one by one;
-    from the last step on, so that nodes before it lose their readers."""
+    """Put single steps of the operator's results `outs` in place of the states of a course's cells
+    that are still read one by one; from the last cell on, so that those before lose readers."""
     y, y_h, *y_c = outs
     cells = course.run.cells
     last = cells[-1]
@@ -58,8 +60,8 @@ def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: in
 
 
 def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
-    """Whether a node joins the results of all time steps of a run: (True in the order of time,
-    False reversed; the shape of one result), or None where it joins others."""
+    """(forward, shape of one of them) if a node joins the results of all time steps of a run,
+    `forward` telling whether in the order of time or reversed; None if it joins anything else."""
     cells = course.run.cells
     step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
     steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]
@@ -73,8 +75,8 @@ def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
 
 
 def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
-    """Put the operator's whole result in place of nodes that join all results of a run, in the
-    order of time or reversed."""
+    """Put the operator's whole result y, for direction d of `ways`, in place of the results of
+    nodes that join all results of a run, in the order of time or reversed."""
     for node in _joins(course.run.cells[0].h_out):
         found = _stack(course, node)
         if found is None:
@@ -88,7 +90,8 @@ def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
 
 
 def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
-    """Put `steps` [T, ...], joined along the node's axis, in place of `out`."""
+    """Put `steps` [T, ...] in place of the value `out`, joined along the axis along which `node`
+    joins."""
     shape = steps.shape
     assert out.shape is not None and shape is not None and out.producer is not None
     axis = join_axis(node)
@@ -117,8 +120,8 @@ def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
 
 
 def _second(both: Node, first: Node) -> Node | None:
-    """The other join that `both` joins to `first` along the last axis; None unless both inner joins
-    are along one axis, which is not the last."""
+    """The join whose result the node `both` joins behind that of `first` along the last axis. None
+    unless `both` joins these two alone, and both of them along one axis that is not the last."""
     last = (both.outputs[0].rank or 0) - 1
     if join_axis(both) != last or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
         return None
@@ -150,7 +153,9 @@ def _shape_of_first(node: Node) -> Shape | None:
 
 
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
-    """The columns of a concatenation of concatenations of results along the last axis."""
+    """If a node `outer` joins, along another axis than the last, what nodes have joined of
+    `results` along the last axis: for each place in these inner joins the values at that place.
+    Else None, and also if the inner joins differ in shapes."""
     rank = outer.outputs[0].rank
     if not rank or join_axis(outer) == rank - 1:
         return None
@@ -174,13 +179,14 @@ def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None
 
 
 def _numbers(shape: Shape | None) -> Shape | None:
-    """A shape with "" for every symbol: two results of one run have equal dimensions, whatever
-    their symbols are called."""
+    """A shape with "" for every symbol, by which shapes of results of one run are compared: their
+    dimensions are equal, whatever the symbols are called."""
     return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 
 def _joins(values: Iterable[Value]) -> Iterator[Node]:
-    """The concatenations that read one of the values now, through views."""
+    """The nodes that join (as Concat does) and read one of the values, directly or through views.
+    They are found before the first is given, so that the graph may be edited meanwhile."""
     work, found = list(values), dict[Node, None]()
     while work:
         for user in work.pop().uses:

@@ -49,7 +49,8 @@ class StackRecurrent:
 
 
 def all_cells(graph: Graph, affine: Affine, refuse: Refuse) -> list[Cell]:
-    """The steps of a graph, in primitives and as operators, in graph order."""
+    """The recurrent steps of a graph, of primitive operators (`find_cells`) and as LSTM, GRU and
+    RNN nodes of one step (`native_cell`), in graph order."""
     if not any(n.op.name == "Tanh" or n.op.name in GATES for n in graph.nodes):
         return []
     found = find_cells(graph, affine, refuse)
@@ -70,8 +71,9 @@ def _build(builder: Builder, courses: list[Course], refuse: Refuse) -> int:
 
 
 def paired(courses: Iterable[Course]) -> list[list[Course]]:
-    """Runs in groups: two runs over the same input in opposite directions are one group, at the
-    place of the second; any other run is a group of its own."""
+    """The courses of runs in groups of which each becomes one operator: two runs over the same
+    input in opposite directions are a group, the forward one first, at the place of the second; any
+    other run is a group of its own."""
     groups: list[list[Course]] = []
     waiting: dict[object, list[Course]] = {}
     for course in courses:

@@ -15,8 +15,16 @@ from tinsmith.rewrite import Skip
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One step. `gates` in ONNX's order (the GRU's candidate in two parts, of x and of h); h is
-    None where any of several sources may be the state; `h_out` are equal up to their shape."""
+    """One time step of a recurrent layer, found in a graph.
+
+    kind    "LSTM", "GRU" or "RNN"
+    root    the node that computes the new state h
+    gates   affine functions, in ONNX's order; the GRU's candidate is two: its parts of x and of h
+    hidden  features of the state; rows: leading dims of the gates, without ones
+    h, c    the states that the step reads; h is None where any of several sources may be it
+    h_out   values of the new state h, equal but for their shapes; c_out: the new state c, or None
+    nodes   the nodes that compute the step
+    """
 
     kind: str
     root: Node
@@ -38,12 +46,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class TimeStep:
+    """Looks at what a node (`root`) computes, to recognise a recurrent step that ends in it."""
+
     affine: Affine
     root: Node
     outputs: set[Value]
 
     def gate(self, value: Value, function: str) -> tuple[Form, frozenset[Node]] | None:
-        """The argument of an activation of which the value is a part, and the nodes between."""
+        """(form, nodes) if the value is some features of the result of the activation `function`,
+        or all: the argument of the activation for these features, as an affine function, and the
+        nodes that compute them from its sources. Else None."""
         part = self.affine.part_of(value)
         node = None if part is None else part[0].producer
         if part is None or node is None or node.op.name != function:
@@ -57,6 +69,8 @@ class TimeStep:
         return flat, flat.nodes | part[2]
 
     def cell(self, kind: str, gates: list[Form], **rest: Any) -> Cell:
+        """The cell with these gates. Raises Skip if they differ in shape from each other or from
+        the result, or are not products with constant weights."""
         out = self.root.outputs[0]
         assert out.shape is not None
         (hidden, *others), lead = {g.features for g in gates}, {rows(g.lead) for g in gates}
@@ -69,6 +83,7 @@ class TimeStep:
         return Cell(kind, self.root, tuple(gates), hidden[0], lead.pop(), h_out=(out,), **rest)
 
     def state(self, value: Value, gate: Form) -> Source:
+        """The state that `value` is. Raises Skip unless it has the rows and features of a gate."""
         source = self.affine.source(value)
         same = value.shape is not None and rows(value.shape[:-1]) == rows(gate.lead)
         if source is None or not same or gate.features != (source.width,):
