@@ -48,8 +48,8 @@ FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PN
 
 
 def describe(head: bytes, path: str = "") -> str:
-    """What a file seems to be, for a message: "a PNG image". Its first bytes say so, or the suffix
-    of its path where models of that name begin like anything."""
+    """What a file seems to be, for a message: "a PNG image". `head` is its first bytes; the suffix
+    of `path` tells only what its bytes do not."""
     if not head:
         return "an empty file"
     if name := _magic(head, _MAGIC):

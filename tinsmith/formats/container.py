@@ -53,9 +53,10 @@ def digest(data: Any) -> str:
 
 
 def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> None:
-    """Write sections (bytes-like) atomically: to a temporary file beside `path`, then renamed.
+    """Write a container of `sections` (name -> bytes-like), with `index` as further entries of its
+    JSON index. The file is written under another name beside `path`, then renamed.
 
-    Raises OSError where the place cannot be written.
+    Raises OSError if it cannot be written.
     """
     views = {name: memoryview(data).cast("B") for name, data in sections.items()}
     table: dict[str, tuple[int, int, str]] = {n: (0, v.nbytes, digest(v)) for n, v in views.items()}
@@ -74,10 +75,12 @@ def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> No
 
 
 class Draft:
-    """A container that is written while its first section is being made: `put` writes parts of
-    that, `finish` maps it, `commit` adds the others and gives the file its name. The mapping stays
-    good whatever becomes of the file. All but `discard` raise OSError where the place cannot be
-    written."""
+    """A container that is written while its first section is still being made: `put` writes parts
+    of that section, `finish` maps it, `commit` adds the others and gives the file its name,
+    `discard` drops it. The mapping stays valid whatever becomes of the file.
+
+    All but `discard` raise OSError if the file cannot be written.
+    """
 
     START = 1 << 20  # room for the index; what is not written takes no place on disk
 
@@ -89,12 +92,14 @@ class Draft:
         self._check = ""
 
     def put(self, offset: int, array: np.ndarray[Any, Any]) -> None:
-        """Write an array at an offset within the first section."""
+        """Write the bytes of an array at `offset`, in bytes, from the start of the first
+        section."""
         self._file.seek(self.START + offset)
         self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def finish(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """The first section, and a page of zeros behind its `nbytes`, mapped read-only."""
+        """The first section as a read-only array of bytes that maps the file: `nbytes`, and a page
+        of zeros behind them."""
         self._size = nbytes + PAGE
         # Written, not left as a hole: on a full disk in memory, reading a hole ends the process.
         self._file.seek(self.START + nbytes)
@@ -143,7 +148,8 @@ def is_container(path: Path) -> bool:
 
 
 class Container:
-    """A container file, mapped read-only. Thread-safe; keep it alive while its arrays are used."""
+    """A container file, mapped read-only: `index` is its JSON, `array` and `data` give its
+    sections. Thread-safe; keep it alive while its arrays are used."""
 
     def __init__(self, path: Path) -> None:
         """Raises ModelFileError where the file is not a whole, well-formed container."""
@@ -179,7 +185,8 @@ class Container:
         return found
 
     def within(self, prefix: str) -> Container:
-        """The sections whose names begin with a prefix, without it."""
+        """A view of the container with only the sections whose names begin with `prefix`, under
+        names without it."""
         part = copy(self)
         cut = len(prefix)
         rows = self._sections.items()
@@ -190,9 +197,10 @@ class Container:
         return name in self._sections
 
     def array(self, name: str, *, check: bool = False) -> np.ndarray[Any, Any]:
-        """A section's bytes as a read-only array that maps the file.
+        """The bytes of a section as a read-only array that maps the file.
 
-        With `check` its hash must agree. Raises ModelFileError.
+        With `check`, raises ModelFileError unless they have the hash in the index; also for a
+        section that does not exist.
         """
         if name not in self._sections:
             raise ModelFileError(
@@ -201,8 +209,9 @@ class Container:
         return _section(self._map, name, self._sections[name], check)
 
     def array_checked_later(self, name: str) -> np.ndarray[Any, Any]:
-        """A section's bytes, whose hash is only checked by `mapped.check_unchanged`, before they
-        are read anyway: loading a file must not read all of it."""
+        """The bytes of a section as `array` gives them, whose hash is not checked now, as loading a
+        file must not read all of it, but by `mapped.check_unchanged`, which is called before they
+        are read anyway. Raises ModelFileError for a section that does not exist."""
         data = self.array(name)
         later = partial(_section, name=name, row=self._sections[name], check=True)
         self._map.checks = (*self._map.checks, later)
@@ -221,8 +230,9 @@ class Container:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 
     def data(self, name: str, hint: type[T], hook: Hook | None = None) -> T:
-        """A section's JSON as a value of a type (`plain.decode`), of which `hook` makes what its
-        objects stand for. Raises ModelFileError."""
+        """The JSON of a section as a value of the type `hint` (`plain.decode`). `hook` turns JSON
+        objects into what they stand for. Raises ModelFileError if the section does not fit the
+        type."""
         try:
             return decode(hint, self.json(name, hook))
         except Misfit as error:

@@ -42,9 +42,9 @@ def is_csv(path: str | os.PathLike[str]) -> bool:
 
 
 def read_csv(path: str | os.PathLike[str], dtype: Any) -> Array:
-    """The numbers of a file, [rows, columns], of this type. Raises ModelFileError for rows of
-    different lengths, for what is no number, and for one that the type does not hold;
-    BudgetExceeded."""
+    """The numbers of a .csv file as an array [rows, columns] of `dtype`. Raises ModelFileError for
+    rows of different lengths, for text that is no number, for numbers that the type does not hold,
+    and for a file that cannot be read; BudgetExceeded for one that is too large."""
     file, wanted = Path(path), np.dtype(dtype)
     if wanted.kind not in NUMBERS:
         raise ModelFileError(f"{file} cannot be read: .csv files hold numbers, not {wanted}")
@@ -71,9 +71,13 @@ def read_csv(path: str | os.PathLike[str], dtype: Any) -> Array:
 def fit_csv(
     array: Array, shape: Sequence[int | str] | None, what: str, source: str | os.PathLike[str]
 ) -> Array:
-    """An array [rows, columns] in the shape of `what` ("the input 'x'"): the same numbers in
-    row-major order. A size that is free follows from how many there are; of rows and columns, both.
-    Raises InputShapeError where they do not fit."""
+    """An array [rows, columns] of `read_csv` in the shape of the value that reads it: the same
+    numbers in row-major order.
+
+    `shape` may have one symbol, whose size follows from how many numbers there are, or be two
+    symbols, which then are rows and columns; None: as it is. `what` ("the input 'x'") and `source`
+    are for messages. Raises InputShapeError if the numbers do not fit.
+    """
     if shape is None:
         return array
     free = [d for d in shape if not isinstance(d, int)]
@@ -96,9 +100,12 @@ def fit_csv(
 
 
 def write_csv(path: str | os.PathLike[str], name: str, array: Any) -> None:
-    """Write an array: a line for each row of its last axis, floats with all digits that tell them
-    apart. To a temporary file beside it, which is then renamed. Raises FileNameError for what is
-    no array of numbers, ModelFileError."""
+    """Write an array as a .csv file: a line for each row of its last axis, floats with all digits
+    that tell them apart. The file is written under another name, then renamed.
+
+    `name` is the array's in messages. Raises FileNameError for what is no array of numbers,
+    ModelFileError if the file cannot be written.
+    """
     file = Path(path)
     if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS:
         kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -118,7 +125,9 @@ def write_csv(path: str | os.PathLike[str], name: str, array: Any) -> None:
 
 
 def _whole(file: Path, wanted: np.dtype[Any]) -> Array | None:
-    """The whole numbers of a file, exactly; None where some are written as floats."""
+    """The numbers of a file that is read for whole numbers, exactly, as int64 or uint64; None where
+    some are written as floats but all are small enough for float64 to be exact. Raises
+    ModelFileError for other files."""
     try:
         return _parsed(file, np.dtype(np.uint64 if wanted.kind == "u" else np.int64))
     except ModelFileError:
@@ -129,6 +138,8 @@ def _whole(file: Path, wanted: np.dtype[Any]) -> Array | None:
 
 
 def _parsed(file: Path, dtype: np.dtype[Any]) -> Array:
+    """The numbers of a file as [rows, columns] of `dtype`. Raises ModelFileError, which tells line
+    and field, for text that is no such number."""
     separator = _separator(file)
     try:
         with warnings.catch_warnings():
@@ -143,14 +154,15 @@ def _parsed(file: Path, dtype: np.dtype[Any]) -> Array:
 
 
 def _separator(file: Path) -> str | None:
-    """What is between the numbers of the first row; None: blanks."""
+    """What separates the numbers of the first row: "," or ";"; None: blanks."""
     with open(file, "rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
     return next((s for s in ",;" if s.encode() in first), None)
 
 
 def _fault(file: Path, separator: str | None) -> str:
-    """What is wrong in the first line that is, for people; "" where no line is."""
+    """What is wrong in the first line that does not hold numbers, or not as many as the lines
+    before it, as text for people; "" if all lines are right."""
     columns = -1
     try:
         with open(file, encoding=ENCODING) as lines:

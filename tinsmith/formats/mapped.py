@@ -22,7 +22,8 @@ State: TypeAlias = tuple[int, ...]
 
 
 def state_of(path: Path) -> State:
-    """The state of the file at a path. Raises OSError."""
+    """The state (size, times, ...) of the file at `path`, by which changes are noticed. Raises
+    OSError."""
     return _state(os.stat(path))
 
 
@@ -31,17 +32,20 @@ def _state(info: os.stat_result) -> State:
 
 
 class MappedFile(mmap.mmap):
-    """A file's bytes, mapped read-only, with its path and its state then. `checks`, of the mapping,
-    raise ModelFileError where parts of it are damaged; they read those, so they wait until others
-    do."""
+    """The bytes of a file, mapped read-only, with its path and its state at that time.
+
+    `checks` take the mapping and raise ModelFileError if parts of it are damaged. They read these
+    parts, so they are only called by `check_unchanged`, before the parts are read anyway.
+    """
 
     checks: tuple[Callable[[MappedFile], object], ...] = ()
     path: Path
     state: State
 
     def changed(self) -> str:
-        """What was done to the file since it was mapped, or ''. One that was removed or replaced is
-        not changed: its bytes stay."""
+        """How the file was changed in place since it was mapped ("was truncated"), '' if it was
+        not. A file that was removed or replaced by a rename counts as unchanged: the mapping keeps
+        its bytes."""
         if self.size() < len(self):
             return "was truncated"
         try:
@@ -52,8 +56,8 @@ class MappedFile(mmap.mmap):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, opened to read. Raises OSError, also for what would let its reader wait, or
-    has no end: pipes, sockets, devices."""
+    """A regular file, opened to read. Raises OSError, also for pipes, sockets and devices, whose
+    reader might wait or find no end."""
     file = open(path, "rb", opener=lambda p, flags: os.open(p, flags | NONBLOCK))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -62,16 +66,19 @@ def open_file(path: Path) -> BinaryIO:
 
 
 class Files(dict[Path, State]):
-    """The files that one model is read from, each in its state when it was opened. Who reads a
-    model opens all its files here: `Graph.files` names them, whatever becomes of their bytes."""
+    """Path -> state when it was opened, of all files that one model is read from. Importers open a
+    model's files only by its methods: so `Graph.files` names them all, also those whose bytes were
+    copied."""
 
     def map(self, path: Path) -> MappedFile | bytes:
-        """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
+        """The bytes of the file at `path`, mapped; b"" for an empty one, which cannot be mapped.
+        Raises OSError."""
         with open_file(path) as file:
             return self.map_open(file, path)
 
     def map_open(self, file: BinaryIO, path: Path) -> MappedFile | bytes:
-        """The bytes of an open file; an empty one cannot be mapped. Raises OSError, ValueError."""
+        """The bytes of an open file, which is recorded under `path`: mapped, or b"" for an empty
+        one. Raises OSError, ValueError."""
         state = self[path.absolute()] = _state(os.fstat(file.fileno()))
         if not state[0]:
             return b""
@@ -81,8 +88,8 @@ class Files(dict[Path, State]):
 
 
 def opened(source: Any) -> tuple[str, memoryview, Files]:
-    """The file name ("" for bytes), the bytes, and the files of a model that is given by its path
-    or as bytes. Raises ModelFileError."""
+    """(file name, bytes, files) of a model that is given by its path, or as bytes, whose file name
+    is "". Raises ModelFileError for a path without a file, or one that cannot be read."""
     files = Files()
     if isinstance(source, bytes | bytearray | memoryview):
         return "", memoryview(source).cast("B"), files
@@ -98,7 +105,7 @@ def opened(source: Any) -> tuple[str, memoryview, Files]:
 
 
 def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
-    """The files from which arrays are mapped."""
+    """The mapped files to which these arrays, or the arrays they are views of, belong."""
     found: set[MappedFile] = set()
     for array in arrays:
         base: Any = array
@@ -110,8 +117,9 @@ def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
 
 
 def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Raises ModelFileError where a file of the arrays is damaged or was changed in place: they
-    would hold other numbers, or, past the end of a file, end the process by a signal."""
+    """Raise ModelFileError if a file that these arrays map was changed in place, or if a check
+    finds it damaged: the arrays would hold other numbers, or, past the end of a file, end the
+    process by a signal."""
     for mapped in mappings(arrays):
         if how := mapped.changed():
             raise ModelFileError(
@@ -124,8 +132,8 @@ def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
 
 
 def release(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Let the system take back the memory that the arrays' files take: it is read again if
-    anybody looks."""
+    """Let the system take back the memory in which the files of these arrays are cached: they are
+    read again at the next access."""
     for mapped in mappings(arrays):
         if hasattr(mmap, "MADV_DONTNEED"):
             with contextlib.suppress(OSError, ValueError):

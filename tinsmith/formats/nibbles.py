@@ -11,7 +11,7 @@ BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def packed_size(dtype: np.dtype[Any], count: int) -> int:
-    """Bytes of `count` elements in a file."""
+    """How many bytes `count` elements of a type take in a file, those of 4 and 2 bits packed."""
     bits = BITS.get(dtype.name, 8 * dtype.itemsize)
     return -(-count * bits // 8)
 
@@ -27,7 +27,8 @@ def packed(flat: Array) -> Array:
 
 
 def unpacked(data: Array, dtype: np.dtype[Any], count: int) -> Array:
-    """The elements of packed bytes, each in a byte of its own."""
+    """The first `count` elements of type `dtype` (of 4 or 2 bits) that are packed in the bytes
+    `data`, lowest bits first: an array with a byte for each."""
     bits = BITS[dtype.name]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]

@@ -30,8 +30,8 @@ ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 
 
 def npz_path(path: str | os.PathLike[str]) -> Path:
-    """The file that `write_npz` writes: .npz is added to a name without a suffix. Raises
-    FileNameError for the suffix of something else."""
+    """The path of the file that `write_npz` writes: .npz is added to a name without a suffix.
+    Raises FileNameError for any other suffix."""
     file = Path(path)
     if file.suffix not in ("", ".npz"):
         raise FileNameError(
@@ -42,9 +42,12 @@ def npz_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
-    """Write values by name, whatever the names are (`numpy.savez` has one of its own), as
-    `numpy.load` reads them: their `parts`, text as that. To a temporary file beside it, which is
-    then renamed; the file, by `npz_path`. Raises ModelFileError."""
+    """Write values by name as an .npz file that `numpy.load` reads, under any names (`numpy.savez`
+    reserves some); each value as its `parts`, text as numpy's strings. The file is written under
+    another name, then renamed.
+
+    Returns its path, `npz_path`. Raises FileNameError, and ModelFileError if it cannot be written.
+    """
     file = npz_path(path)
     try:
         with whole_file(file) as whole, zipfile.ZipFile(whole, "w", allowZip64=True) as out:
@@ -59,7 +62,14 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
 
 
 def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that a value is, by name; see above."""
+    """The arrays by which a file holds a value, by name:
+
+    array          NAME
+    None           nothing
+    map            NAME, its numbers, and the keys under NAME + KEYS
+    list of maps   the same, with a row for each map, if all have the same keys
+    other lists    the parts of each element, under NAME[i]
+    """
     if value is None:
         return {}
     if isinstance(value, Mapping):
@@ -75,8 +85,8 @@ def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def whole(name: str, arrays: Mapping[str, Any]) -> Any:
-    """The value of a name whose `parts` are among the arrays; None where there are none. Raises
-    ModelFileError for keys that are not one for each number."""
+    """The value of which `arrays` holds the `parts` under `name`; None where there are none. Raises
+    ModelFileError if there is not one key for each number."""
     if name not in arrays:
         items: list[Any] = []
         while any(n.startswith(f"{name}[{len(items)}]") for n in arrays):
@@ -95,8 +105,8 @@ def whole(name: str, arrays: Mapping[str, Any]) -> Any:
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an .npz file by name, or that of an .npy file by the file's name; never
-    unpickles. Raises ModelFileError."""
+    """The arrays of an .npz file by name, or that of an .npy file under the file's name without its
+    suffix. Never unpickles. Raises ModelFileError."""
     file = Path(path)
     try:
         with open_file(file) as opened:

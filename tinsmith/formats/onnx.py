@@ -63,7 +63,8 @@ _MODEL = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 2
 
 
 def sniff(head: bytes, path: str = "") -> bool:
-    """Whether the first bytes of a file are those of an ONNX model."""
+    """Whether the first bytes of a file are those of an ONNX model: fields of a ModelProto, up to
+    its graph. `path` is not looked at."""
     seen = set()
     try:
         for field in fields(head, 0, 1 << 62, "file"):
@@ -78,8 +79,9 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 
 class OnnxModel:
-    """A parsed model: `proto`, and its tensors as arrays. `file` and `name` are for messages;
-    `files` are those that were opened so far."""
+    """An ONNX model while it is read: the ModelProto `proto`, without its large weights, and
+    methods that give tensors as arrays. `file` and `name` are for messages; `files` are the files
+    opened so far."""
 
     def __init__(
         self,
@@ -101,7 +103,8 @@ class OnnxModel:
         return self.tensor(self.proto.graph.initializer[index], self._lifted.get(index))
 
     def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
-        """The array of a TensorProto; ModelFileError where its data do not fit its shape."""
+        """The array of a TensorProto, which maps the file where it can. `raw`: its data, where they
+        are not in `t`. Raises ModelFileError if they do not fit its shape, ExternalDataError."""
         label = f"the tensor {t.name!r} of {self.name}"
         if t.data_type not in DTYPES:
             raise ModelFileError(f"{label} has the element type {t.data_type}, which is unknown")
@@ -121,19 +124,22 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def copied(self, t: Any) -> np.ndarray[Any, Any]:
-        """`tensor`, which each call copies: the parts of a file that are read more than once, those
-        of functions and bodies of loops, count against the budget of constants."""
+        """The array of a TensorProto in a function or in the body of a loop, which is read each
+        time that it is expanded: it counts against the budget of constants. Raises BudgetExceeded
+        besides."""
         array = self.tensor(t)
         self.spend(array.nbytes, f"the constants of {self.name}, functions expanded")
         return array
 
     def spend(self, nbytes: int, what: str) -> None:
-        """Count constants that the file does not hold as such. Raises BudgetExceeded."""
+        """Count `nbytes` of constants that the file does not hold as such against the budget of
+        constants; `what` names them. Raises BudgetExceeded."""
         self._spent += nbytes
         budget.check("constants", self._spent, what)
 
     def sparse(self, t: Any) -> np.ndarray[Any, Any]:
-        """The dense array of a SparseTensorProto, which counts against the budget of constants."""
+        """The dense array of a SparseTensorProto, which counts against the budget of constants.
+        Raises ModelFileError for indices that do not fit, BudgetExceeded."""
         values, indices = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
         label = f"the sparse tensor {t.values.name!r} of {self.name}"
@@ -156,6 +162,8 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def _external(self, t: Any, size: int, label: str) -> memoryview:
+        """The `size` bytes of a tensor in a file beside the model, which is mapped once. Raises
+        ExternalDataError."""
         entries = {e.key: e.value for e in t.external_data}
         path = _external_path(self.folder, entries.get("location", ""), label)
         try:
@@ -186,7 +194,7 @@ class OnnxModel:
 def read(source: Any) -> OnnxModel:
     """Read a model from a path, bytes, or a ModelProto.
 
-    Raises ModelFileError where it is missing, damaged, or not ONNX.
+    Raises ModelFileError if it is missing, damaged, or not ONNX.
     """
     if hasattr(source, "opset_import") and hasattr(source, "graph"):
         return OnnxModel(source)
@@ -204,6 +212,8 @@ def read(source: Any) -> OnnxModel:
 
 
 def _parse(data: bytes, name: str, size: int) -> Any:
+    """The ModelProto of a file's bytes without lifted weights. `name` and `size` (bytes of the
+    whole file) are for messages. Raises ModelFileError."""
     from google.protobuf.message import DecodeError
 
     proto = _messages().ModelProto()
@@ -219,8 +229,8 @@ def _parse(data: bytes, name: str, size: int) -> Any:
 
 
 def _messages() -> Any:
-    """The module of ONNX's messages, without the rest of its package, which takes four times as
-    long to import; a later `import onnx` finds and uses the same module."""
+    """The module of ONNX's protobuf messages, imported without the rest of the package `onnx`,
+    which takes four times as long; a later `import onnx` finds and uses the same module."""
     name = "onnx.onnx_ml_pb2"
     if name not in sys.modules and "onnx" not in sys.modules:
         found = importlib.util.find_spec("onnx")
@@ -235,7 +245,8 @@ def _messages() -> Any:
 
 
 def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
-    """The model without the large weights of its graph, and those weights by initializer index."""
+    """(bytes of the ModelProto without the large weights of its graph, these weights by the index
+    of their initializer): so protobuf need not copy them. Raises ModelFileError for two graphs."""
     lifted: dict[int, memoryview] = {}
     out = bytearray()
     graphs = 0
@@ -252,6 +263,8 @@ def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
 
 
 def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memoryview]) -> bytearray:
+    """The bytes of the GraphProto in `data[start:end]` without its large weights, which are added
+    to `lifted`, by the index of their initializer."""
     out = bytearray()
     index = 0
     for field in fields(data, start, end, "graph"):
@@ -275,6 +288,8 @@ def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memory
 def _from_raw(
     raw: memoryview, dtype: np.dtype[Any], count: int, label: str
 ) -> np.ndarray[Any, Any]:
+    """The `count` elements, flat, in the bytes `raw`, without a copy where each has a byte or more.
+    Raises ModelFileError if there are not as many bytes as they need."""
     size = packed_size(dtype, count)
     if len(raw) != size:
         raise ModelFileError(
@@ -287,7 +302,9 @@ def _from_raw(
 
 
 def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[Any, Any]:
-    """The elements of a tensor whose data are in the field for its type."""
+    """The `count` elements, flat, of a TensorProto whose data are in the field for its type, such
+    as `float_data`. `label` names it in the ModelFileError that is raised if there are not as
+    many."""
     name = DTYPES[t.data_type]
     if name == "object":
         flat = np.array([s.decode("utf-8", "surrogateescape") for s in t.string_data], object)
@@ -315,7 +332,8 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
 
 
 def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> np.ndarray[Any, Any]:
-    """The elements in a shape of as many; numpy has a greatest rank, and greatest extents."""
+    """`flat` in `shape`, which has as many elements. Raises ModelFileError where numpy has no such
+    shape: too many axes, or extents that are too large."""
     try:
         return flat.reshape(shape)
     except ValueError as error:
@@ -323,7 +341,9 @@ def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> n
 
 
 def _external_path(folder: Path | None, location: str, label: str) -> Path:
-    """The external file, which must be a regular file inside the model's folder."""
+    """The path of the file, inside the model's folder, in which the tensor `label` says that its
+    data are, at `location`. Raises ExternalDataError for any other place, or if `folder` is None,
+    as of a model that is given as bytes."""
     if folder is None:
         raise ExternalDataError(
             f"{label} is stored in {location!r}: load the model from its path to find that file"

@@ -22,12 +22,14 @@ _SMALL = 1024  # bytes; smaller weights stay in the model
 
 
 def code_of(dtype: Any) -> int:
-    """The TensorProto.DataType of a dtype, or of its name."""
+    """The number by which TensorProto.DataType names an element type, given as a dtype or by
+    name."""
     return CODES[np.dtype(dtype).name if not isinstance(dtype, str) else dtype]
 
 
 def type_proto(type: Type, key: str = "int64") -> Any:
-    """The TypeProto of a type; symbols that nobody named say nothing. `key`: of maps."""
+    """The TypeProto of a type. Symbols that no model named, "?7", become dims of which nothing is
+    said. `key` is the name of the type of the keys of maps."""
     from onnx import helper
 
     if isinstance(type, SequenceType):
@@ -56,7 +58,8 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
 
 
 def raw(array: np.ndarray[Any, Any]) -> bytes:
-    """The elements as a file holds them: little-endian, those of 4 and 2 bits packed."""
+    """The elements of an array as the bytes of a file: little-endian, those of 4 and 2 bits
+    packed."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.byteorder == ">":
         flat = flat.astype(flat.dtype.newbyteorder("<"))
@@ -64,7 +67,8 @@ def raw(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def attribute_proto(name: str, value: Any) -> Any:
-    """The AttributeProto of a Python value: numbers, text, lists of these, arrays, messages."""
+    """The AttributeProto named `name` of a Python value: a number, text, an array, a message
+    (GraphProto, TypeProto), or a list of these."""
     from onnx import AttributeProto, GraphProto, TypeProto
 
     proto = AttributeProto(name=name)
@@ -96,10 +100,10 @@ def attribute_proto(name: str, value: Any) -> Any:
 
 
 def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, inside: int) -> None:
-    """Write a ModelProto with its initialisers, all but `weights`, which are still to be written:
-    inside where they take at most `inside` bytes, else in a file of their own beside it.
+    """Write a ModelProto, to which the initializers `weights` are still added: inside the file if
+    they take at most `inside` bytes, else in a file of their own beside it.
 
-    Each file appears whole or not at all, the weights first. Raises OSError.
+    Each file is written under another name, then renamed, the weights first. Raises OSError.
     """
     if sum(packed_size(a.dtype, a.size) for a in weights.values()) <= min(inside, _LARGEST):
         proto.graph.initializer.extend(tensor_proto(a, name) for name, a in weights.items())
@@ -110,6 +114,8 @@ def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, insid
 
 
 def _save_weights(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
+    """Write weights to the file `path`, aligned, and add them to the ModelProto as initializers
+    that refer to it; small ones and text are held by the ModelProto itself."""
     from onnx import TensorProto
 
     with whole_file(path) as file:

@@ -96,7 +96,8 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
-    """All rows: ONNX operator -> (our operator, their attribute -> ours)."""
+    """All rows of names that importer and writer share: ONNX operator -> (our operator, {ONNX's
+    attribute: ours})."""
     rows: dict[str, tuple[str, dict[str, str]]] = {name: (name, {}) for name in PLAIN}
     rows |= {k: (k, {n: n for n in v.split()}) for k, v in SAME_NAMES.items()}
     return {**rows, **RENAMED}

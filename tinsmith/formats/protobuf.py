@@ -11,7 +11,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Field(NamedTuple):
-    """One field: `begin` is where its tag starts, `start:end` is its payload."""
+    """One field of a message, as places in its bytes: `begin` is where its tag starts, `start:end`
+    is its payload. `number` and `wire` are the tag's field number and wire type."""
 
     number: int
     wire: int
@@ -23,7 +24,8 @@ class Field(NamedTuple):
 def fields(
     data: memoryview | bytes, begin: int, end: int, what: str = "message"
 ) -> Iterator[Field]:
-    """The fields of the message in `data[begin:end]`; ModelFileError where it is damaged."""
+    """The fields of the message in `data[begin:end]`, called `what` in messages, one after another.
+    Raises ModelFileError where it is damaged."""
     at = begin
     while at < end:
         first = at
@@ -49,7 +51,8 @@ def fields(
 
 
 def varint(data: memoryview | bytes, at: int, end: int, what: str) -> tuple[int, int]:
-    """The number at `at`, and where the next byte is."""
+    """(the number that begins at `data[at]`, the place behind it). Raises ModelFileError for one
+    that does not end before `end`, or after 10 bytes."""
     number = shift = 0
     for position in range(at, min(end, at + 10)):
         byte = data[position]

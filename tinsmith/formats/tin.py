@@ -30,7 +30,8 @@ class Head(TypedDict):
 
 
 def graph_sections(graph: Graph) -> dict[str, Any]:
-    """The sections "graph" (text), "constants" (bytes) and "table" (JSON) of a graph.
+    """The sections of a .tin file that hold a graph: "graph" (its text), "constants" (their bytes)
+    and "table" (JSON: where each constant lies).
 
     Raises ModelFileError for constants that are text, or whose own file is damaged or was changed.
     """
@@ -67,7 +68,8 @@ def graph_sections(graph: Graph) -> dict[str, Any]:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of a .tin file; constants map the file. Raises ModelFileError, GraphSyntaxError."""
+    """The graph of a .tin file, whose constants map the file. Raises ModelFileError if the file is
+    damaged or holds no graph, GraphSyntaxError for its text."""
     found = Container(path)
     for name in ("graph", "table", "constants"):
         if name not in found:
@@ -83,6 +85,9 @@ def read_graph(path: Path) -> Graph:
 def _constants(
     path: Path, table: Table, data: np.ndarray[Any, Any]
 ) -> dict[str, np.ndarray[Any, Any]]:
+    """The constants of a .tin file by name: arrays that map the section `data`, by the `table` of
+    (element type, dims, offset in bytes). Packed ones are unpacked. Raises ModelFileError if one
+    does not fit."""
     arrays = {}
     for name, (dtype_name, dims, offset) in table.items():
         try:

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path` to write to, which gets that name at the end; dropped on an error."""
+    """Context manager: a new file beside `path`, open to write bytes, which is renamed to `path` at
+    the end, and removed if there is an error. So `path` never is a part of a file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:

@@ -121,6 +121,8 @@ def _check_options(options: dict[str, Any], title: str, known: tuple[str, ...]) 
 
 
 def _head(path: Path) -> bytes:
+    """The first HEAD bytes of a model file. Raises ModelFileError, MissingFile for a path without a
+    file."""
     try:
         there = path.exists()
     except (OSError, ValueError) as error:  # too long, or with a null character

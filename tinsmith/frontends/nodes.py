@@ -20,12 +20,16 @@ Record = TypeVar("Record")
 
 
 class SourceNode:
-    """One node of a file: what it says, and `emit`, which adds ours in its place.
+    """One node of a file while it is imported: what the file says of it, and `emit`, by which its
+    importer function adds nodes of ours in its place.
 
-    `inputs` and `outputs` are the names of values, "" for one that is absent; while an importer
-    runs, the attribute `inputs` has the Values, None for one that is absent. `attrs` are its
-    attributes, by whatever the format knows them. `key` is what it is called in the table of
-    importers and in messages; `edition` see `Import.fail`.
+    scope    the values that the node sees by name, and the graph that it is imported into
+    type     the operator, as the file calls it; `key` is its name in the table of importers
+    inputs   names of values, "" for one that is absent. While an importer runs, the attribute
+             `inputs` has the Values instead, None for one that is absent
+    outputs  names of values, "" for one that is absent
+    attrs    the attributes, by whatever the format knows them
+    edition  which of several operators of that name it is: see `Import.fail`
     """
 
     def __init__(
@@ -63,7 +67,8 @@ class SourceNode:
         return self.attrs.get(name, default)
 
     def ignore(self, *names: Hashable) -> None:
-        """Count attributes that mean nothing in inference as read, so that nobody notes them."""
+        """Count attributes that mean nothing in inference as read, so that `check_attrs` does not
+        refuse them."""
         self._read.update(names)
 
     def required(self, name: Hashable) -> Any:
@@ -74,11 +79,12 @@ class SourceNode:
         return self.attrs[name]
 
     def unread(self) -> list[Any]:
-        """The attributes that its importer has not asked for."""
+        """The names of the attributes that the importer function has neither read nor ignored."""
         return sorted(self.attrs.keys() - self._read, key=str)
 
     def check_attrs(self) -> None:
-        """Raises Unsupported for attributes that nobody asked for: what they mean would be lost."""
+        """Raise Unsupported for attributes that the importer function did not read: what they mean
+        would be lost."""
         if names := self.unread():
             raise Unsupported(
                 f"it has attributes that are not known: {', '.join(map(repr, names))}"
@@ -93,7 +99,8 @@ class SourceNode:
         return self.wants(index) and self.scope.is_read(self.outputs[index])
 
     def constant(self, index: int, what: str) -> Array | None:
-        """The array of an input that must be constant; None where it is absent."""
+        """The array of input number `index`, called `what` in messages; None where it is absent.
+        Raises Unsupported if it is not constant."""
         value = self.arg(index)
         if value is None:
             return None
@@ -104,8 +111,9 @@ class SourceNode:
     # ---- what the importer builds
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node; its output, or the tuple of outputs. Arrays become constants. What does not
-        fit in a body, which may never run, is an error of the run."""
+        """Add a node of our operator `op`; returns its output, or the tuple of outputs. Arrays
+        among the inputs become constants. Raises TypeRuleError if they do not fit; in a body, which
+        may never run, a `Refused` node is added instead, which raises that error when it runs."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:
@@ -124,12 +132,13 @@ class SourceNode:
         return self.const(np.array(numbers, np.int64))
 
     def number(self, number: float, like: Value) -> Value:
-        """A scalar constant of the dtype of `like`."""
+        """A scalar constant with the element type of `like`."""
         return self.const(np.array(number, like.dtype))
 
     def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
-        """LRN whose window of an even size has one channel more before than after: ours has it
-        after, and of channels in reverse both are the same."""
+        """An LRN whose window of an even `size` has one channel more before than after. Our LRN has
+        it after, so the channels of x are reversed before and after it; for an odd size they are
+        not."""
 
         def turned(x: Value) -> Value:
             ends = (self.ints(n) for n in (-1, -(2**63), 1, -1))
@@ -142,11 +151,9 @@ class SourceNode:
 
 
 class Scope:
-    """The values that a list of nodes sees by name, and the graph they are imported into.
-
-    `nested` says that the nodes are those of a body, which may never run. `prefix` stands before
-    the names of nodes that stand in a function, and are imported in place of its call.
-    """
+    """The values that a list of nodes sees by name, and the graph that the nodes are imported into.
+    `nested` says that they are those of a body, which may never run. `prefix` stands before the
+    names of nodes of a function that are imported in place of its call."""
 
     def __init__(
         self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""
@@ -166,7 +173,8 @@ class Scope:
     # ---- names
 
     def is_read(self, name: str) -> bool:
-        """Whether a node of this scope, or its result, reads this value."""
+        """Whether a node of this list reads the value of that name, or the list's results include
+        it."""
         return name in self.reads
 
     def bind(self, name: str, value: Any) -> None:
@@ -175,11 +183,13 @@ class Scope:
         self.env[name] = value
 
     def look_up(self, name: str) -> Any:
-        """The value of that name, or BROKEN; None where nothing has that name."""
+        """The Value of that name, or BROKEN if the node that gives it could not be imported; None
+        where nothing has that name."""
         return self.env.get(name)
 
     def read(self, name: str, node: SourceNode) -> Any:
-        """The value of that name, which a node reads. Raises GraphError where there is none."""
+        """The value named `name` (or BROKEN), which `node` reads. Raises GraphError where there is
+        none."""
         value = self.look_up(name)
         if value is None:
             raise GraphError(
@@ -192,7 +202,7 @@ class Scope:
     # ---- what is not computed by nodes
 
     def add_input(self, name: str, type: Type) -> Value:
-        """A new input of the graph, under that name."""
+        """Add an input to the graph; its name means that input from now on."""
         value = self.graph.input(name, type)
         self.named.add(value)
         self.bind(name, value)
@@ -206,14 +216,17 @@ class Scope:
         return value
 
     def set_outputs(self, names: Sequence[str]) -> None:
-        """The graph's outputs, after all nodes; `broken` tells whether some were not imported."""
+        """Make the values of these names the graph's outputs, after all nodes; those that could not
+        be imported are left out, and set `broken`. Checks of values that no output needs are
+        dropped."""
         found = [self.output(name) for name in names]
         self.broken = any(isinstance(v, Broken) for v in found)
         self.graph.outputs = [v for v in found if isinstance(v, Value)]
         drop_idle(self.graph)
 
     def output(self, name: str) -> Value | Broken:
-        """The value of a graph output, under its own name."""
+        """The value of the graph output `name`, under that name, or Broken. A constant or a value
+        with another name gets a second value. Raises GraphError where no node gives it."""
         value = self.look_up(name)
         if value is None:
             raise GraphError(f"the output {name!r} of {self.shared.name} is computed by no node")
@@ -234,8 +247,9 @@ class Scope:
         make: Callable[[Record], SourceNode],
         results: Iterable[str],
     ) -> None:
-        """Import nodes, in any order that the file lists them in: `make` gives that of a record.
-        `results` are the values that are read besides."""
+        """Import `records`, the nodes as the file lists them, in any order: `make` gives the
+        SourceNode of each. `results` are the names of values that are read besides, such as the
+        graph's outputs. What cannot be imported is recorded; see `Import.attempt`."""
         self.shared.count_nodes(len(records))
         reserved = {v.name for v in self.graph.inputs}
         nodes = [make(record) for record in records]
@@ -266,6 +280,8 @@ class Scope:
         return results
 
     def _bind_results(self, node: SourceNode, results: Any) -> None:
+        """Let the names of a node's outputs mean `results`, what its importer function gave; BROKEN
+        for an output that it did not give, which is recorded if anything reads it."""
         failed = isinstance(results, Broken)
         values = results if isinstance(results, tuple) else (results,)
         for i, name in enumerate(node.outputs):
@@ -286,9 +302,9 @@ class Scope:
             self.bind(name, value)
 
     def _name(self, value: Value, name: str, node: SourceNode | None) -> Value:
-        """Give a value that a node has made its name in the model, and `node` (None but for the
-        first output) its own to the operator. Returns the value, behind a check of the type that
-        the model declares for it; see `checked`."""
+        """Give a value that an importer function has made its name in the model; `node`, None but
+        for the node's first output, gives its own to the operator. Returns the value, behind a
+        check of the type that the model declares for it; see `checked`."""
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")
@@ -299,8 +315,9 @@ class Scope:
         return self.checked(value, name, self.declared.get(name))
 
     def checked(self, value: Value, name: str, declared: Type | None) -> Value:
-        """A value behind a check of what is declared of it and does not follow from what is known;
-        what contradicts that is noted."""
+        """`value`, behind a `Declared` node where its type `declared` in the model says more than
+        follows from what is known. A declared type that contradicts the known one is noted and
+        ignored."""
         node = value.producer
         if declared is None or value.const is not None:
             return value
@@ -321,7 +338,8 @@ class Scope:
 
 
 def _sorted(nodes: list[SourceNode], model: str) -> list[SourceNode]:
-    """The nodes in an order in which each comes after those it reads; the given one if it is."""
+    """The nodes in an order in which each comes after those whose outputs it reads: the given order
+    if that is one. Raises GraphError, naming the file `model`, if there is a cycle."""
     producer = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
     needs = [{producer[name] for name in node.needs if name in producer} for node in nodes]
     if all(j < i for i, need in enumerate(needs) for j in need):

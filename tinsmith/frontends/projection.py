@@ -42,7 +42,8 @@ def projected_lstm(
 
 
 def _first_steps(node: SourceNode, x: Value, h: Value, direction: str) -> list[Value]:
-    """h of each direction as features [T,N,P]: in the step that the direction begins with."""
+    """For each direction the first state h[d] as features [T,N,P] of x: in the time step that the
+    direction begins with, and zeros in the others."""
     size = x.shape[0] if x.shape else ""
     if isinstance(size, int):
         steps = node.ints(size - 1)

@@ -14,7 +14,8 @@ from tinsmith.graph import Graph
 
 
 def load(source: Any) -> Graph:
-    """The graph of a .tin file, given by path or as bytes; no code that it carries is touched."""
+    """The graph of a .tin file, given by path or as bytes. Machine code that the file carries is
+    not read."""
     if isinstance(source, str | os.PathLike):
         return read_graph(Path(source))
     with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:

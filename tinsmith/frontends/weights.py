@@ -18,9 +18,14 @@ NEAR = 0.1
 def random_weights(
     seed: int, name: str, shape: Sequence[int], dtype: str, *, scale: bool = False
 ) -> np.ndarray[Any, Any]:
-    """The weights of that name, the same for each seed: of two axes and more, with a variance that
-    keeps that of what they multiply through a ReLU; else near 0, or, where they are a `scale` or a
-    variance, near 1. Whole numbers are 0. Raises BudgetExceeded."""
+    """Weights for a model whose file holds none: the same for each seed and name.
+
+    two axes or more  normal, with a variance that keeps that of what they multiply through a ReLU
+    fewer axes        near 0; near 1 for a `scale` or a variance
+    whole numbers     0
+
+    Raises BudgetExceeded.
+    """
     kind = dtype_of(dtype)
     budget.check("constants", prod(shape) * kind.itemsize, f"random weights for {name!r}")
     if kind.kind in "iub":

@@ -17,8 +17,9 @@ all)."""
 
 
 def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict[str, Type]:
-    """The types that shapes give to the inputs of a graph, by name, where they are not the graph's
-    own; a shape of None says nothing."""
+    """The other types of inputs that `Copier.copy` takes, by name: each input of the graph with its
+    shape of `shapes` (one for each input, in order). Inputs with a shape of None, or with the shape
+    that they have already, are left out."""
     return {
         v.name: v.type.like(shape=dims)
         for v, dims in zip(graph.inputs, shapes, strict=True)
@@ -50,12 +51,14 @@ def _finder(graph: Graph) -> Callable[[str], Value]:
 
 
 def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
-    """A copy of a graph from some values to others, by their names or those of nodes: each start is
-    an input, whoever computed it before, and the ends are the outputs, of which there may be none
-    for the graph's own. What these need besides is computed as it was; inputs that nothing needs
-    any more are gone.
+    """A copy of the part of a graph that lies between some values, `starts` and `ends`: names of
+    values, or of nodes, which mean their first outputs.
 
-    Raises UnknownName, and GraphError for a start that no end depends on.
+    Each start becomes an input, even if a node computed it. The ends are the outputs; where there
+    are none, the outputs stay. What else the outputs read is computed as before; inputs that
+    nothing needs any more are gone.
+
+    Raises UnknownName; GraphError for a start that is an end, or on which no output depends.
     """
     copy = Copier(graph).copy({})
     named = _finder(copy)
@@ -101,7 +104,8 @@ def _upstream(graph: Graph, name: str) -> set[str]:
 
 
 class Copier:
-    """Copies one graph repeatedly. The graph must not be edited meanwhile."""
+    """Copies one graph, as often as asked: what one copy finds out about nodes serves the next. The
+    graph must not be edited between copies."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -109,8 +113,9 @@ class Copier:
         self._numbers: dict[Hashable, int] = {}
 
     def copy(self, types: Mapping[str, Type]) -> Graph:
-        """A copy with the same names that shares constants. `types` gives inputs other types; all
-        types that depend on them follow. Raises TypeRuleError if they do not fit."""
+        """A copy with the same names that shares the arrays of constants. `types` gives some
+        inputs, by name, other types; the types of all values that depend on them are inferred
+        again. Raises TypeRuleError, naming the node, if the new types do not fit its operator."""
         graph = self.graph
         new = Graph(graph.name, graph.file)
         new.meta, new.files = dict(graph.meta), graph.files
@@ -145,8 +150,8 @@ class Copier:
         return new
 
     def _kind(self, node: Node) -> int:
-        """The number of the node's equivalence class: equal for nodes whose output types depend in
-        the same way on their input types."""
+        """The number of the node's equivalence class, under which `_Typing` keeps inferred types:
+        equal for nodes whose output types depend in the same way on their input types (`_kind`)."""
         number = self._kinds.get(node)
         if number is None:
             number = self._numbers.setdefault(_kind(node), len(self._numbers))
@@ -155,14 +160,20 @@ class Copier:
 
 
 class _Typing:
-    """The types in one copy. Types are inferred once for an equivalence class and input types."""
+    """Infers the output types of nodes in one copy, once for each equivalence class and input
+    types.
+
+    kind    the number of a node's equivalence class
+    sizes   the numbers that symbols of the graph's inputs have in the copy
+    """
 
     def __init__(self, kind: Callable[[Node], int], sizes: Mapping[Dim, Dim]) -> None:
         self.kind, self.sizes = kind, sizes
         self.known: dict[Hashable, tuple[Type, ...]] = {}
 
     def result(self, node: Node, inputs: tuple[Value | None, ...]) -> list[Type]:
-        """The output types of the copy of a node, whose inputs are `inputs`."""
+        """The output types of the copy of `node`, where its inputs are `inputs`. The original type
+        stands wherever the inferred one equals it. Raises TypeRuleError, naming the node."""
         key = (self.kind(node), *[None if v is None else v.type for v in inputs])
         inferred = self.known.get(key)
         if inferred is None:
@@ -178,7 +189,8 @@ class _Typing:
         ]
 
     def _told(self, old: Type, new: Type) -> Type:
-        """The new type, with the sizes that are known for symbols in the old one."""
+        """The inferred type `new`, with numbers for those of its symbols in whose place the type
+        `old` of the original graph has a symbol with a known size."""
         if new.is_static or old.shape is None or new.shape is None:
             return new
         if len(old.shape) != len(new.shape):
@@ -190,7 +202,8 @@ class _Typing:
 
 
 def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
-    """The sizes that the types of inputs give to symbols."""
+    """Symbol -> number, for each symbol in the type of an input for which `types` gives that input
+    a number."""
     sizes: dict[Dim, Dim] = {}
     for v in graph.inputs:
         given = types.get(v.name, v.type).shape
@@ -201,8 +214,9 @@ def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
 
 
 def _kind(node: Node) -> Hashable:
-    """A key of a node's equivalence class: what its output types depend on besides its input
-    types."""
+    """A key of a node's equivalence class: operator, attributes, and what type rules read of
+    constants (`_content`). The node itself, which is alone in its class, where it holds graphs,
+    takes or gives sequences or optionals, or has attributes that cannot be hashed."""
     if node.op.traits & {"control", "holder"}:
         return node
     kind = (node.op.name, tuple(node.attrs.items()), tuple(map(_content, node.inputs)))
@@ -214,6 +228,9 @@ def _kind(node: Node) -> Hashable:
 
 
 def _content(v: Value | None) -> Hashable:
+    """What type rules may read of a constant: all of its elements, or its element type alone where
+    it holds more than SMALL floating-point numbers. The value itself for other element types, None
+    for what is no constant."""
     if v is None or v.const is None:
         return None
     if v.dtype.kind == "f" and v.const.size > SMALL:

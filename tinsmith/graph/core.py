@@ -22,7 +22,8 @@ from tinsmith.sizes import has_sizes
 
 
 class Node:
-    """One application of an operator. Attributes read as `node.stride`; outputs are Values."""
+    """One application of an operator: `op` with `inputs` (None where absent), attributes, which
+    read as `node.stride`, and `outputs`. `origin` tells where it comes from; `seq` orders nodes."""
 
     __slots__ = ("attrs", "graph", "inputs", "name", "op", "origin", "outputs", "seq")
 
@@ -54,7 +55,8 @@ class Node:
 
 
 class Graph:
-    """Nodes, inputs and outputs of one model. Edited by `add`, `replace` and `sweep` only."""
+    """Nodes, inputs and outputs of one model. Passes edit it by `add`, `replace` and `sweep`, and
+    by the smaller steps `merge`, `set_input`, `retype`, `remove`."""
 
     def __init__(self, name: str = "", file: str = "") -> None:
         self.name, self.file = name, file
@@ -95,7 +97,8 @@ class Graph:
         self._outputs = Outputs(values)
 
     def unique(self, name: str) -> str:
-        """`name`, or `name.1`, `name.2`, ... where it is taken."""
+        """A name for a value that no other value has: `name`, or `name.1`, `name.2`, ... where it
+        is taken. The result counts as taken from then on."""
         candidate = name
         while candidate in self._taken:
             self._names[name] += 1
@@ -111,8 +114,9 @@ class Graph:
         return value
 
     def const(self, array: Any, name: str = "const", dtype: Any = np.int64) -> Value:
-        """A constant; the array is kept as it is, not copied (it may be memory-mapped). An array
-        of objects with Sizes is one of `dtype`."""
+        """A constant that holds `array`, which is not copied (it may be memory-mapped). An array of
+        objects that holds `Size`s, whose numbers only a call tells, has the element type
+        `dtype`."""
         array = np.asanyarray(array)
         type = Type(np.dtype(dtype) if has_sizes(array) else array.dtype, array.shape)
         return Value(self, type, self.unique(name), const=array)
@@ -122,9 +126,10 @@ class Graph:
         outputs: Sequence[str] | None = None, before: Node | None = None, **attrs: Any,
     ) -> Node:  # fmt: skip
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
+        `outputs` are the names of its outputs, by default made of the node's.
 
         `before`: take that node's place in the order. Raises TypeRuleError, naming node and file,
-        if inputs or attributes do not fit the operator.
+        if inputs or attributes do not fit the operator; GraphError for values of another graph.
         """
         values = tuple(v if v is None or isinstance(v, Value) else self.const(v) for v in inputs)
         while values and values[-1] is None:
@@ -179,7 +184,8 @@ class Graph:
         self._taken.update("\0" + node.name for node in self._nodes)
 
     def adopt(self, node: Node, inputs: tuple[Value | None, ...]) -> Node:
-        """Append a copy of a node over inputs of the same types; its outputs keep their types."""
+        """Append a copy of `node`, which may be of another graph, over `inputs` of the same types
+        as its own; returns the copy. Output types are kept, not inferred; names are made unique."""
         types = tuple([v.type for v in node.outputs])
         names = [v.name for v in node.outputs]
         name = self.unique_node(node.name)
@@ -192,10 +198,12 @@ class Graph:
     # ---- editing
 
     def replace(self, old: Value, new: Value, *, keep_name: bool = True) -> None:
-        """Let every use of `old`, and every graph output, read `new` instead.
+        """Let every node that reads `old`, and every graph output that is `old`, read `new`
+        instead. The producer of `new` alone still reads `old`.
 
-        A graph output keeps its name: `new` takes it over. If both are outputs, the caller puts an
-        Identity between them. Raises GraphError if the types do not agree.
+        A graph output keeps its name: `new` and `old` exchange theirs, unless `new` is no output of
+        a node or is a graph output already (then the caller puts an Identity between), or
+        `keep_name` is false. Raises GraphError if the types do not agree.
         """
         if old is new:
             return
@@ -219,7 +227,8 @@ class Graph:
         self._order = None
 
     def merge(self, old: Value, new: Value) -> None:
-        """`replace` for constants of equal content: nothing counts as edited."""
+        """`replace` for two constants of equal content. Nothing is noted in `edited`, as no node
+        computes anything else than before."""
         edited, self.edited = self.edited, None
         try:
             self.replace(old, new)
@@ -227,7 +236,8 @@ class Graph:
             self.edited = edited
 
     def set_input(self, node: Node, index: int, new: Value | None) -> None:
-        """Let one input of one node read `new`. The output types must not change."""
+        """Let input number `index` of one node read `new`, or nothing if that is None. The output
+        types are not inferred again: `new` must not change them."""
         old = node.inputs[index]
         node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
         if old is not None:
@@ -240,7 +250,7 @@ class Graph:
         self._order = None
 
     def retype(self, value: Value, type: Type) -> None:
-        """Give a value a type that says more."""
+        """Give a value a type that says more than its present one, which is not checked."""
         value.type = type
         for node in (value.producer, *value.uses):
             self._note(node)
@@ -250,8 +260,9 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop nodes that nothing uses, except checks; returns how many. `start`: the nodes to look
-        at first, if known."""
+        """Drop nodes whose outputs neither nodes nor graph outputs read, then those that only
+        dropped ones read, and so on; nodes with the trait `check` stay. Returns how many were
+        dropped. `start`: the nodes to look at first; None: all."""
         dropped = 0
         work = list(self._nodes if start is None else start)
         while work:
@@ -265,7 +276,8 @@ class Graph:
         return dropped
 
     def remove(self, node: Node) -> list[Node]:
-        """Drop a node whose outputs nothing uses; returns the nodes whose outputs it read."""
+        """Drop a node whose outputs nothing uses, which is not checked; returns the nodes whose
+        outputs it read, which may now be unused themselves."""
         del self._nodes[node]
         self._order = None
         read: list[Node] = []
@@ -286,7 +298,7 @@ class Graph:
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes in topological order, near the order in which they were added."""
+        """All nodes in topological order, near the order in which they were added (`in_order`)."""
         if self._order is None:
             self._order = in_order(self._nodes, self.name)
         return self._order
@@ -322,7 +334,8 @@ class Graph:
             yield from node.outputs
 
     def node(self, name: str) -> Node:
-        """The node of that name, or the producer of the value of that name."""
+        """The first node that is named `name`, or that has an output named so. Raises
+        UnknownName."""
         from tinsmith.errors import UnknownName
 
         for node in self.nodes:
@@ -331,8 +344,9 @@ class Graph:
         raise UnknownName("node", name, [n.name for n in self.nodes])
 
     def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
-        """A copy that shares constants. `types` gives inputs other types; all types that depend on
-        them follow."""
+        """A copy that shares the arrays of constants. `types` gives some inputs, by name, other
+        types; the types of all values that depend on them are inferred again. Raises
+        TypeRuleError."""
         from tinsmith.graph.copy import Copier
 
         return Copier(self).copy(types or {})
@@ -359,7 +373,8 @@ class Graph:
 def _put(
     inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
 ) -> tuple[Value | None, ...]:
-    """A node's inputs, with `new` in the `count` places of `old`. A node may have thousands."""
+    """A node's `inputs`, with `new` in the first `count` places where `old` stands. Looks at no
+    place twice, as a node may have thousands of inputs."""
     found, at = list(inputs), -1
     for _ in range(count):
         at = inputs.index(old, at + 1)

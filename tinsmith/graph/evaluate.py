@@ -10,7 +10,7 @@ from tinsmith.graph.types import shown
 
 
 class Reference(Protocol):
-    """An operator that has a reference: what evaluates a node in numpy."""
+    """What `evaluate` needs of an operator: a numpy function that computes its results."""
 
     @property
     def name(self) -> str: ...
@@ -24,10 +24,11 @@ class Reference(Protocol):
 def evaluate(
     op: Reference, arrays: tuple[Any, ...], attrs: Mapping[str, Any], origin: object
 ) -> tuple[Any, ...]:
-    """The results of an operator for these arrays, in the node that comes from `origin`.
+    """The results of the reference of `op` for these input arrays (None where absent) and
+    attributes. `origin` is printed in errors, as the place from which the node comes.
 
-    Raises BudgetExceeded and DataError with the origin in front, and ReferenceFailed for every
-    error that is none of Tinsmith's.
+    Raises BudgetExceeded and DataError with the origin in front, every other error of Tinsmith as
+    it is, and ReferenceFailed for all other exceptions.
     """
     try:
         return op.evaluate(arrays, attrs)

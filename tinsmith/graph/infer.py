@@ -14,9 +14,11 @@ from tinsmith.graph.types import Type, compatible
 
 
 def checked_types(node: Node) -> Sequence[Type]:
-    """The types of a node's outputs, inferred from its present inputs. Raises TypeRuleError, naming
-    node and origin, if the inputs do not fit, or if the outputs contradict those that were inferred
-    before all sizes were known."""
+    """The types of a node's outputs, inferred from its present inputs; the node is not changed.
+
+    Raises TypeRuleError, naming node and origin, if the inputs do not fit the operator, or if an
+    inferred type contradicts the one that the output has.
+    """
     try:
         inferred = node.op.infer(node.inputs, node.attrs)
         for wrong in mismatches(node, inferred):
@@ -35,8 +37,8 @@ def check_types(nodes: Iterable[Node]) -> None:
 
 
 def mismatches(node: Node, inferred: Sequence[Type]) -> Iterator[str]:
-    """The differences between inferred types and the types of a node's outputs, one message
-    each."""
+    """One message for each output whose stored type contradicts the one in `inferred`, or one
+    message if there are not as many outputs as inferred types; nothing where all agree."""
     if len(inferred) != len(node.outputs):
         yield f"it has {len(node.outputs)} outputs, but its operator gives {len(inferred)}"
         return

@@ -14,8 +14,8 @@ from tinsmith.sizes import Size, has_sizes
 
 
 def with_numbers(graph: Graph, number: Callable[[Size], int]) -> Graph:
-    """A copy, with the same names, of a graph whose types, attributes and constants may hold sizes:
-    each is what `number` says of it."""
+    """A copy, with the same names, of a graph whose types, attributes, constants and nested graphs
+    may hold `Size`s (sizes that only a call tells): in place of each stands `number(size)`."""
 
     def settled(value: Any) -> Any:
         if isinstance(value, Size):

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
-    """The nodes in topological order; among those that may come next by sequence number, then as
-    given. Raises GraphError, naming the graph, if there is a cycle."""
+    """The nodes, each after those whose outputs it reads. Of several that may come next the one
+    with the lowest sequence number comes first, then the one that is first in `nodes`. `name` is
+    the graph's, for the GraphError that is raised if there is a cycle."""
     order = sorted(nodes, key=lambda n: n.seq)
     done: set[Node] = set()
     for node in order:
@@ -26,7 +27,7 @@ def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
 
 
 def _by_need(nodes: list[Node], name: str) -> list[Node]:
-    """Topological order, for nodes whose sequence numbers do not give one."""
+    """`in_order` where the order of sequence numbers is not topological."""
     waiting = {
         n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
         for n in nodes

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node comes from: printed in messages, profile rows and errors."""
+    """Where a node comes from, as messages, profile rows and errors print it.
+
+    file   the name of the file of the model; "" if there is none
+    name   the node's name in that file
+    type   the node's operator, as that file calls it
+    """
 
     file: str = ""
     name: str = ""
@@ -28,6 +33,6 @@ class Origin:
 def at_node(
     error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
 ) -> TypeRuleError:
-    """The error, with the node that it is about."""
+    """`error` again, with the origin, the operator and the types of the inputs in front."""
     shown = ", ".join("-" if v is None else str(v.type) for v in values)
     return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")

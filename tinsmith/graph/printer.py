@@ -58,6 +58,9 @@ def _scalar(x: Any) -> str:
 
 
 class _Printer:
+    """Prints parts of a graph, each method one kind. `indent` stands before lines; `prefix` before
+    the names of constants that are left out, "" in the outermost graph."""
+
     def __init__(self, max_inline: int) -> None:
         self.max_inline = max_inline
 
@@ -128,12 +131,15 @@ def _is_json(value: Any) -> bool:
 
 
 def format_graph(graph: Graph, max_inline: int = 8) -> str:
-    """The text of a graph; constants of more than `max_inline` elements appear by name only."""
+    """The text of a graph, which `parse_graph` reads back. Of constants of more than `max_inline`
+    elements it has names and types only (`graph_weights` gives their arrays)."""
     return "\n".join(_Printer(max_inline).graph(graph, "", "")) + "\n"
 
 
 def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
-    """The arrays that the text leaves out, including nested graphs: to be stored beside it."""
+    """The constants of more than `max_inline` elements, which `format_graph` leaves out, to be
+    stored beside the text: key -> array. The key is the constant's name; in a nested graph with
+    `NODE.ATTRIBUTE/` before it, for each node around it, and with `prefix` before all."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
         assert v.const is not None
@@ -147,7 +153,8 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
 
 
 def nested_weights(values: Iterable[Any]) -> list[np.ndarray]:
-    """All constants of the graphs among some attributes."""
+    """The arrays of all constants with elements in graphs that are among `values`, some attributes
+    of nodes."""
     subs = [sub for value in values for sub, _ in _graphs(value, "")]
     return [array for sub in subs for array in graph_weights(sub, 0).values()]
 

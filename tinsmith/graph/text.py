@@ -47,6 +47,10 @@ _TOKEN = re.compile(
 
 
 class _Parser:
+    """Reads the text form of a graph by recursive descent: each method reads one construct from
+    token `i` on, and raises GraphSyntaxError where it is not there. `env` has the values by
+    name."""
+
     def __init__(self, text: str, weights: Mapping[str, Any] | None) -> None:
         self.text, self.weights = text, weights or {}
         self.tokens: list[tuple[str, str, int]] = []
@@ -264,7 +268,9 @@ class _Parser:
         return g.const(array, name)
 
     def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> list[Value]:
-        """Read a node, from its operator on, and add it to the graph; its outputs."""
+        """Read a node of the text, from its operator on, and add it to `g`; returns the values that
+        stand for its outputs. `env` has the values by name, `names` are the names of the outputs.
+        Raises GraphSyntaxError."""
         from tinsmith.ops import OPS
 
         at = self.tokens[self.i][2]
@@ -296,9 +302,12 @@ class _Parser:
         return self.stated(node, types)
 
     def stated(self, node: Node, types: list[Type]) -> list[Value]:
-        """The outputs of a node whose types the text states. Sizes get their names there, unless
-        other sizes have these; what is stated beyond the type rule is checked when the model
-        runs."""
+        """The values that stand for the outputs of `node` after the text's types for them, `types`
+        (as many or fewer).
+
+        Sizes take their names in the text, as `renamed` says. An output of which the text says more
+        than the type rule is read through a `Declared` node, which checks that when the model runs.
+        """
         from tinsmith.ops.declared import claim, declare
 
         names: dict[Dim, Dim] = {}
@@ -313,8 +322,9 @@ class _Parser:
         return values
 
     def renamed(self, type: Type, stated: Type, names: dict[Dim, Dim]) -> Type:
-        """A type with the names that the text gives to its sizes, known ones included, unless other
-        sizes have these names. Names inside holders mean nothing, and are kept as stated."""
+        """`type` with the names that the text gives to its sizes in `stated`. A name that another
+        size of the graph has already is not given again. `names` is filled: size as inferred -> its
+        name. Symbols inside holders mean nothing, so those of the text are taken."""
         if isinstance(type, Holder) and isinstance(stated, Holder):
             return type.__class__(self.renamed(type.item, stated.item, {}))
         if type.shape is None or stated.shape is None:
@@ -329,7 +339,8 @@ class _Parser:
         return type.like(shape=tuple(dims))
 
     def defines(self) -> bool:
-        """Whether the string at this place begins the next statement."""
+        """Whether the string at token `i` is the name of an output in the next statement, not a
+        file name of this one: `=` or `,` follows."""
         following = self.tokens[self.i + 1]
         return following[0] == "punct" and following[1] in "=,"
 
@@ -352,7 +363,8 @@ class _Parser:
 
 
 def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that `format_graph` printed. `weights` holds the constants that the text left out.
+    """The graph whose text `format_graph` printed. `weights` holds the constants that the text
+    leaves out, as `graph_weights` gives them: key -> array.
 
     Raises GraphSyntaxError, with line and column.
     """

@@ -24,7 +24,7 @@ Shape = tuple[Dim, ...]
 def dtype_of(name: Any) -> np.dtype[Any]:
     """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included.
 
-    "string" is `object`.
+    "string" is `object`. Raises TypeError or AttributeError if there is no such dtype.
     """
     if isinstance(name, str) and name == "string":
         return np.dtype(object)
@@ -37,7 +37,9 @@ def dtype_of(name: Any) -> np.dtype[Any]:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of that name in a file. Raises ValueError if nothing computes with such values."""
+    """The dtype of which `name`, read from a file, is the very name in numpy. Raises ValueError for
+    unknown names, and for element types in which nothing computes: dates, numpy's own strings, raw
+    bytes."""
     try:
         dtype = dtype_of(name)
         if dtype.name == name and dtype.kind not in "mMSU" and (dtype.kind != "V" or dtype.num > 0):
@@ -54,7 +56,8 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 
 def _dim(dim: Any) -> Any:
-    """A dimension that is a number of another type: a `Size` as it is, others as an int."""
+    """A dim as shapes hold it: a `Size` as it is, a subclass of str as a str, any other number as
+    an int."""
     from tinsmith.sizes import Size
 
     return dim if isinstance(dim, Size) else str(dim) if isinstance(dim, str) else int(dim)
@@ -101,12 +104,14 @@ class Type:
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether a size is known only in the call, by its formula."""
+        """Whether a size is a `Size`: known only in the call, by its formula. False where the rank
+        is unknown."""
         return self.shape is not None and any(type(d) not in (int, str) for d in self.shape)
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether it is static, and a size is known to be 0."""
+        """Whether the type has no symbols, and one of its sizes is the number 0, so that there are
+        no elements."""
         return self.is_static and any([type(d) is int and not d for d in self.dims])
 
     @property
@@ -132,9 +137,9 @@ class Type:
 @dataclass(frozen=True, init=False)
 class Holder(Type):
     """The type of a value that holds tensors (a sequence, an optional, a map) and is not one
-    itself; `item` is the type of each.
+    itself; `item` is the type of what it holds, `word` its name in texts.
 
-    It has no shape, so passes and kernels leave it alone. A symbol in `item` means nothing: the
+    Its shape is None, so passes and kernels leave it alone. A symbol in `item` means nothing: the
     sizes of two items may differ.
     """
 
@@ -172,7 +177,8 @@ HOLDERS: dict[str, type[Holder]] = {t.word: t for t in (SequenceType, OptionalTy
 
 
 def shown(value: Any) -> str:
-    """A value in a message: element type and shape, or how much a sequence or a map holds."""
+    """A value in a message, such as `float32[2, 3]`: element type and shape; for a sequence or a
+    map its length, as `sequence[4] of float32`; `-` for None."""
     if value is None:
         return "-"
     if isinstance(value, dict):
@@ -184,7 +190,7 @@ def shown(value: Any) -> str:
 
 
 def kind_of(array: Any) -> str:
-    """The element type of an array, in a message."""
+    """The name of an array's element type in a message; `string` for texts of any dtype."""
     dtype = np.asarray(array).dtype
     return "string" if dtype.kind in "OUST" else dtype.name
 
@@ -197,12 +203,13 @@ def same_kind(a: Type, b: Type) -> bool:
 
 
 def bare(type: Type) -> Type:
-    """The type that an optional holds; any other type itself."""
+    """The type of what an optional holds; any other type as it is."""
     return type.item if isinstance(type, OptionalType) else type
 
 
 def says_more(stated: Type, known: Type) -> bool:
-    """Whether `stated` has sizes, or a rank, that `known` (compatible with it) has not."""
+    """Whether `stated` tells a size that is no such number in `known`, or a rank that `known` has
+    not. The two are compatible; what optionals and other holders hold is compared."""
     stated, known = bare(stated), bare(known)
     if isinstance(stated, Holder) and isinstance(known, Holder):
         return says_more(stated.item, known.item)
@@ -213,8 +220,8 @@ def says_more(stated: Type, known: Type) -> bool:
 
 
 def compatible(old: Type, new: Type) -> bool:
-    """Whether a value of type `new` may replace one of type `old`: equal wherever both are
-    known."""
+    """Whether a value of type `new` may replace one of type `old`: the element types are equal, and
+    so are ranks and sizes wherever both types tell them."""
     if isinstance(old, Holder) or isinstance(new, Holder):
         return same_kind(old, new) and compatible(old.item, new.item)  # type: ignore[union-attr]
     if old.dtype != new.dtype:

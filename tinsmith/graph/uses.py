@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Uses:
-    """The uses of a value: nodes in the order of their first use; a node that reads the value twice
-    is there twice. Finding, adding and dropping one takes constant time, however many there are."""
+    """Which nodes read a value, in the order in which each first did; a node that reads it twice is
+    there twice. To find, add or drop one takes constant time, however many there are."""
 
     __slots__ = ("_counts", "_more")
 
@@ -64,14 +64,15 @@ class Uses:
 
 
 class Outputs(MutableSequence["Value"]):
-    """The values that leave a graph: a list in which a value is found in constant time."""
+    """The values that leave a graph: a list in which membership and replacement take constant
+    time."""
 
     def __init__(self, values: Iterable[Value] = ()) -> None:
         self._values = list(values)
         self._places: dict[Value, list[int]] | None = None
 
     def _known(self) -> dict[Value, list[int]]:
-        """The places of each value; computed when needed."""
+        """Value -> its indexes in the list; computed when it is first needed after an edit."""
         if self._places is None:
             self._places = {}
             for i, v in enumerate(self._values):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class OpLike(Protocol):
-    """What the graph needs of an operator; the operators are in `tinsmith.ops`."""
+    """What a graph needs of an operator: a name, traits, `bind` (check and complete attributes) and
+    `infer` (output types). The operators are in `tinsmith.ops`."""
 
     name: str
     traits: frozenset[str]
@@ -29,7 +30,9 @@ class OpLike(Protocol):
 
 
 class Value:
-    """One tensor of a graph: an input, a constant, or an output of a node."""
+    """One value of a graph: an input, a constant (`const` is its array), or output number `index`
+    of the node `producer`. Of inputs and constants `producer` is None. It may be a tensor or a
+    holder."""
 
     __slots__ = ("const", "graph", "index", "name", "producer", "type", "uses")
 

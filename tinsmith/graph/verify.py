@@ -51,6 +51,8 @@ def _fail(graph: Graph, node: Node, message: str) -> NoReturn:
 
 
 def _uses(graph: Graph, nodes: list[Node]) -> None:
+    """Raise GraphError unless nodes read only values of the graph, and the use lists of all values
+    are exact."""
     inputs = set(graph.inputs)
     seen: Counter[tuple[Value, Node]] = Counter()
     for node in nodes:

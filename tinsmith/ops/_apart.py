@@ -17,13 +17,16 @@ that input is read whole."""
 
 
 def axes_apart(node: Node) -> Apart:
-    """The axes that a node computes apart, as far as that is known."""
+    """The axes of a node's outputs that are computed apart, with the axes of the inputs that go
+    with each; {} where nothing is known of the operator."""
     declared = getattr(node.op, "axes_apart", None)
     return {} if declared is None else declared(node)
 
 
 def elementwise(node: Node) -> Apart:
-    """All axes, with those of the inputs that are broadcast to them."""
+    """The axes apart of an elementwise node: all of the output's. An input that is broadcast along
+    an axis, or lacks it, is read whole there. {} where a rank is unknown; an axis is missing where
+    it is unknown whether an input is broadcast along it."""
     shape, found = node.output.shape, Apart()
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if shape is None or any(v.shape is None for v in values):
@@ -42,7 +45,9 @@ def elementwise(node: Node) -> Apart:
 
 
 def moved(node: Node) -> Apart:
-    """The axes that are an input's own, all in order."""
+    """The axes apart of a node that only moves data (`moves_of`): axis d of the output, where it is
+    in every part an axis of that part's input, read whole and in order, and no axis along which
+    parts are joined."""
     moves, found = moves_of(node), Apart()
     parts = [(m, p) for m in moves if m for p in m.parts]
     for d in range(min(len(m.dims) if m else 0 for m in moves)):
@@ -62,23 +67,26 @@ def moved(node: Node) -> Apart:
 
 
 def images(node: Node) -> Apart:
-    """Images in the first input, each of which all other inputs meet alike."""
+    """The axes apart of operators that treat the elements of a batch alike: axis 0 of the outputs
+    goes with axis 0 of the first input; all other inputs, such as weights, are read whole."""
     return {0: (0,)}
 
 
 def planes(node: Node) -> Apart:
-    """The axes apart of operators that compute each channel of each image by itself: the batch and
-    the channels of the first input."""
+    """The axes apart of operators that compute each channel of each image by itself: batch and
+    channels (axes 0 and 1) of the first input. {} for several outputs."""
     return {0: (0,), 1: (1,)} if len(node.outputs) == 1 else {}
 
 
 def but_one(node: Node) -> Apart:
-    """All axes of the first input but the one that `axis` names."""
+    """The axes apart of operators that compute along one axis, the attribute `axis`: all other axes
+    of the first input."""
     axis, rank = node.axis, len(node.output.shape or ())
     return {d: (d,) for d in range(rank) if d != axis % rank}
 
 
 def before(node: Node) -> Apart:
-    """The axes of the first input before the one that `axis` names."""
+    """The axes apart of operators that compute over the axes from the attribute `axis` on: those of
+    the first input before it."""
     rank = len(node.output.shape or (1,))
     return {d: (d,) for d in range(node.axis % rank)}

@@ -19,8 +19,10 @@ BEGIN, END, LINE_BEGIN, LINE_END, BOUNDARY, INSIDE = 1, 2, 4, 8, 16, 32
 
 
 class Automaton:
-    """States and the ways between them. `name` is what it is called where it has too many states,
-    which is a BudgetExceeded."""
+    """States, and the links from one to the next. A text matches if its characters lead from the
+    state `begin` to the state `end`. `places` tells whether a link depends on what is around a
+    place of the text. `name` is what a BudgetExceeded calls it, raised if there are too many
+    states."""
 
     def __init__(self, name: str) -> None:
         self.tests: list[Test | None] = []  # of the character that a state takes; None: takes none
@@ -30,7 +32,8 @@ class Automaton:
         self.places = False
 
     def state(self, test: Test | None = None) -> int:
-        """A new state, which takes a character that passes a test, if there is one."""
+        """The number of a new state. With `test` it is left by taking one character that passes the
+        test; without, by taking none."""
         if not len(self.tests) % 256:
             budget.check("states", len(self.tests), self._name)
         self.tests.append(test)
@@ -38,12 +41,14 @@ class Automaton:
         return len(self.tests) - 1
 
     def link(self, a: int, b: int, need: int = 0) -> None:
-        """A way from a to b, open where what `need` says is true."""
+        """Add a link from state `a` to state `b`, open only at places of a text where all bits of
+        `need` (BEGIN, LINE_END, ...) hold; 0: everywhere."""
         self.next[a].append((need, b))
         self.places = self.places or bool(need)
 
     def closed(self, states: frozenset[int], place: int) -> set[int]:
-        """The states, and those that are reached from them without a character."""
+        """The states, and those that are reached from them without taking a character, at a place
+        of the text where the bits of `place` hold."""
         found, work = set(states), list(states)
         while work:
             state = work.pop()
@@ -57,7 +62,8 @@ class Automaton:
 
 
 class Matcher:
-    """Matches texts with an automaton, and remembers the steps that it took. Not thread-safe."""
+    """Matches texts with an automaton, and remembers the sets of states that it met and the steps
+    between them, so that further texts take a look-up for each character. Not thread-safe."""
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
@@ -104,7 +110,8 @@ class Matcher:
 
 
 def _place(text: str, i: int) -> int:
-    """What is true before character `i` of a text."""
+    """The bits (BEGIN, LINE_END, ...) that hold before character number `i` of a text; `i` may be
+    its length: behind the last."""
     before, after = text[i - 1 : i] if i else "", text[i : i + 1]
     found = (BEGIN | LINE_BEGIN) if not i else LINE_BEGIN * (before == "\n")
     found |= (END | LINE_END) if not after else LINE_END * (after == "\n")

@@ -61,7 +61,8 @@ _ANY = {"value"}  # of ConstantOfShape: of any element type
 
 
 def kind_of(name: str, default: Any) -> str:
-    """The kind of an attribute; "" where any value may be right."""
+    """The kind (a key of KINDS) of values that an attribute takes, by its name and default; ""
+    where values of any kind may be right."""
     if name in _ANY:
         return ""
     if default is None or default is inspect.Parameter.empty or isinstance(default, tuple):
@@ -71,7 +72,7 @@ def kind_of(name: str, default: Any) -> str:
 
 
 def checks_of(attrs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, str, Check], ...]:
-    """(name, what its kind is called, its check) of the attributes that have a kind, by their
-    defaults."""
+    """(name, what its kind is called, the check of a value) for each attribute that has a kind;
+    `attrs` are names with their defaults."""
     kinds = ((name, kind_of(name, default)) for name, default in attrs)
     return tuple((name, *KINDS[kind]) for name, kind in kinds if kind)

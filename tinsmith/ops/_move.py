@@ -36,7 +36,8 @@ MOST = 1 << 20
 
 
 class Span(NamedTuple):
-    """A range whose bounds only the call tells, as far as it is not empty."""
+    """A range whose bounds are numbers that only the call tells (`Size`); used only where it cannot
+    be empty."""
 
     start: int
     stop: int
@@ -48,7 +49,8 @@ class Span(NamedTuple):
         return (self.stop - self.start + self.step - 1) // self.step
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
-        """The places in the example."""
+        """The places for the numbers that the bounds have in the example, as `np.asarray` asks for
+        them."""
         return np.arange(int(self.start), int(self.stop), int(self.step), dtype=dtype)
 
 
@@ -57,7 +59,8 @@ EVEN = (range, Span)
 
 
 def spanned(start: int, stop: int, step: int = 1) -> range | Span:
-    """The places of a range, whose bounds may be Sizes."""
+    """The places start, start + step, ... before `stop`: a range, or a `Span` where a bound is a
+    `Size`, the step positive and the range not empty."""
     step = int(step)
     if not isinstance(start, Size) and not isinstance(stop, Size):
         return range(start, stop, step)
@@ -73,8 +76,13 @@ def count_of(places: Places) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One axis of a box: the axis that it reads, None where everything repeats, and the places on
-    it, None for all in order. A place outside the axis gives the fill, if the move has one."""
+    """One axis of a box: which axis of the input it reads, and where.
+
+    axis    the axis of the input, as an array of `Part.dims`; None: everything repeats along it
+    places  the places on that axis; None: all in order. With `axis` None only their number counts
+
+    A place outside the axis gives the fill of the `Move`, if it has one.
+    """
 
     axis: int | None
     places: Places | None = None
@@ -92,7 +100,8 @@ class Along:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A box that is read from input `source`, taken as an array of `dims`."""
+    """A box that is read from input number `source`, reshaped to `dims`: `axes` says for each axis
+    of the box what it reads."""
 
     source: int
     dims: tuple[Any, ...]  # numbers and symbols
@@ -114,7 +123,8 @@ class Part:
         return self.dims[a.axis]
 
     def read(self, x: Array, fill: Any = None) -> Array:
-        """The box of an array."""
+        """The box, read from the array `x` of the input. Places outside an axis give `fill`;
+        without a fill there must be none."""
         x = x.reshape(self.dims)
         for a in self.axes:
             if a.axis is None or a.places is None:
@@ -131,7 +141,8 @@ class Part:
 
     def cut(self, shape: Sequence[Dim] | None) -> tuple[int, Any] | None:
         """(axis, places): the one axis of an input of `shape` that is not read in order, and the
-        places on it; (0, None) where all are. None where more happens."""
+        places on it; (0, None) if the box is the whole input in order. None for all else, such as
+        repeated or exchanged axes."""
         if shape is None or any(a.axis is None for a in self.axes):
             return None
         rank, axes = len(shape), self.axes
@@ -157,19 +168,21 @@ class Part:
         return first, Part(0, between, inner).read(numbers).reshape(-1)
 
     def is_whole(self, shape: Sequence[Dim] | None) -> bool:
-        """Whether it is all of an input of `shape`, in order."""
+        """Whether the box is all of an input of `shape`, in order."""
         cut = self.cut(shape)
         return cut is not None and cut[1] is None
 
     def _keeps(self, place: int, axis: int, size: Dim) -> bool:
-        """Whether the box has at `place` all of that axis, which has that size in the input."""
+        """Whether axis `place` of the box reads, whole and in order, axis `axis` of `dims`, and
+        that has the extent `size`. Negative numbers count from the last axis."""
         a, rank = self.axes[place], len(self.dims)
         return a.places is None and a.axis == axis % rank and self.dims[axis] == size
 
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """One result of `dims`: its parts along `axis`, and what places outside an input give."""
+    """One output of a node that only moves data: shape `dims`, made of `parts` joined along `axis`.
+    `fill` is what places outside an input give; None if there are none."""
 
     dims: tuple[Any, ...]
     parts: tuple[Part, ...]
@@ -180,9 +193,9 @@ class Move:
         return f" then along {self.axis} ".join(map(str, self.parts))
 
     def apply(self, arrays: Sequence[Array | None]) -> Array:
-        """The result, of the arrays of all inputs; all dims are numbers.
+        """The output, computed from the arrays of all inputs; all dims are numbers.
 
-        Applied to the numbers of the elements of its input, a move tells where each element comes
+        Applied to the indexes of the elements of its input, a move tells where each element comes
         from; applied to the result of another move, it is the composition of both.
         """
         read = []
@@ -195,7 +208,8 @@ class Move:
 
 
 def placed(x: Value, places: dict[int, Places], source: int = 0) -> Part:
-    """An input at certain places of some axes."""
+    """The part that reads input number `source`, the value `x`, at the given places of some axes
+    (axis -> places), and whole along the others."""
     return split_moved(x.shape or (), range(x.rank or 0), places, source)
 
 
@@ -205,18 +219,21 @@ def split_moved(
     places: dict[int, Places] | None = None,
     source: int = 0,
 ) -> Part:
-    """An input, taken as an array of `dims`, with its axes in another order."""
+    """The part that reads input number `source`, reshaped to `dims`, with its axes in `order`;
+    `places`: axis -> the places on it, all in order for axes that are missing."""
     return Part(source, tuple(dims), tuple(Along(k, (places or {}).get(k)) for k in order))
 
 
 def view(y: Value, x: Value) -> Move | None:
-    """All elements of `x` in order, as those of `y`."""
+    """The move that takes all elements of `x` in order as those of `y`; None if their element types
+    differ."""
     return Move(y.shape, (placed(x, {}),)) if x.dtype == y.dtype else None  # type: ignore[arg-type]
 
 
 def by_table(operator: Op) -> None:
-    """Declare the move of an operator that reads its first input at places which the reference
-    tells: it is applied to the numbers of the elements. 0 is what it fills with."""
+    """Declare the move of an operator that copies elements of its first input as only its reference
+    tells: the reference is applied to the numbers 1, 2, ... of the elements, and a 0 in its result
+    is the fill, 0. No move is known for inputs of unknown sizes, or of more than MOST elements."""
 
     @operator.moves
     def _(y: Value, x: Value, *rest: Array | None, **attrs: Any) -> Move | None:
@@ -231,7 +248,7 @@ def by_table(operator: Op) -> None:
 
 
 def moves_of(node: Node) -> tuple[Move | None, ...]:
-    """What each output of a node is in terms of its inputs; None where it is more than moved, or
-    where only the run tells."""
+    """For each output of a node, how its elements are copied from inputs; None for an output that
+    is more than moved, or of which only the run tells."""
     declared = getattr(node.op, "moved", None)
     return (None,) * len(node.outputs) if declared is None else declared(node)

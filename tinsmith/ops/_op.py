@@ -119,57 +119,63 @@ class Op:
         """Of a sum, or a product: see `_arithmetic.py`; set below the operator's definition."""
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule. Called with the input Values (None where absent) and all
-        attributes by keyword; returns a Type, or a tuple of them. A Value's `.const` is the
-        array where it is known. Raises by `need` what does not fit."""
+        """Decorator: the type rule, which gives the output types. Called with the input Values
+        (None where absent) and all attributes by keyword; returns a Type, or a tuple of them. A
+        Value's `.const` is its array, where that is known. The rule raises TypeRuleError (by
+        `need`) for what does not fit."""
         self._rule = rule
         return rule
 
     def cost(self, rule: Callable[..., float]) -> Callable[..., float]:
-        """Decorator: the arithmetic operations, from static input Values and attributes."""
+        """Decorator: a rule that gives the number of arithmetic operations, called with the input
+        Values (None where absent), whose types are static, and the attributes by keyword."""
         self._cost = rule
         return rule
 
     def count(self, rule: Callable[..., int]) -> Callable[..., int]:
-        """Decorator: the most that the one dim can be which only the run can tell, from static
-        input Values and attributes. A kernel may then compute the operator: it counts."""
+        """Decorator: a rule for operators of which one output dim is known only after the run
+        (`NonZero`): the most that this dim can be, from the input Values, whose types are static,
+        and the attributes by keyword. With such a rule a kernel may compute the operator and count
+        the results."""
         self._most = rule
         return rule
 
     def gradient(self, rule: Gradient) -> Gradient:
-        """Decorator: the derivatives by the inputs of the sum of what follows from the output, as
-        Values; None by an input that has none.
+        """Decorator: the rule of derivatives. From g, the derivative of a sum by the output, to the
+        derivatives of that sum by each input, as Values; None by an input that has none.
 
-        Called with `emit`, a node, and the derivative g by its output. `emit("Mul", a, b)` adds
-        a node to the graph and gives its output. Where an input was repeated to the shape of the
-        output, its derivative has the shape of the output: `ops/gradient.py` sums it.
+        Called with `emit`, the node, and g. `emit("Mul", a, b)` adds a node to the graph and gives
+        its output. Where an input was repeated to the shape of the output, its derivative has the
+        shape of the output: `ops/gradient.py` sums it.
         """
         self.derivatives = rule
         return rule
 
     def moves(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: where the elements of an output come from, as a Part or a Move of `_move.py`;
-        None where only the run tells. Needless with the trait `view`.
+        """Decorator: a rule that tells where the elements of an output come from, as a Part or a
+        Move of `_move.py`; None where only the run tells. Needless with the trait `view`.
 
         Called for each output: with its Value, the inputs, and the attributes by keyword. Shapes
-        are known, up to symbols. Inputs that do not hold data (all but the first, unless they are
-        variadic) come as their arrays, None where absent; where one is not constant nothing is
-        known.
+        are known, up to symbols. The data inputs (the first, or all variadic ones) come as Values,
+        the others, such as the axes of a Slice, as their arrays, None where absent. If one of those
+        is not constant, the rule is not called and nothing is known.
         """
         self._moves = rule
         return rule
 
     def apart(self, rule: Callable[[Node], _apart.Apart]) -> Callable[[Node], _apart.Apart]:
-        """Decorator: from a node to the axes of its outputs that are computed apart (`_apart.py`).
-        Needless where the operator is elementwise or moves."""
+        """Decorator: a rule from a node to the axes of its outputs that are computed apart, so that
+        the node may be computed in pieces along them (`_apart.py`). Needless where the operator is
+        elementwise or moves data."""
         self._apart = rule
         return rule
 
     # ---- what the graph calls
 
     def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes, defaults included, sequences as tuples; checks names and kinds, and how
-        many inputs there are."""
+        """All attributes of a node with these inputs: `attrs`, and defaults for the others; lists
+        as tuples. Raises TypeRuleError for unknown, missing or wrong attributes, and for too many
+        or missing inputs."""
         if unknown := attrs.keys() - self.attrs.keys():
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
@@ -196,7 +202,9 @@ class Op:
         return bound
 
     def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
-        """The output types. Operators with the trait `elementwise` need no rule of their own."""
+        """The output types for these inputs and bound attributes. Operators with the trait
+        `elementwise` that have no rule of their own give the broadcast shape in the first input's
+        element type. Raises TypeRuleError."""
         if not self.traits & {"control", "holder"}:
             for v in inputs:
                 if v is not None and isinstance(v.type, Holder):
@@ -226,7 +234,8 @@ class Op:
     def flops(
         self, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], attrs: Mapping[str, Any]
     ) -> float:
-        """Arithmetic operations of one application; one for each output element without a rule."""
+        """Arithmetic operations of one application: by the operator's rule; without one, none for
+        views and moves, else one for each element of the outputs whose types are static."""
         if self._cost is not None:
             return float(self._cost(*self.arguments(inputs), **attrs))
         if self.traits & {"view", "move"}:
@@ -234,7 +243,8 @@ class Op:
         return float(sum(v.type.size for v in outputs if v.type.is_static))
 
     def moved(self, node: Node) -> tuple[Move | None, ...]:
-        """What each output of a node of this operator moves; None where that is not known."""
+        """How each output of a node of this operator is copied from the inputs; None for an output
+        of which that is not known."""
         unknown = (None,) * len(node.outputs)
         if not self.traits & {"view", "move"}:
             return unknown
@@ -255,7 +265,8 @@ class Op:
         )
 
     def axes_apart(self, node: Node) -> _apart.Apart:
-        """The axes that a node of this operator computes apart, as far as that is known."""
+        """The axes of the outputs that a node of this operator computes apart, as far as that is
+        known (`_apart.py`)."""
         if self._apart is not None:
             return self._apart(node)
         if "elementwise" in self.traits:
@@ -263,11 +274,13 @@ class Op:
         return _apart.moved(node) if self.traits & {"view", "move"} else {}
 
     def arguments(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-        """All inputs that there may be, None for each that is not given."""
+        """The inputs of a node, with None in place of each optional input that is not given, as
+        rules take them."""
         return inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
 
     def most(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> int | None:
-        """The most that the dim can be which only the run can tell; None: that is not known."""
+        """The most that the output dim can be that is known only after the run, by the rule of
+        `count`; None where the operator has no such rule."""
         if self._most is None:
             return None
         return self._most(*self.arguments(inputs), **attrs)
@@ -275,7 +288,8 @@ class Op:
     # ---- what authors call
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node to the graph of the input Values; its output, or the tuple of outputs.
+        """Add a node to the graph of the input Values; its output, or the tuple of outputs. `name`,
+        `origin`, `outputs` and `before` are those of `Graph.add`, all other keywords attributes.
 
         Over arrays only, evaluates the reference.
         """
@@ -303,7 +317,8 @@ def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
 
 
 def as_value(data: Any) -> Any:
-    """What a run computes with: an array, a list of arrays or dicts (a sequence), or None."""
+    """What references compute with: `data` as an array, as a list of arrays or dicts (a sequence),
+    or None (an empty optional)."""
     if isinstance(data, list):
         return [a if isinstance(a, dict) else np.asanyarray(a) for a in data]
     return _array(data)
@@ -325,7 +340,8 @@ def _frozen(value: Any) -> Any:
 
 
 def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """The numpy broadcast of shapes that may hold symbols; None where a rank is unknown."""
+    """The numpy broadcast of shapes that may hold symbols; None where a rank is unknown. Two
+    different symbols give a new one, as either may turn out to be 1. Raises TypeRuleError."""
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
@@ -352,7 +368,8 @@ def _show(shape: tuple[Dim, ...]) -> str:
 
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """A non-negative axis; TypeRuleError where it is out of range."""
+    """The axis as a number from 0 on, for an array of `rank` axes; `what` names it in the
+    TypeRuleError that is raised if it is out of range."""
     need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
 
@@ -368,7 +385,7 @@ def fresh(prefix: str = "?") -> str:
 
 
 def reserve(symbol: str) -> None:
-    """From now on `fresh` does not give `symbol`, which another process made."""
+    """Let `fresh` never give `symbol`, which the text of a graph has already."""
     global _counter
     if symbol.startswith("?") and symbol[1:].isdecimal():
         _counter = max(_counter, int(symbol[1:]))

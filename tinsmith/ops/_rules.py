@@ -49,14 +49,15 @@ def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:
 
 
 def need_dtype(value: Value | None, allowed: Iterable[str], what: str) -> None:
-    """TypeRuleError unless the element type of `value` is one of `allowed`; None passes."""
+    """Raise TypeRuleError, which calls the value `what`, unless its element type is one of the
+    names `allowed`. An absent value (None) passes."""
     allowed = set(allowed)
     if value is not None and name_of(value.dtype) not in allowed:
         raise TypeRuleError(f"{what} is {value.type}; it must be of {', '.join(sorted(allowed))}")
 
 
 def need_same(*values: Value | None) -> None:
-    """TypeRuleError unless all values present have one element type."""
+    """Raise TypeRuleError unless all values have one element type; absent ones (None) pass."""
     present = [v for v in values if v is not None]
     names = list(dict.fromkeys(_name(v.dtype) for v in present))
     need(
@@ -72,7 +73,9 @@ def _name(dtype: np.dtype[Any]) -> str:
 def pointwise(
     allowed: Iterable[str] | None = None, result: str | None = None
 ) -> Callable[..., Type]:
-    """The type rule of an elementwise operator whose inputs have one element type of `allowed`."""
+    """The type rule of elementwise operators: all inputs have one element type, of those in
+    `allowed` (None: any); the output has their broadcast shape, and the type `result` (None:
+    theirs)."""
     kinds = None if allowed is None else frozenset(allowed)
 
     def rule(*values: Value | None, **_: Any) -> Type:
@@ -97,8 +100,8 @@ def elementwise(
     wide: bool = False,
     **rows: tuple[Callable[..., Any], str],
 ) -> None:
-    """Register elementwise operators with one type rule: by name, a reference and its formula.
-    With `wide`, references compute float16 and bfloat16 in float32."""
+    """Register elementwise operators that share traits and one type rule, each given as
+    NAME=(reference, formula). With `wide`, references compute float16 and bfloat16 in float32."""
     for name, (reference, formula) in rows.items():
         reference.__name__, reference.__doc__ = name, formula
         made = op("elementwise", *traits)(in_float32(reference) if wide else reference)
@@ -106,7 +109,8 @@ def elementwise(
 
 
 def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: computes in float32 where the first input is float16 or bfloat16."""
+    """Decorator of references: where the first input is float16 or bfloat16, all inputs are
+    converted to float32 and the result back; else nothing is converted."""
 
     @functools.wraps(reference)
     def wrapped(x: Any, *rest: Any, **attrs: Any) -> Any:
@@ -127,7 +131,8 @@ def widened(x: Array) -> Array:
 
 
 def const_ints(value: Value | None) -> tuple[int, ...] | None:
-    """The numbers of a constant value, flattened; None where it is absent or not known."""
+    """The whole numbers of a constant, flattened; None where the value is absent or no constant. A
+    `Size`, which only a call tells, stays one."""
     if value is None or value.const is None:
         return None
     flat = np.asarray(value.const).reshape(-1)
@@ -142,7 +147,8 @@ def const_sizes(value: Value | None) -> tuple[Any, ...] | None:
 
 
 def const_int(value: Value | None) -> int | None:
-    """The number that a constant of one element holds; None where it is absent or not known."""
+    """The one whole number of a constant; None where the value is absent or no constant. Raises
+    TypeRuleError where there is not exactly one."""
     numbers = const_ints(value)
     if numbers is None:
         return None
@@ -151,8 +157,8 @@ def const_int(value: Value | None) -> int | None:
 
 
 def need_room(dims: Iterable[int], dtype: Any) -> None:
-    """In a reference whose result has a size that it is given: raise BudgetExceeded where an array
-    of these dims would be too large to make."""
+    """In a reference whose inputs say how large its result is: raise BudgetExceeded if an array of
+    these dims would take more memory than the budget allows."""
     shape = tuple(int(d) for d in dims)
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes > QUICK:
@@ -160,14 +166,15 @@ def need_room(dims: Iterable[int], dtype: Any) -> None:
 
 
 def scalar(array: Any) -> Any:
-    """The element of an array that has one, as a Python number, or as the `Size` that it is; of
-    more elements, which the caller must exclude, the first."""
+    """The first element of an array as a Python number, or as the `Size` that it is. The caller
+    makes sure that it is the only one."""
     found = np.asarray(array).reshape(-1)[0]
     return found if isinstance(found, Size) else found.item()
 
 
 def length_of(value: Value) -> int | None:
-    """The number of elements of a 1-D value; None where it is not known."""
+    """The number of elements of a value of rank 0 or 1 (of any constant); None where it is not
+    known. Raises TypeRuleError for a higher rank."""
     if value.const is not None:
         return int(value.const.size)
     if value.shape is None:
@@ -178,20 +185,21 @@ def length_of(value: Value) -> int | None:
 
 
 def bounded(rank: int) -> int:
-    """A rank that arrays can have; TypeRuleError for others: a file may declare any length of what
-    a shape is read from."""
+    """`rank`, if arrays can have it; else raises TypeRuleError. A rank that is the length of an
+    input (a shape) may be any number that a file says."""
     need(rank <= MOST_DIMS, f"the result has {rank} dims, arrays have {MOST_DIMS} at most")
     return rank
 
 
 def unknown(rank: int | None) -> Shape | None:
-    """A shape of `rank` dims of which nothing is known."""
+    """A shape of `rank` new symbols: nothing is known of its dims. None for an unknown rank;
+    TypeRuleError for a rank that arrays cannot have."""
     return None if rank is None else tuple(fresh() for _ in range(bounded(rank)))
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Non-negative distinct axes; TypeRuleError where one is out of range or given twice. Sizes
-    among them become numbers: which axes there are is looked up."""
+    """The axes as numbers from 0 on, for an array of `rank` axes; TypeRuleError where one is out of
+    range or named twice. `Size`s among them become the numbers that they have now."""
     axes = [int(a) for a in axes]
     for a in axes:
         need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
@@ -201,14 +209,16 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def need_lengths(lens: Value, most: Dim) -> None:
-    """TypeRuleError where constant lengths of sequences are negative, or more than `most`."""
+    """In a type rule: raise TypeRuleError if `lens`, the lengths of the sequences of a batch, is
+    constant and one is negative or more than `most`; a symbol as `most` sets no limit."""
     numbers = const_ints(lens) or ()
     fit = all(n >= 0 and (isinstance(most, str) or n <= most) for n in numbers)
     need(fit, f"sequence_lens must lie in [0, {most}], they are {list(numbers)}")
 
 
 def need_length_data(lens: Array, most: int) -> None:
-    """DataError where lengths of sequences are negative, or more than `most`."""
+    """In a reference: raise DataError if one of `lens`, the lengths of the sequences of a batch, is
+    negative or more than `most`."""
     fit = np.all((lens >= 0) & (lens <= most))
     need_data(fit, f"sequence_lens must lie in [0, {most}], they are {lens.tolist()}")
 
@@ -233,7 +243,8 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def unify(a: Dim, b: Dim, message: str) -> Dim:
-    """The better known of two dims that must be equal; TypeRuleError where they are not."""
+    """Of two dims that must be equal, the number if one is, else the second; TypeRuleError with
+    `message` where they are different numbers."""
     need(isinstance(a, str) or isinstance(b, str) or a == b, message)
     return b if isinstance(a, str) else a
 

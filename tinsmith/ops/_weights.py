@@ -17,15 +17,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Weights:
-    """What an operator says of its weights (`Op.weights`).
+    """Which inputs of an operator are weights, for passes that change them without knowing the
+    operator (`Op.weights`).
 
-    inputs    the inputs that hold them
-    axis      the axis of these arrays along which results are apart: output channels. Where it is
-              not the first, each of the node's `group` groups has its own part of the first axis
-    data      the inputs that they are multiplied by; () where the operator does more with data
+    inputs    the numbers of the inputs that hold weights
+    axis      the axis of these arrays that counts output channels. If it is not axis 0, the first
+              axis is cut into the node's `group` groups, one part for each
+    data      the inputs that the weights are multiplied by; () if the operator does more with data
     channels  the axis of data and results along which channels lie
-    bias      the input that is added to the results, a number for each output channel
-    scaled    whether they may be numbers of few bits: what one counts is an input of its own
+    bias      the input that is added to results, a number for each output channel; None: no such
+    scaled    whether weights may be whole numbers of few bits, with scales as inputs of their own
     """
 
     inputs: tuple[int, ...]
@@ -37,7 +38,7 @@ class Weights:
 
     @property
     def multiply_matrices(self) -> bool:
-        """Whether results are rows of data times the weights: a product of matrices."""
+        """Whether the operator is a product of matrices: each row of data times the weights."""
         return self.axis == self.channels == -1
 
     @property
@@ -47,24 +48,26 @@ class Weights:
 
 
 def is_convolution(node: Node | None) -> bool:
-    """Whether a node is a convolution, but no transposed one."""
+    """Whether a node is a convolution (of any rank), but no transposed one; False for None."""
     found = None if node is None else weights_of(node)
     return found is not None and found.convolve
 
 
 def is_matrix_product(node: Node | None) -> bool:
-    """Whether a node is a product of matrices, of which one or both may be computed."""
+    """Whether a node is a product of two matrices; neither need be constant. False for None."""
     found = None if node is None else weights_of(node)
     return found is not None and found.multiply_matrices
 
 
 def weights_of(node: Node) -> Weights | None:
-    """What a node's operator says of its weights; None where it has none."""
+    """Which inputs of a node are weights (see `Weights`), as its operator says; None if it does not
+    say."""
     return getattr(node.op, "weights", None)
 
 
 def by_outputs(node: Node, w: Array) -> Array:
-    """The weights of a node as [output channels, ...]: what each output adds up."""
+    """The weights `w` of a node as [output channels, ...], whatever axis counts these: row m holds
+    the weights of all products that output channel m sums."""
     axis, groups = _axis(node, w.ndim), node.attrs.get("group", 1)
     if axis == 0:
         return w
@@ -73,7 +76,8 @@ def by_outputs(node: Node, w: Array) -> Array:
 
 
 def from_outputs(node: Node, rows: Array, dims: tuple[int, ...]) -> Array:
-    """Weights of `dims` again, from what `by_outputs` gives, or from its rows made flat."""
+    """The inverse of `by_outputs`: weights of shape `dims` from rows [output channels, ...], which
+    may also be [output channels, elements]."""
     axis, groups = _axis(node, len(dims)), node.attrs.get("group", 1)
     if axis == 0:
         return rows.reshape(dims)

@@ -71,7 +71,7 @@ def Attention(
 
 
 def _heads(x: Array, count: int | None) -> Array:
-    """[N,T,H*E] as [N,H,T,E]; rank 4 as it is."""
+    """[N,T,H*E] as [N,H,T,E], for `count` = H heads; an array of rank 4 as it is."""
     if x.ndim == 4:
         return x
     assert count is not None
@@ -82,7 +82,13 @@ def _bias(
     scores: Array, mask: Array | None, before: int, lengths: Array | None,
     limits: tuple[bool, int, int],
 ) -> Array:  # fmt: skip
-    """What is added to the scores [N,H,Q,K], in full; `before` keys come before the first query."""
+    """The sum of all that is added to the scores [N,H,Q,K] before softmax, in their shape: the
+    mask, and -inf where a query may not attend.
+
+    before   keys that come before the first query: the past
+    lengths  valid keys of each sequence, [N], or None; the queries are the last of these
+    limits   (causal, left window, right window); a window of -1 has no end
+    """
     batch, _, queries, keys = scores.shape
     ninf = scores.dtype.type(-np.inf)
     bias = np.zeros(scores.shape, scores.dtype)
@@ -113,7 +119,9 @@ def _bias(
 
 
 def _split(v: Value, heads: int | None, name: str) -> tuple[Dim, Dim, Dim, Dim]:
-    """[N,H,T,E] of one operand, with new symbols for what is not known."""
+    """The dims [N,H,T,E] of the operand `name` (rank 3 or 4), with new symbols for those that are
+    not known. Raises TypeRuleError where `heads` do not divide its width, or are needed and
+    missing."""
     if v.shape is None:
         return fresh(), heads if heads is not None else fresh(), fresh(), fresh()
     need(len(v.shape) in (3, 4), f"{name} needs rank 3 or 4, it has {len(v.shape)}")

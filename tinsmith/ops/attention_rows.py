@@ -78,13 +78,16 @@ def RowAttention(
 
 
 def items_of(table):
-    """(extent, stride) of every axis of the items of a formula."""
+    """(extent, stride) of every axis of the items, from a formula [first, rows, step, extent,
+    stride, extent, stride, ...] of `table_of`."""
     flat = table.tolist()
     return tuple(zip(flat[3::2], flat[4::2], strict=True))
 
 
 def table_of(formula):
-    """The table [items, rows] of a formula."""
+    """The table [items, rows] of first elements of rows, for a formula [first, rows, step, extent,
+    stride, ...]: row r of item (i, j, ...) begins at first + i * stride_i + j * stride_j + ... + r
+    * step."""
     first, rows, step = formula[:3].tolist()
     starts = np.full((), first, np.int64)
     for extent, stride in items_of(formula):
@@ -93,7 +96,7 @@ def table_of(formula):
 
 
 def _extents(table, even):
-    """(items, rows)"""
+    """(items, rows) of a table, or of the constant formula of one, if `even`."""
     if not even:
         return table.dims
     assert table.const is not None, "formulas are constants"

@@ -49,7 +49,8 @@ def _best(
     boxes: Array, scores: Array, labels: Array | None, overlap: float, candidates: int | None,
     most: int | None, grown: bool,
 ) -> Array:  # fmt: skip
-    """The rows of one element of a batch."""
+    """The rows (label, score, x1, y1, x2, y2) of one element of a batch, best score first: boxes
+    [B,4], scores [C,B], labels [B] or None, the rest as in `BestBoxes` (`grown` is `regions`)."""
     corners = _corners(boxes, 0).T + np.array([[0], [0], [grown], [grown]], np.float32)
     found = [np.zeros((0, 6), np.float32)]
     for c, s in enumerate(scores):
@@ -91,12 +92,13 @@ def _cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
 
 
 def _if(condition: Tensor, scores: Tensor) -> Tensor:
-    """Scores where a condition holds, else NaN."""
+    """`scores` where a condition holds, else NaN, by which `BestBoxes` leaves a box out."""
     return OPS["Where"](condition, scores, np.float32(np.nan))
 
 
 def _around(centre: Sequence[Tensor], size: Sequence[Tensor], axis: int) -> Tensor:
-    """(x1, y1, x2, y2) along an axis, from parts of centres and of sizes."""
+    """Corners of boxes, (x1, y1, x2, y2) joined along `axis`, from parts (x, y) of their centres
+    and sizes; one part may hold both x and y."""
     half = [OPS["Mul"](s, np.float32(0.5)) for s in size]
     ends = [OPS[side](c, h) for side in ("Sub", "Add") for c, h in zip(centre, half, strict=True)]
     return OPS["Concat"](*ends, axis=axis)
@@ -163,7 +165,9 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
 def _cells(
     grid: Tensor, classes: int, sides: Array, scale: Any, logistic: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The boxes [N,K,4] of a grid, their scores [N,K] and labels [N,K]."""
+    """The boxes [N,K,4] of one grid of `GridDetection`, their scores [N,K] and labels [N,K]; K
+    counts boxes and cells. `sides` [boxes, 2] are the anchors, `scale` is the grid's; `logistic`
+    tells which formula gives scores."""
     boxes, (height, width) = len(sides), grid.shape[2:]
     need_data(grid.shape[1] == boxes * (5 + classes), f"{grid.shape[1]} channels")
     x = OPS["Reshape"](grid, integers([0, boxes, 5 + classes, height, width]))
@@ -192,7 +196,8 @@ def _cells(
 
 
 def _counted(x: Tensor, count: Number) -> Tensor:
-    """0, 1, ... as float32; `count` is a size of x."""
+    """The vector 0, 1, ..., count - 1 as float32. `count` is a size of `x`, in whose graph it is
+    made if only the call tells it."""
     if isinstance(count, int):
         return np.arange(count, dtype=np.float32)
     zero, one = x.graph.const(np.int64(0)), x.graph.const(np.int64(1))
@@ -200,7 +205,8 @@ def _counted(x: Tensor, count: Number) -> Tensor:
 
 
 def _number(x: Tensor, count: Number) -> Tensor:
-    """A size of x as float32."""
+    """`count`, a size of `x`, as a float32 scalar: a constant of x's graph if only the call tells
+    it."""
     if isinstance(count, int):
         return np.float32(count)
     return OPS["Cast"](x.graph.const(np.array(count, object)), to="float32")
@@ -261,7 +267,7 @@ def RegionProposal(
 
 
 def _anchors(base: int) -> Array:
-    """[9,4] as (x1, y1, x2, y2)."""
+    """The nine anchors of `RegionProposal` in its first cell: [9,4] as (x1, y1, x2, y2)."""
     rows = []
     for ratio in (0.5, 1.0, 2.0):
         w = np.round(base / np.sqrt(ratio))

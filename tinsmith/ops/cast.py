@@ -62,7 +62,8 @@ def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Any:
-    """Powers of two 2^-127 .. 2^127, stored as the biased exponent; 255 is NaN."""
+    """x as float8_e8m0fnu: powers of two 2^-127 .. 2^127, stored as the biased exponent; 255 is
+    NaN. The sign is dropped. What lies outside becomes the nearest end if `saturate`, else NaN."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)  # wide = mantissa * 2^exponent, mantissa in [0.5, 1)
     if round_mode == "up":

@@ -54,6 +54,8 @@ def TreeEnsemble(
 
 
 def _aggregated(at, first, target, weight, targets, aggregate):
+    """y [N, targets] of a TreeEnsemble: `aggregate` of the weights of the leaves `at` [N,
+    trees]."""
     count = (first[at + 1] - first[at]).reshape(-1)
     row = np.repeat(np.arange(at.size) // max(at.shape[1], 1), count)
     k = np.repeat(first[at].reshape(-1) - np.cumsum(count) + count, count) + np.arange(count.sum())
@@ -91,7 +93,8 @@ def _(x, feature, split, mode, yes, no, missing, roots, first, target, weight, h
 
 
 def _check_nodes(x, feature, mode, links, target, targets):
-    """Numbers that name features, nodes and targets, where they are known."""
+    """Raise TypeRuleError where constants of a TreeEnsemble name features, targets or nodes
+    (`links`) that do not exist, as far as their numbers are known."""
     nodes = None if mode.const is None else mode.const.size
     width = x.shape[1] if x.shape is not None else None
     rows = [("feature", feature, width), ("target", target, targets)]

@@ -31,13 +31,16 @@ Array = np.ndarray[Any, Any]
 
 
 def _forgotten(body: Graph) -> list[Type]:
-    """The output types of a body that no run gets to the end of: there are no such outputs."""
+    """The output types of a body of which no run reaches the end, as a node in it does not fit what
+    it reads: the element types alone, as no such output is ever made."""
     types = [v.type for v in body.outputs]
     return [t if isinstance(t, Holder) else t.like(shape=None) for t in types]
 
 
 def join(a: Type, b: Type, what: str) -> Type:
-    """The type of a value that may be of either type: dims that differ become new symbols."""
+    """The type of `what`, a value that is of type `a` on one path and of type `b` on another: dims
+    that differ become new symbols, ranks that differ unknown. Raises TypeRuleError where element
+    types differ."""
     need(same_kind(bare(a), bare(b)), f"{what} is {a} on one path and {b} on the other")
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
         return OptionalType(join(bare(a), bare(b), what))
@@ -120,9 +123,10 @@ def _no_items(v: Value) -> Array:
 
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
-    """The body's output types once the state types hold before and after an iteration.
+    """The output types of a loop's body, once the types of the states are the same before and after
+    an iteration. The body's inputs are `lead`, `states` and `rest`.
 
-    `states` is updated: dimensions that change from iteration to iteration become new symbols.
+    `states` is updated: dims that change from iteration to iteration become new symbols.
     """
     skip, own = len(lead[1:]), set[str]()
     while True:

@@ -38,7 +38,8 @@ def Conv(
 
 
 def conv_sums(x: Array, w: Array, win: Window, group: int) -> Array:
-    """The sums of a convolution without bias, in the dtype of x."""
+    """The sums of a convolution without bias, in the dtype of x: x [N,C,*spatial] and w
+    [M,C/group,*kernel] give [N,M,*win.out]."""
     n, m = x.shape[0], w.shape[0]
     out = tuple(int(d) for d in win.out)
     y = np.zeros((n, m, *out), x.dtype)
@@ -103,7 +104,7 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
 
 
 def same_dtype(*values: Value | None) -> None:
-    """All present values have the dtype of the first."""
+    """Raise TypeRuleError unless all present values have the element type of the first."""
     have = [v for v in values if v is not None]
     for v in have[1:]:
         need(
@@ -115,7 +116,9 @@ def same_dtype(*values: Value | None) -> None:
 def conv_shape(
     x: Value, w: Value, stride: Any, pad: Any, dilation: Any, auto_pad: str
 ) -> tuple[Dim, ...] | None:
-    """[N, M, *out]; spatial sizes are new symbols where the kernel is not known."""
+    """The output shape [N, M, *out] of a convolution, by its operands and attributes; None where
+    the ranks of both are unknown. Spatial sizes are new symbols where a shape or the kernel is not
+    known. Raises TypeRuleError."""
     if x.shape is None or w.shape is None:
         rank = x.rank or w.rank
         if rank is None:
@@ -188,7 +191,8 @@ def transposed_window(
     dilation: Any = None, output_padding: Any = None, output_shape: Any = None,
     auto_pad: str = "NOTSET",
 ) -> Window:  # fmt: skip
-    """The geometry of a transposed convolution; begin and end are what is cut from the full sum."""
+    """The geometry of a transposed convolution over spatial `sizes`, by its attributes. `begin` and
+    `end` of the result are how much is cut from both ends of the full sum. Raises TypeRuleError."""
     rank = len(sizes)
     kernel = spatial_attr("kernel", tuple(kernel), rank, 1, 1)
     stride = spatial_attr("stride", stride, rank, 1, 1)

@@ -47,9 +47,13 @@ def _shown(shape: Claim) -> str:
 
 
 def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
-    """What `declared`, which does not contradict `known`, says beyond it: its rank and, with
-    `numbers`, its sizes; None where that is nothing. Holders' items are not looked at, and a size
-    of 0 is what exporters write for one that they do not know."""
+    """What a model's type `declared` says beyond the type `known`, which it does not contradict, as
+    the shape that a `Declared` node checks: the rank, and sizes with `numbers`. None where it says
+    nothing more.
+
+    Types inside holders are not looked at. A declared size of 0 says nothing: exporters write it
+    for sizes that they do not know.
+    """
     if isinstance(known, Holder) or declared.shape is None:
         return None
     unknown = (None,) * len(declared.shape)
@@ -61,7 +65,8 @@ def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
 
 
 def declare(value: Value, shape: Claim, origin: Origin) -> Value:
-    """A value after a check that it has a shape; it takes over the name of what a node gives."""
+    """The output of a new `Declared` node that checks `value` for a shape. If a node computes
+    `value`, the output takes over its name."""
     made = value.graph.add(
         OPS["Declared"], value, shape=shape, name=f"{value.name}/Declared", origin=origin
     )
@@ -71,7 +76,8 @@ def declare(value: Value, shape: Claim, origin: Origin) -> Value:
 
 
 def undeclare(node: Node) -> None:
-    """Let what a check of sizes reads stand, under the same name, in the place of what it gives."""
+    """Remove a check of sizes: its readers read its input instead, which takes over the name of its
+    output if a node computes it."""
     x, y, name = node.inputs[0], node.output, node.output.name
     assert x is not None
     node.graph.replace(y, x)
@@ -125,8 +131,9 @@ def refuse(
     graph: Graph, operator: Op, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any],
     error: TypeRuleError, name: str, origin: Origin,
 ) -> Node:  # fmt: skip
-    """A node that stands for one whose type rule has refused it with `error`, which is raised where
-    nothing tells the element types of its outputs."""
+    """A `Refused` node in place of one whose type rule has raised `error`: the error is raised only
+    if a run reaches it, as the branch may never be taken. Raises `error` itself where nothing tells
+    the element types of the outputs."""
     types = None
     for keeps in (True, False):
         try:
@@ -146,7 +153,8 @@ def refuse(
 
 
 def _shapeless(v: Value | None, keeps: bool) -> Value | None:
-    """A value of which only the element type is known, and, where `keeps`, its constant."""
+    """A copy of a value with its element type alone. Unchanged: None, holders, and, if `keeps`,
+    constants."""
     if v is None or isinstance(v.type, Holder) or (keeps and v.const is not None):
         return v
     return Value(v.graph, v.type.like(shape=None), v.name)

@@ -24,7 +24,8 @@ MODES["bicubic"] = "cubic"
 
 
 def read(x: Array, places: Sequence[Array]) -> Array:
-    """x[:, places], with zeros outside; x [C,*S], places one integer array an axis."""
+    """x[:, places] for x [C,*S], with 0 for places outside: [C,*P]. `places` are integer arrays of
+    one shape P, one for each spatial axis."""
     inside = np.ones(places[0].shape, bool)
     flat = np.zeros(places[0].shape, np.int64)
     for size, place in zip(x.shape[1:], places, strict=True):
@@ -36,7 +37,8 @@ def read(x: Array, places: Sequence[Array]) -> Array:
 
 
 def interpolate(x: Array, at: Sequence[Array]) -> Array:
-    """Linear interpolation of x [C,*S] at fractional places, with zeros outside: [C,*places]."""
+    """x [C,*S] at fractional places, linear between its elements and 0 outside: [C,*P]. `at` are
+    arrays of one shape P, one for each spatial axis."""
     low = [np.floor(a) for a in at]
     part = [a - b for a, b in zip(at, low, strict=True)]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
@@ -158,7 +160,8 @@ def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=Fa
 
 
 def _reflect(place: Array, low: float, high: float) -> Array:
-    """Fold places outside [low, high] back at the borders."""
+    """Places outside [low, high] folded back at the borders, as often as needed; others as they
+    are."""
     span = high - low
     if span == 0:
         return np.full_like(place, low)
@@ -174,6 +177,8 @@ def _reflect(place: Array, low: float, high: float) -> Array:
 def _sample(
     x: Array, at: Sequence[Array], mode: str, padding_mode: str, align_corners: bool
 ) -> Array:
+    """x [C,*S] at fractional places, [C,*P], as GridSample reads it: `at` are arrays of one shape
+    P, one for each spatial axis."""
     reach = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     low = [np.floor(a) for a in at]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)

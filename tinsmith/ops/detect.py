@@ -52,7 +52,8 @@ def NonMaxSuppression(
 
 
 def _corners(boxes: Array, centred: int) -> Array:
-    """[B,4] as (low, low, high, high); which axis is first does not matter."""
+    """Boxes [B,4] as two corners, low ones first: (low, low, high, high). They are given as any two
+    opposite corners, or, if `centred`, as centre and size; which axis is first does not matter."""
     a, b = boxes[:, :2], boxes[:, 2:]
     if centred:
         a, b = a - b / 2, a + b / 2
@@ -60,8 +61,13 @@ def _corners(boxes: Array, centred: int) -> Array:
 
 
 def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
-    """The boxes of `order` that are kept. They are looked at in groups: first those are dropped
-    that overlap boxes kept before, then the rest is taken one by one."""
+    """The numbers of the boxes that non-maximum suppression keeps, at most `most`, in their order.
+    `boxes` [4,B] are corners (low, low, high, high), `order` the numbers of those to look at, best
+    first.
+
+    They are looked at in groups: first those are dropped that overlap boxes kept before, then the
+    rest is taken one by one.
+    """
     kept: list[int] = []
     while order.size and len(kept) < most:
         count = min(AT_ONCE, max(32, (most - len(kept)) * 5 // 4))
@@ -80,7 +86,8 @@ def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int
 
 
 def _overlapping(some: Array, others: Array, overlap: float) -> Array:
-    """Whether boxes [4,m] (low, low, high, high) and others [4,n] overlap too much: [m,n]."""
+    """Whether each box of `some` [4,m] (low, low, high, high) and of `others` [4,n] have an
+    intersection over union of more than `overlap`: [m,n] of bool."""
     m, n = some.shape[1], others.shape[1]
     step, found = max(1, PAIRS // max(n, 1)), np.empty((m, n), np.bool_)
     with np.errstate(all="ignore"):
@@ -161,7 +168,13 @@ Samples = tuple[Array, Array, Array, Array]
 
 
 def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
-    """(low, high, weight of low, weight of high), each [cells, samples], along one axis."""
+    """(low, high, weight of low, weight of high), each [cells, samples], of all cells of a region
+    along one axis: each sample lies between the elements low and high of x.
+
+    The region is [start, end], x has `size` elements there; `ratio` samples a cell, 0: as many as
+    the cell is long. Weights are 0 for samples outside of x; without `shifted` the region is at
+    least 1 long.
+    """
     extent = end - start if shifted else max(end - start, start.dtype.type(1))
     cell = extent / cells
     count = ratio if ratio > 0 else max(ceil(cell), 0)
@@ -175,8 +188,9 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
 
 
 def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
-    """`_samples` of cells that are cut at the edges: each has its own number of samples, and none
-    where nothing of it is left."""
+    """`_samples`, of cells that are cut at the edges of x: each has `ratio` samples (0: as many as
+    what is left of it is long), and none where nothing is left. Unused samples have the weight 0;
+    the others weigh more, so that the mean over all is that of a cell's own."""
     real = start.dtype.type
     cell = (end - start if shifted else max(end - start, real(1))) / cells
     edges = [start + (np.arange(cells, dtype=real) + k) * cell for k in (0, 1)]
@@ -193,8 +207,9 @@ def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifte
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
-    """The mean of the samples of each cell: [channels, cells down, cells across]. As samples
-    are linear, the mean is taken along one axis after the other."""
+    """The mean of the samples of each cell of a region: [channels, cells down, cells across].
+    `plane` is [channels, H, W]. As samples are linear, the mean is taken along one axis after the
+    other."""
     for axis, (low, high, wl, wh) in enumerate(axes, 1):
         along = np.moveaxis(plane, axis, -1)
         samples = along[..., low] * wl + along[..., high] * wh
@@ -203,6 +218,8 @@ def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
 
 
 def _roi_max(plane: Array, axes: list[Samples]) -> Array:
+    """The maximum of the samples of each cell of a region, [channels, cells down, cells across]: of
+    the four weighted neighbours of every sample. 0 where cells have no samples."""
     (yl, yh, wyl, wyh), (xl, xh, wxl, wxh) = axes
     cells, counts = (yl.shape[0], xl.shape[0]), (yl.shape[1], xl.shape[1])
     if 0 in counts:

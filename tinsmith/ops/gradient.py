@@ -20,8 +20,9 @@ def times_rest(emit: Emit, g: Value, part: Value) -> Value:
 
 
 def derivatives(graph: Graph, y: Value, xs: Sequence[Value], emit: Emit) -> tuple[Value, ...]:
-    """The derivatives of the sum of y by each of xs, through the nodes that lead from them to y;
-    zeros by what does not. Raises TypeRuleError where an operator on the way has no rule."""
+    """The derivatives of the sum of y by each of `xs`, as new nodes that `emit` adds; they follow
+    the nodes that lead from xs to y. Zeros by a value on which y does not depend. Raises
+    TypeRuleError where an operator on the way has no rule."""
     found: dict[Value, Value] = {y: _filled(emit, y, 1)}
     leads = _leading(graph, set(xs))
     for node in reversed([n for n in graph.nodes if n in leads]):
@@ -42,7 +43,7 @@ def _filled(emit: Emit, like: Value, number: int) -> Value:
 
 
 def _leading(graph: Graph, xs: set[Value]) -> set[Node]:
-    """The nodes whose outputs depend on xs."""
+    """The nodes of a graph whose outputs depend on one of `xs`."""
     found: set[Node] = set()
     for node in graph.nodes:
         if any(v in xs or (v is not None and v.producer in found) for v in node.inputs):
@@ -58,7 +59,8 @@ def _parts(emit: Emit, node: Node, g: Value) -> tuple[Value | None, ...]:
 
 
 def _summed(emit: Emit, part: Value, v: Value) -> Value:
-    """Summed over the axes along which v was repeated."""
+    """`part`, a derivative in the shape of an output, summed over the axes along which the input
+    `v` was repeated: in the shape of v. Raises TypeRuleError where these shapes are not known."""
     if part.shape == v.shape and v.shape is not None:
         return part
     if not (v.type.is_static and part.type.is_static):

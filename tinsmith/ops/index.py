@@ -99,7 +99,9 @@ def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
 
 
 def _looked_up(x: Value, index: list[Any]) -> Part | None:
-    """The axes of `index` as one, read at the places that it names, where their sizes are known."""
+    """The move of an operator that reads x at `index`, integer arrays for its first axes, which may
+    count from the end: these axes are taken as one, and read at flat places. None where a size is
+    not known."""
     if not x.type.is_static or not index:
         return None
     if any(isinstance(n, Size) for n in x.dims[: len(index)]):

@@ -14,15 +14,18 @@ from tinsmith.ops.declared import Refused
 
 
 class Refusal(TypeRuleError):
-    """A node of a graph does not fit what it reads: an error once the graph is run."""
+    """An error of `infer_graph`: a node of a graph does not fit what it reads, so that any run of
+    the graph that comes to the node ends with an error."""
 
 
 def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-    """The outputs of a graph, node by node with the numpy references.
+    """The outputs of a graph, computed node by node with the numpy references.
 
-    feeds: one array for each input, in order or by name; a list of arrays for a sequence, None for
-    an empty optional. A value is dropped after its last use.
-    Raises ReferenceFailed, naming the node, where a reference fails.
+    feeds: a value for each input, in order or by name: an array, a list of arrays for a sequence,
+    None for an empty optional. A value is dropped after its last use.
+
+    Raises GraphError for missing or superfluous feeds; BudgetExceeded and DataError as references
+    do; ReferenceFailed, naming the node, where a reference fails otherwise.
     """
     if isinstance(feeds, Mapping):
         if missing := [v.name for v in graph.inputs if v.name not in feeds]:
@@ -51,9 +54,10 @@ def _array(env: Mapping[Value, Any], v: Value) -> Any:
 
 
 def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
-    """The output types of a graph when its inputs are these values, constants among them.
+    """The output types of a graph when its inputs are the values `args`, constants among them.
 
-    Raises Refusal where a node does not fit what it reads: no run of the graph ends then.
+    Raises TypeRuleError where `args` do not fit the inputs; Refusal where a node does not fit what
+    it reads, so that no run of the graph ends.
     """
     need(
         len(args) == len(graph.inputs),

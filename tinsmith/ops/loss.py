@@ -18,6 +18,9 @@ REDUCTIONS = ("none", "sum", "mean")
 def _loss(
     log_prob: Array, labels: Array, weight: Array | None, ignore: int | None, reduction: str
 ) -> Array:
+    """The loss of log-probabilities [N,C,...] by labels [N,...], each times the weight of its
+    label. Labels equal to `ignore` count nothing. `reduction` none: [N,...]; sum; mean: over the
+    sum of weights."""
     skipped = np.zeros(labels.shape, bool) if ignore is None else labels == ignore
     index = np.expand_dims(np.where(skipped, 0, labels), 1)
     picked = -np.take_along_axis(log_prob, index, axis=1).squeeze(1)
@@ -61,6 +64,8 @@ def SoftmaxCrossEntropyLoss(
 
 
 def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) -> Type:
+    """The type of a loss over x [N,C,...]. Raises TypeRuleError where the inputs do not fit each
+    other."""
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     need(labels.dtype.kind in "iu", f"labels must be integers, they are {labels.dtype}")
     known = ", ".join(REDUCTIONS)

@@ -27,7 +27,8 @@ def MatMul(a, b, *, precise=False):
 
 
 def matmul_shape(a: Value, b: Value) -> tuple[Dim, ...] | None:
-    """The shape of a product; TypeRuleError where the inner or batch sizes do not agree."""
+    """The shape of a matrix product of a and b, as numpy.matmul; None where a rank is unknown.
+    Raises TypeRuleError for scalars, and where the inner or the batch sizes do not agree."""
     for name, v in (("a", a), ("b", b)):
         need(v.rank != 0, f"{name} is a scalar, but a matrix product needs vectors or matrices")
     if a.shape is None or b.shape is None:
@@ -76,10 +77,9 @@ def _(emit, node, g):
 
 
 def einsum_terms(equation: str, count: int) -> tuple[list[str], str]:
-    """The terms of an Einstein sum and its output, spaces removed and the output made explicit.
-
-    An ellipsis reads as the letter `.` once.
-    """
+    """("ij,jk->ik", 2) -> (["ij", "jk"], "ik"): the terms of an Einstein sum, one for each of
+    `count` inputs, and its output, made explicit. Spaces are removed; an ellipsis is written as one
+    `.`. Raises TypeRuleError."""
     left, arrow, right = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     need(
@@ -110,7 +110,9 @@ def Einsum(*xs, equation):
 
 
 def _sizes(xs: Sequence[Value], terms: Sequence[str]) -> tuple[dict[str, Dim], Any]:
-    """The size of each letter, and the broadcast of what the ellipses stand for (None: unknown)."""
+    """Letter -> size for the terms of an Einstein sum over `xs`, and the broadcast shape of what
+    the ellipses stand for (None: unknown). Raises TypeRuleError where sizes contradict each
+    other."""
     sizes: dict[str, Dim] = {}
     rest: Any = ()
     for x, term in zip(xs, terms, strict=True):
@@ -213,7 +215,7 @@ MatMul.weights = Weights((1,), -1, data=(0,), channels=-1)
 
 @MatMul.apart
 def _(node: Node) -> Apart:
-    """Rows of a, columns of b, and the products of a batch."""
+    """Apart are the rows of a, the columns of b, and the products of a batch."""
     a, b = (v.shape if v is not None else None for v in node.inputs)
     if a is None or b is None or len(a) < 2 or len(b) < 2:
         return {}

@@ -67,7 +67,7 @@ def _(x: Value, repeats: Value) -> Type:
 
 @Tile.moves
 def _(y: Value, x: Value, repeats: Array) -> Part:
-    """Each axis of x becomes two: one along which x repeats, then the axis itself."""
+    """Each axis of x becomes two axes of the box: one along which x repeats, then itself."""
     axes: list[Along] = []
     for k, count in enumerate(repeats.reshape(-1).tolist()):
         axes += [Along(k)] if count == 1 else [Along(None, spanned(0, count)), Along(k)]
@@ -172,7 +172,7 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
 
 @Split.moves
 def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -> Part | None:
-    """As far as it is known how many places come before and are its own."""
+    """The places of this output; None where its size, or one before it, is not known."""
     assert y.producer is not None
     if len(y.producer.outputs) == 1 and split is None:
         return placed(x, {})
@@ -203,7 +203,8 @@ def Slice(x, starts, ends, axes=None, steps=None):
 
 
 def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, ...]]:
-    """(start, end, axis, step) of each cut, from the operands of a Slice."""
+    """(start, end, axis, step) of each cut of a Slice, from its operands; absent axes are 0, 1,
+    ..., absent steps are 1."""
     count = np.size(starts)
     given = (starts, ends, range(count) if axes is None else axes, steps)
     rows = [[1] * count if v is None else np.asarray(v).reshape(-1).tolist() for v in given]
@@ -211,7 +212,8 @@ def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, 
 
 
 def slice_range(start: int, end: int, step: int, size: int) -> Any:
-    """The places that ONNX's Slice takes from an axis of `size`; a range, where these are known."""
+    """The places that ONNX's Slice takes from an axis of `size`, where negative bounds count from
+    the end and all are clipped to the axis: a range, or a `Span` where a bound is a `Size`."""
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     if step > 0:
@@ -220,7 +222,8 @@ def slice_range(start: int, end: int, step: int, size: int) -> Any:
 
 
 def _taken(start: int, end: int, step: int, size: Any) -> range | Span | None:
-    """`slice_range`; None for all places of a size that only the call tells."""
+    """The places that a Slice takes from an axis of `size`, as `slice_range`; None if these are all
+    places of a size that only the call tells."""
     if isinstance(size, Size) and step == 1 and start >= 0:
         if start == 0 and end >= _FAR:
             return None

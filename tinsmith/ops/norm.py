@@ -20,7 +20,8 @@ def _channels(v: Array, rank: int) -> Array:
 
 
 def _check_channels(x: Value, **vectors: Value | None) -> None:
-    """x is floating point and each vector has one element for each channel of x (axis 1)."""
+    """Raise TypeRuleError unless x is of a floating-point type, and each of `vectors` has one
+    element for each channel of x (axis 1; a vector x has one channel)."""
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     channels = None
     if x.shape is not None:
@@ -56,7 +57,8 @@ def _(x, *_, **__):
 
 
 def _standard(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """((x - mean) / sqrt(var + eps), mean, 1 / sqrt(var + eps)) over the axes."""
+    """(standardised x, mean, 1 / sqrt(var + eps)), the statistics over `axes`, which they keep with
+    size 1."""
     mean = x.mean(axis=axes, keepdims=True, dtype=x.dtype)
     centred = x - mean
     var = np.mean(centred * centred, axis=axes, keepdims=True, dtype=x.dtype)

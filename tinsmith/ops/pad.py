@@ -32,6 +32,8 @@ def Pad(x, pads, value=None, axes=None, *, mode="constant"):
 
 
 def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
+    """(before, after) for each of `rank` axes, from the operands of a Pad; (0, 0) for axes that are
+    not among `axes`."""
     numbers = np.asarray(pads).reshape(2, -1).tolist()
     where = range(rank) if axes is None else np.asarray(axes).reshape(-1).tolist()
     pairs = [(0, 0)] * rank
@@ -41,6 +43,8 @@ def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
 
 
 def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
+    """x grown by (before, after) of `pairs` on each axis, cut where these are negative. DataError
+    if more is cut than there is."""
     for axis, ((a, b), n) in enumerate(zip(pairs, x.shape, strict=True)):
         cuts = max(0, -a) + max(0, -b)
         need_data(cuts <= n, f"pads cut {cuts} elements of axis {axis}, which has {n}")
@@ -63,7 +67,8 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
 
 
 def _fill(value: Any, dtype: Any) -> Any:
-    """What lies outside, as an array of one element."""
+    """The number (or text) that fills padding, as an array of one element: `value`, or 0 ("" for
+    strings) where it is absent."""
     if value is None:
         return np.full(1, "" if dtype.kind == "O" else 0, dtype)
     return np.asarray(value).reshape(-1)[:1].astype(dtype)
@@ -100,7 +105,8 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 
 @Pad.moves
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
-    """Each axis is read at its places and beyond, or at those that stand for places beyond."""
+    """Each axis is read at its places and beyond them, which gives the fill; in other modes than
+    "constant" at the places that stand for those beyond."""
     places: dict[int, Places] = {}
     how: Any = mode
     shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None

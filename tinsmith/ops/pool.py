@@ -59,7 +59,8 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 
 
 def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) -> Array:
-    """Combine all taps of each window of a padded array, one axis after the other."""
+    """The windows of a padded array, each combined to one number by `combine` (`np.maximum`, ...),
+    one axis after the other: [..., *win.out]."""
     lead = x.ndim - len(win.kernel)
     for i, k in enumerate(win.kernel):
         axis, d, s, n = lead + i, win.dilation[i], win.stride[i], int(win.out[i])
@@ -87,7 +88,7 @@ def pool_type(
 
 
 def _flops(x: Value, each: int, kernel: Any, attrs: dict[str, Any]) -> float:
-    """`each` operations for every tap of every output."""
+    """The arithmetic operations of a pooling: `each` for every tap of every output element."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
     taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
@@ -125,7 +126,9 @@ def AveragePool(
 
 
 def _counts(size: int, win: Window, axis: int, include_pad: bool) -> Array:
-    """How many taps along one axis count, for each output place (at least 1)."""
+    """How many taps of each window along one spatial axis count for a mean, at least 1: an array
+    with an element for each output place. `size` is the axis of the input; with `include_pad`
+    padding counts."""
     starts = np.arange(int(win.out[axis])) * win.stride[axis] - win.begin[axis]
     places = starts[:, None] + np.arange(win.kernel[axis]) * win.dilation[axis]
     low, high = (-win.begin[axis], size + win.end[axis]) if include_pad else (0, size)

@@ -39,7 +39,9 @@ def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """A scale or zero point so that it broadcasts to the shape x: per tensor, axis or block."""
+    """A scale or zero point `s` in a shape that broadcasts to the shape `x`: of one element for the
+    whole tensor, as a vector along `axis`, or, with `block_size`, repeated for the elements of each
+    block."""
     if s.size == 1 and s.ndim <= 1:
         return s.reshape(())
     if not block_size:
@@ -102,7 +104,9 @@ def _(x, scale, zero_point=None, *, axis, block_size, saturate, dtype, precision
 def _check_scale(
     x: Value, scale: Value, zero_point: Value | None, axis: int, block_size: int
 ) -> None:
-    """Per tensor, per axis or per block, and the zero point like the scale."""
+    """Raise TypeRuleError unless the scale of x is of a floating-point type and a scalar, a vector
+    along `axis`, or (with `block_size`) of one number for each block, and the zero point has its
+    shape."""
     need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
     if zero_point is not None and zero_point.shape is not None and scale.shape is not None:
         one = {(), (1,)}
@@ -184,12 +188,13 @@ def _(x):
 
 
 def _exact(sums: Array) -> Array:
-    """Sums as int32, which wraps as the hardware does."""
+    """Sums of whole numbers as int32; those out of its range wrap around, as in hardware."""
     return sums.astype(np.int64).astype(np.int32)
 
 
 def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
-    """x - zero as float64; column: a vector of zeros is one for each row of x."""
+    """x - zero as float64; a `zero` of None is 0. With `column`, a vector of zeros has one for each
+    row of x, else one for each column."""
     if zero is None:
         return x.astype(np.float64)
     if zero.ndim == 1 and column and zero.size > 1:

@@ -84,7 +84,8 @@ SpaceToDepth.moves(_moves(_to_depth))
 
 
 def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:
-    """The dims of an image whose blocks are rearranged."""
+    """The dims [N,C,H,W] of x, new symbols where they are unknown. Raises TypeRuleError for another
+    rank, or a wrong `mode` or `blocksize`."""
     need(mode in ("DCR", "CRD"), f'mode is {mode!r}, not "DCR" or "CRD"')
     need(blocksize >= 1, f"blocksize is {blocksize}")
     need_rank(x, 4, "x")

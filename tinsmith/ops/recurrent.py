@@ -48,8 +48,10 @@ def functions(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None,
     clip: float | None, each: int,
 ) -> list[Function]:  # fmt: skip
-    """The activations in order, `each` of a direction; alphas and betas go, in order, to those that
-    take one. The third, of an LSTM's state, is not clipped, as in ONNX Runtime."""
+    """The activation functions of a recurrent layer, `each` for every direction, in order of
+    `names`. `alphas` and `betas` go, in order, to the functions that take one. Arguments are
+    clipped to [-clip, clip], but those of the third, an LSTM's function of the cell, as in ONNX
+    Runtime."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
 
     def one(place: int, name: str) -> Function:
@@ -65,19 +67,21 @@ def functions(
 def _by_direction(
     default: Sequence[str], direction: str, names: Sequence[str] | None, *rest: Any
 ) -> list[list[Function]]:
-    """The activations of each direction; `rest` as for `functions`, up to its `clip`."""
+    """The activation functions of each direction; `default` are the names for one direction where
+    `names` is None. `rest` is what `functions` takes after the names: alphas, betas, clip."""
     count = 2 if direction == "bidirectional" else 1
     every = functions(names or tuple(default) * count, *rest, each=len(default))
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
 
 
 def _real(w: Array, scale: Array | None) -> Array:
-    """Weights [D,gates*H,...] times what one of them counts."""
+    """Weights [D,gates*H,...] as real numbers: times their scales [D,gates*H], if they have
+    some."""
     return w if scale is None else w.astype(scale.dtype) * scale[..., None]
 
 
 def _rounded(x: Array) -> Array:
-    """What DynamicQuantizeLinear and DequantizeLinear make of x."""
+    """x quantised to bytes and dequantised again, as DynamicQuantizeLinear does it."""
     low, scale, zero = DynamicQuantizeLinear.reference(x)
     return (low.astype(np.float32) - zero) * scale
 
@@ -88,9 +92,11 @@ StepFunction = Callable[[Array, list[Array]], list[Array]]
 def _run(
     x: Array, lens: Array | None, states: list[Array], step: StepFunction, backward: bool
 ) -> tuple[Array, list[Array]]:
-    """The outputs [T,N,H] and last states of one direction; x [T,N,gates*H] is already projected.
+    """The outputs [T,N,H] and last states of one direction, from x [T,N,gates*H], the inputs times
+    their weights already. `step` gives the new states from x[t] and the old ones.
 
-    Beyond a sequence's length its outputs are 0 and its states stay.
+    Beyond the length of a sequence (`lens` [N]; None: all are T) its outputs are 0 and its states
+    stay.
     """
     steps, n = x.shape[:2]
     y = np.zeros((steps, n, states[0].shape[-1]), x.dtype)
@@ -111,10 +117,12 @@ def _recurrent(
     weights: tuple[Array, Array, Array | None], lens: Array | None,
     initial: Sequence[Array | None], direction: str, layout: int,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """The whole sequence in all directions d, by `weights` w, r and b of the operators. Gives y,
-    and the last states. make_step(d, r[d]^T, wb[d], rb[d]) gives the function of a time step, and
-    the bias that is added to the product of its input, where wb[d] and rb[d] are the halves of
-    b[d]."""
+    """y and the last states of a recurrent layer over all time steps and directions.
+
+    `weights` are w, r and b as the operators have them; `initial` are the first states, None for
+    zeros. make_step(d, r[d]^T, wb[d], rb[d]) gives, for direction d, the function of a time step,
+    and the bias that is added to x w[d]^T; wb[d] and rb[d] are the halves of b[d].
+    """
     w, r, b = weights
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
     if lens is not None:
@@ -247,8 +255,9 @@ def _is(have: Any, wants: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Operands:
-    """The inputs of a recurrent layer with a number of `gates`. Each of the `vectors` comes with a
-    factor: the numbers that it has for each direction and hidden unit."""
+    """The inputs of a recurrent layer of `gates` gates, for its type rule. `vectors`: name ->
+    (value, how many numbers it has for each direction and hidden element); `initial`: name -> first
+    state."""
 
     gates: int
     x: Value
@@ -260,7 +269,8 @@ class _Operands:
 
 
 def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Type, ...]:
-    """The types of all outputs: y, and the last of each initial state."""
+    """The types of all outputs of a recurrent layer: y, and the last of each initial state.
+    `per_direction` is how many activations a direction has. Raises TypeRuleError."""
     x, r, gates = of.x, of.r, of.gates
     direction, layout = attrs["direction"], attrs["layout"]
     need(
@@ -298,7 +308,9 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
 
 
 def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
-    """Check what the operands agree on; the batch size."""
+    """The batch size of a recurrent layer (a number or a symbol). Raises TypeRuleError where the
+    shapes or element types of its operands do not fit each other; `count` is the number of
+    directions."""
     gates, x, w, lens = of.gates, of.x, of.w, of.lens
     matrices = [m for m, s in ((w, "w_scale"), (of.r, "r_scale")) if of.vectors[s][0] is None]
     need_same(x, *matrices, *(v for v, _ in of.vectors.values()), *of.initial.values())

@@ -50,6 +50,7 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
 
 
 def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:
+    """The reduction `kind` of x over `axis` (None: all); sums of floats are in float64."""
     if kind in ("max", "min"):
         wide = widened(x)
         ufunc = np.maximum if kind == "max" else np.minimum
@@ -169,6 +170,8 @@ def CumProd(x, axis, *, exclusive=False, reverse=False):
 
 
 def _running(ufunc: Any, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """The sum or product, by `ufunc`, of all elements up to each one along `axis`, in the dtype of
+    x: `exclusive` leaves out the element itself, `reverse` begins at the end."""
     wide = np.moveaxis(x, axis, -1)
     wide = wide.astype(np.float64) if x.dtype.name in FLOATS else wide
     if reverse:
@@ -197,7 +200,7 @@ CumProd.type(_running_rule)
 
 @Reduce.apart
 def _(node: Node) -> Apart:
-    """The axes that stay, at the places that they have in the output."""
+    """Apart are the axes that are not reduced, by their numbers in the output."""
     x, axes = node.inputs[0], const_ints(node.inputs[1] if len(node.inputs) > 1 else None)
     if x is None or x.shape is None or not axes:
         return {}

@@ -54,8 +54,9 @@ _CATEGORIES = {unicodedata.category(chr(c)) for c in range(0x3000)} | {"Co", "Cs
 
 
 class Pattern(Automaton):
-    """A compiled expression; immutable once it is made. Raises TypeRuleError where it is none,
-    BudgetExceeded where it has too many states."""
+    """The automaton of a regular expression in the syntax of RE2; immutable once made. Raises
+    TypeRuleError where the text is no such expression, BudgetExceeded where it has too many
+    states."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__(f"the regular expression {pattern[:80]!r}")
@@ -64,12 +65,13 @@ class Pattern(Automaton):
 
 @lru_cache(maxsize=64)
 def compiled(pattern: str) -> Pattern:
-    """The pattern, which is the same object for the same text."""
+    """The pattern of a regular expression; the same text gives the same object."""
     return Pattern(pattern)
 
 
 class _Parser:
-    """Adds the states of a pattern to an automaton, by descent."""
+    """Adds the states of a regular expression to an automaton, by recursive descent: methods read
+    on from place `i` of the text; `a` and `b` are the states before and behind what they read."""
 
     def __init__(self, text: str, automaton: Automaton) -> None:
         self.text = re.sub(r"(?s)\\Q(.*?)(?:\\E|\Z)|\\.", _unquoted, text)
@@ -117,7 +119,8 @@ class _Parser:
         self.to.link(a, b)
 
     def repeated(self, a: int) -> int:
-        """One item with what says how often; the state behind it."""
+        """Read one item and the repetition behind it (`*`, `{2,3}`, ...), if any. `a` is the state
+        before it; returns the state behind it."""
         start, flags = self.i, (self.fold, self.lines, self.dots)
         first = self.to.state()
         self.to.link(a, first)
@@ -146,7 +149,8 @@ class _Parser:
         return out
 
     def count(self) -> tuple[int, int | None] | None:
-        """The least and the most that a repetition ahead allows (None: any number)."""
+        """Read a repetition, if one is ahead: the least and the most times that it allows (most
+        None: any number). None where there is none."""
         for mark, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.take(mark):
                 return found
@@ -160,7 +164,8 @@ class _Parser:
         return found
 
     def braces(self) -> tuple[int, tuple[int, int | None]] | None:
-        """The end and the numbers of a {n}, {n,} or {n,m} ahead; others are mere text."""
+        """(the place behind it, (least, most)) of a {n}, {n,} or {n,m} ahead, which is not yet
+        read; None for other braces, which mean themselves."""
         if not self.text.startswith("{", self.i):
             return None
         end = self.text.find("}", self.i)
@@ -174,7 +179,8 @@ class _Parser:
     # ---- items
 
     def item(self, a: int) -> int:
-        """One group, class, character or assertion from a state on; the state behind it."""
+        """Read one group, class, character or assertion, from state `a` on; returns the state
+        behind it."""
         b, c = self.to.state(), self.char()
         if c == "(":
             self.group(a, b)
@@ -201,7 +207,8 @@ class _Parser:
         self.to.link(state, b)
 
     def folded(self, test: Test) -> Test:
-        """The test, of a character in either case where the pattern says so."""
+        """`test`, or, under the flag i, a test that a character passes if it does so in either
+        case."""
         if not self.fold:
             return test
         return lambda x: any(test(v) for v in {x, x.lower(), x.upper()} if len(v) == 1)
@@ -234,8 +241,9 @@ class _Parser:
             raise self.fail("missing )")
 
     def flags(self, a: int, b: int) -> bool:
-        """Read flags such as `i-s:` or `i-s)`; True for the second form, which sets the flags for
-        the rest of the group."""
+        """Read flags, `i-s:` or `i-s)`, behind `(?`. True for the second form, which has set the
+        flags for the rest of the group around it; after the first form they are in `inner`, for the
+        group that begins."""
         found, on = {"i": self.fold, "m": self.lines, "s": self.dots, "U": False}, True
         while (c := self.char()) not in ":)":
             if c == "-" and on:
@@ -260,7 +268,8 @@ class _Parser:
             self.takes(a, b, self.folded(self.class_escape() or self.literal()))
 
     def class_escape(self) -> Test | None:
-        """The class behind a backslash, such as d, S or pL; None for a character."""
+        """Read the class behind a backslash, such as d, S or pL: the test of its characters. None,
+        and nothing is read, if there is none."""
         c = self.text[self.i : self.i + 1]
         if not c or c not in "dswDSWpP":
             return None
@@ -312,7 +321,7 @@ class _Parser:
         return chr(int(digits, 16))
 
     def bracket(self) -> Test:
-        """The class of a [...] that has begun."""
+        """Read a class [...] from behind its `[`: the test of its characters."""
         negated, first = self.take("^"), True
         tests: list[Test] = []
         ranges: list[tuple[str, str]] = []

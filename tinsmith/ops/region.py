@@ -31,7 +31,7 @@ def fused_body(node: Node) -> Graph | None:
 
 
 def anchors_of(node: Node) -> list[Node]:
-    """The nodes that a fused node computes but elementwise ones; any other node itself."""
+    """The nodes in a `Fused` node that are not elementwise; [node] for any other node."""
     body = fused_body(node)
     return [node] if body is None else [n for n in body.nodes if "elementwise" not in n.op.traits]
 

@@ -69,8 +69,8 @@ def Resize(
 
 
 class Sampling(NamedTuple):
-    """The attributes of a Resize, by their names, that say which elements of the input make an
-    element of the output."""
+    """The attributes of a Resize, under their own names, that say which elements of the input an
+    element of the output reads; see `Resize`."""
 
     mode: str
     coordinate_transformation_mode: str
@@ -83,9 +83,12 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What each output element along one axis reads: `places` [out, taps], and `weights` of the
-    same shape in float64 (None: the one place is copied). `outside` marks the elements whose
-    coordinate lies beyond the input."""
+    """What each output element along the axis `axis` of a Resize reads.
+
+    places   [out, taps]: places in the input
+    weights  [out, taps] of float64, by which these are multiplied; None: the one place is copied
+    outside  [out]: whether the coordinate of an element lies beyond the input
+    """
 
     axis: int
     places: Array
@@ -104,9 +107,11 @@ class Table:
 def axis_tables(
     dims: Sequence[int], given: Sequence[Array | None], axes: Sequence[int] | None, how: Sampling
 ) -> list[Table]:
-    """The tables of all axes that change, in order; the interpolation is their product. `dims` are
-    those of the input; `given` are roi, scales and sizes, with a number (roi: two) for each of
-    `axes`, None: all axes."""
+    """The tables of all axes that a Resize changes, in order; the interpolation is their product.
+
+    `dims` are those of the input; `given` are roi, scales and sizes (None or empty where absent),
+    with a number for each of `axes` (roi: two). `axes` None: all. Raises BudgetExceeded.
+    """
     (roi, scales, sizes), mode, transform = given, how.mode, how.coordinate_transformation_mode
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
     wanted = (
@@ -142,7 +147,7 @@ def axis_tables(
 
 
 def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
-    """sum over t of weights[:,t] * x.take(places[:,t]), along the axis."""
+    """x resized along one axis: the sum over t of weights[:,t] * x.take(places[:,t], axis)."""
     shape = [1] * x.ndim
     shape[axis] = len(places)
     weights = weights.astype(x.dtype)
@@ -160,9 +165,11 @@ def resized(
     sizes: Sequence[int] | None,
     policy: str,
 ) -> list[Dim]:
-    """Output sizes of the resized axes.
+    """The output sizes of the resized axes, whose input sizes are `dims`, from scales or, without
+    them, sizes.
 
-    A size from a scale is floor(size * scale) in float32, as ONNX infers it.
+    A size from a scale is floor(size * scale) in float32, as ONNX infers it. A `policy` other than
+    "stretch" gives all axes one ratio.
     """
     if scales is not None:
         return [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
@@ -178,7 +185,9 @@ def resized(
 def factors(
     dims: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
 ) -> list[float]:
-    """The scale factors of the resized axes; 0 for those that have no elements."""
+    """The scale factors of the resized axes: `scales`, or the ratios of `sizes` to `dims` (0 for a
+    dim of 0). The policies "not_larger" and "not_smaller" give all axes the smallest or the largest
+    ratio."""
     if scales is not None:
         return list(scales)
     assert sizes is not None
@@ -189,7 +198,7 @@ def factors(
 
 
 def _ratio(dim: int, size: int) -> float:
-    """How many times a dim a size is; 0 for a dim of 0."""
+    """size / dim, the scale factor of a resized axis; 0.0 for a dim of 0."""
     if not dim:
         return 0.0
     whole = size // dim
@@ -209,7 +218,8 @@ def coordinates(
     transform: str, out: int, factor: float, size: int, roi: tuple[float, float],
     kind: type[np.floating[Any]] = np.float64,
 ) -> Array:  # fmt: skip
-    """Where each output element reads, in elements of the input (float64), computed as `kind`.
+    """Where each of `out` output elements reads along an axis of `size`, in elements of the input,
+    float64, computed in the precision `kind`. `transform` is the coordinate_transformation_mode.
 
     The resized length is size * factor, which need not be a whole number.
     """
@@ -248,9 +258,12 @@ def interpolation(
     at: Array, mode: str, size: int, a: float = -0.75, exclude_outside: bool = False,
     shrink: float | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """(places, weights), both [out, taps]: what each coordinate reads, clamped to the edges.
+    """(places, weights), both [out, taps]: which elements of an axis of `size` each coordinate `at`
+    reads, clamped to the edges, and how they are weighted. `a` is the coefficient of cubic
+    interpolation.
 
-    `shrink` is the scale by which antialiasing widens the filter, or None.
+    `shrink` is the scale by which antialiasing widens the filter; None: no antialiasing. With
+    `exclude_outside` elements beyond the edges have the weight 0.
     """
     below = np.floor(at)
     part = (at - below)[:, None]
@@ -327,7 +340,7 @@ def _given(v: Value | None) -> Any:
 
 @Resize.apart
 def _(node: Node) -> Apart:
-    """The axes of which nothing says a size, and whose scale is 1."""
+    """Apart are the axes that keep their size and whose scale is 1."""
     x, scales = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     if x is None or x.shape is None or node.coordinate_transformation_mode == "tf_crop_and_resize":
         return {}

@@ -17,7 +17,8 @@ POSITIONS = ("int32", "int64")
 
 
 def item_of(value: Value) -> Type:
-    """The type of one element of a sequence; its symbols are new ones, since sizes may differ."""
+    """The type of one tensor of the sequence `value`; its symbols are new ones, as the sizes of
+    tensors may differ. Raises TypeRuleError for what is no sequence."""
     held = value.type
     need(isinstance(held, SequenceType), f"{value!r} is no sequence")
     assert isinstance(held, SequenceType)
@@ -28,7 +29,8 @@ def item_of(value: Value) -> Type:
 
 
 def either(a: Type, b: Type, what: str) -> Type:
-    """The type of tensors that are of the one type or of the other."""
+    """The type of tensors (`what` in messages) of which some are of type `a` and some of `b`: dims
+    that differ become new symbols. Raises TypeRuleError where element types differ."""
     need(a.dtype == b.dtype, f"{what} are {a} and {b}; a sequence has one element type")
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return a.like(shape=None)
@@ -37,7 +39,8 @@ def either(a: Type, b: Type, what: str) -> Type:
 
 
 def _place(at, count, most):
-    """A position in a sequence of `count` elements; DataError where it is outside of it."""
+    """The position that the scalar `at` names in a sequence of `count` tensors, negative ones from
+    the end; DataError unless it is from -count to `most`."""
     place = scalar(at)
     if not -count <= place <= most:
         raise DataError(f"the position {place} is outside of a sequence of {count} tensors")

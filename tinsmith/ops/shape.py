@@ -100,7 +100,9 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
 
 
 def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
-    """The dim that -1 stands for: what x has beside the dims kept, over those that are given."""
+    """The dim for which -1 stands in the shape `target` of a Reshape of x: the elements of x
+    without the dims that 0 keeps, over the sizes given. Raises TypeRuleError where they do not
+    divide."""
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]
@@ -239,7 +241,7 @@ def _(x: Value, shape: Value) -> Type:
 
 @Expand.moves
 def _(y: Value, x: Value, shape: Any) -> Part | None:
-    """Axes of size 1 give way to such along which everything repeats."""
+    """An axis of size 1 of x is dropped; along the axis in its place everything repeats."""
     dims, given = y.shape or (), x.shape or ()
     pairs = list(zip((1,) * (len(dims) - len(given)) + given, dims, strict=True))
     if any(d != n and (d != 1 or isinstance(n, str)) for d, n in pairs):

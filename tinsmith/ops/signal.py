@@ -25,7 +25,8 @@ from tinsmith.sizes import NUMBER
 
 
 def _complex(x: Any) -> Any:
-    """The last axis (real, or real and imaginary part) as one complex number."""
+    """The last axis, of size 1 (real) or 2 (real and imaginary part), as one number: float64 or
+    complex128."""
     wide = x.astype(np.float64)
     return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
 

@@ -17,7 +17,8 @@ Array = np.ndarray[Any, Any]
 
 
 def decoded(w: Array, scale: Array | None, zero: Array | None, block_size: int) -> Array:
-    """The weights of a SmallMatMul as float32."""
+    """The weights [k, n] of a SmallMatMul as float32: (w - zero) * scale, with a row of scales and
+    zeros for each `block_size` rows of w, or for all if it is 0; w itself without scales."""
     real = w.astype(np.float32)
     if scale is None:
         return real

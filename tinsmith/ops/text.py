@@ -142,7 +142,8 @@ def TfIdfVectorizer(
 
 
 def _grams(pool: Any, starts: Any) -> dict[tuple[Any, ...], int]:
-    """The number of each n-gram of the pool."""
+    """n-gram (a tuple) -> its number in `pool`, the elements of all n-grams one after the other;
+    those of length n begin at starts[n - 1]."""
     grams: dict[tuple[Any, ...], int] = {}
     ends = (*starts[1:], len(pool))
     for n, (start, end) in enumerate(zip(starts, ends, strict=True), 1):

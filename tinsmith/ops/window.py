@@ -23,10 +23,11 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True)
 class Window:
-    """One entry for each spatial axis; `out` may hold symbols where the input does.
+    """The geometry of windows that slide over an input: one entry for each spatial axis.
 
-    `begin` and `end` are the paddings that `auto_pad` stands for. They are those of a size that is
-    a multiple of the stride where the input size is a symbol.
+    `begin` and `end` are the padding, that which `auto_pad` stands for included; where the input
+    size is a symbol, that for a multiple of the stride. `out` is the output sizes, symbols where
+    the input's are.
     """
 
     kernel: tuple[int, ...]
@@ -43,7 +44,9 @@ class Window:
 
 
 def spatial_attr(name: str, value: Any, count: int, default: int, least: int) -> tuple[int, ...]:
-    """An attribute with one number for each of `count` places; an int stands for all of them."""
+    """The numbers of the attribute `name`, `count` of them: those of `value`, an int for all of
+    them, or `default` where it is None. TypeRuleError for another count, or for numbers below
+    `least`."""
     if value is None:
         return (default,) * count
     if isinstance(value, NUMBER):
@@ -59,7 +62,8 @@ def window(
     sizes: Sequence[Dim], kernel: int | Sequence[int], stride: Any = None, pad: Any = None,
     dilation: Any = None, auto_pad: str = "NOTSET", ceil_mode: bool = False,
 ) -> Window:  # fmt: skip
-    """The geometry of windows over the spatial sizes; TypeRuleError where it does not fit.
+    """The geometry of windows over the spatial sizes `sizes`, by the attributes of a convolution or
+    pooling. Raises TypeRuleError where they do not fit.
 
     The last window starts inside the input or its left padding, whatever `ceil_mode` says.
     """
@@ -88,6 +92,8 @@ def window(
 
 
 def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: int) -> Dim:
+    """How many windows there are along one axis: of length `span`, every `s` elements, with padding
+    b before and e after. TypeRuleError if none fits."""
     if isinstance(size, str):
         return size if s == 1 and b + e == span - 1 else fresh()
     room = size + b + e - span
@@ -102,7 +108,8 @@ def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: 
 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
-    """x with begin and end padding, and as much more at the end as the last window needs."""
+    """x with `begin` padding of `fill` before each spatial axis, and after it `end` or as much more
+    as the last window needs."""
     rank = len(w.kernel)
     sizes = x.shape[-rank:] if rank else ()
     spans = zip(sizes, w.begin, w.end, w.span, w.stride, w.out, strict=True)
@@ -128,13 +135,15 @@ def windows(x: Array, w: Window) -> Array:
 
 
 def tap(x: Array, axis: int, offset: int, stride: int, count: int) -> Array:
-    """count elements of one axis, from offset, stride apart: what one tap reads."""
+    """`count` elements of one axis, from `offset` on, `stride` apart, as a view: what one tap of
+    the kernel reads for all windows."""
     stop = offset + (count - 1) * stride + 1 if count else offset
     return x[(*(slice(None),) * axis, slice(offset, stop, stride))]
 
 
 def taps(x: Array, w: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """(place in the kernel, view [..., *out]) for every tap over a padded array."""
+    """(place in the kernel, view [..., *out] of what it reads in all windows) for every tap; x is
+    padded."""
     lead = x.ndim - len(w.kernel)
     for place in itertools.product(*map(range, w.kernel)):
         part = x

@@ -18,11 +18,16 @@ from tinsmith.registry import Registry
 
 @dataclass(frozen=True)
 class Writer:
-    """One format: `write(graph, path)` writes the files of a graph, each whole or not at all, and
-    leaves the graph as it is. Raises NotWritable before anything is written, OSError. `halves` is
-    the same with weights as float16, if the format has a way of its own to keep them so; one that
-    is `small` says in a graph that weights of any type are dequantised when they are read. `form`
-    is that in which quantised graphs can be written (`quantizer/forms.py`)."""
+    """One format that graphs are written in.
+
+    title     the format's name in messages
+    suffixes  of the files' names
+    write     write(graph, path) writes the files of a graph, each whole or not at all, and leaves
+              the graph as it is. Raises NotWritable before anything is written, OSError
+    halves    the same with weights as float16; None: the format has no way of its own for that
+    small     whether a graph can say that weights of any type are dequantised when they are read
+    form      the form in which quantised graphs can be written (`quantizer/forms.py`)
+    """
 
     title: str
     suffixes: tuple[str, ...]
@@ -36,7 +41,8 @@ WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsm
 
 
 def writer_of(path: Path) -> Writer:
-    """The format that a file's name says: that of the longest suffix. Raises FileNameError."""
+    """The format that a file's name says: the one with the longest suffix that fits. Raises
+    FileNameError if none does."""
     name = path.name.lower()
     found = [(len(s), w) for w in WRITERS.rows() for s in w.suffixes if name.endswith(s)]
     if not found:
@@ -46,10 +52,10 @@ def writer_of(path: Path) -> Writer:
 
 
 def write(graph: Graph, path: Path, kind: str = "float32") -> None:
-    """Write a graph in the format that the path says, with weights of a type that are none in the
-    graph.
+    """Write a graph in the format that the name of `path` says. `kind` is the type in which weights
+    are kept, "float32" as they are, or "float16" where the format has a way of its own for that.
 
-    Raises FileNameError, NotWritable, and ModelFileError where the file cannot be written.
+    Raises FileNameError, NotWritable, and ModelFileError if a file cannot be written.
     """
     writer = writer_of(path)
     write_graph = {"float32": writer.write, "float16": writer.halves}.get(kind)
@@ -69,7 +75,8 @@ def write(graph: Graph, path: Path, kind: str = "float32") -> None:
 
 
 class Problems:
-    """What a format cannot say of a graph, collected while the graph is gone through."""
+    """Collects what the format `title` cannot say of a graph, while the graph is gone through, so
+    that all is told at once: `check` raises NotWritable."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -79,7 +86,7 @@ class Problems:
         self.found.setdefault((node.op.name, why), []).append(node)
 
     def check(self, name: str) -> None:
-        """Raises NotWritable, which names all of them."""
+        """Raise NotWritable, which names all problems, if there are any; `name` is the graph's."""
         if not self.found:
             return
         rows = [

@@ -18,12 +18,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Inexpressible(TinsmithError):
-    """What a format cannot say of a node; its message says why. Collected, never seen by users."""
+    """A format cannot say this of a node; the message tells what. Writers collect these errors in
+    `Problems`; users never see one."""
 
 
 class Rows(Registry[Callable[..., Any]]):
-    """The functions that write nodes, by operator; called, a decorator that registers one for some
-    operators. Keywords are handed on to the function: what differs between its operators.
+    """The table of a format's functions that write nodes, by operator. Called, a decorator that
+    registers a function for some operators; keywords are handed on to it as what differs between
+    these:
 
         @writes("MaxPool", mean=False)
         @writes("AveragePool", mean=True)
@@ -46,31 +48,34 @@ def need(condition: Any, why: str) -> None:
 
 
 def inputs_of(node: Node) -> tuple[Any, ...]:
-    """All inputs that a node may have, None for each that is not given."""
+    """The inputs of a node, with None in place of each optional one that is not given."""
     return OPS[node.op.name].arguments(node.inputs)
 
 
 def constant(value: Value | None, what: str) -> Array:
-    """The array of a value that must be constant."""
+    """The array of a constant. Raises Inexpressible, which calls the value `what`, for any
+    other."""
     need(value is not None and value.const is not None, f"{what} must be constant")
     assert value is not None and value.const is not None
     return value.const
 
 
 def numbers(value: Value | None, what: str) -> tuple[int, ...]:
-    """The whole numbers of a value that must be constant, without its axes."""
+    """The elements of a constant of any rank as a tuple of whole numbers. Raises Inexpressible,
+    which calls the value `what`, if it is not constant."""
     return tuple(int(n) for n in constant(value, what).reshape(-1))
 
 
 def need_defaults(node: Node, *others: str) -> None:
-    """Raises Inexpressible where an attribute that is none of the `others` has not its default."""
+    """Raise Inexpressible if an attribute of a node, but those named `others`, differs from its
+    operator's default."""
     for name, default in OPS[node.op.name].attrs.items():
         if name not in others:
             need(node.attrs[name] == default, f"its {name} is {node.attrs[name]!r}")
 
 
 def unused(name: str, taken: set[str], separator: str = "_") -> str:
-    """The name, or with a number behind it the first that is not taken; it then is."""
+    """`name`, or the first of name_1, name_2, ... that is not in `taken`, to which it is added."""
     found, i = name, 0
     while found in taken:
         i += 1

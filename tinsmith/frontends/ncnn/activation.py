@@ -111,7 +111,7 @@ def _truncated(node: Node, x: Value) -> Value:
 
 
 def _less_one(node: Node, x: Value) -> Value:
-    """e^x - 1 = tanh(x / 2) (e^x + 1), which loses nothing where x is small."""
+    """e^x - 1 as tanh(x / 2) (e^x + 1), which keeps its digits where x is small."""
     half = node.emit("Tanh", node.scaled(x, 0.5))
     return node.emit("Mul", half, node.shifted(node.emit("Exp", x), 1.0))
 
@@ -154,7 +154,7 @@ def _whole(node: Node, a: Value, b: Value) -> Value:
 
 
 def _rest(node: Node, a: Value, b: Value) -> Value:
-    """The rest by the nearest whole quotient, as C's remainder."""
+    """a - b * round(a / b), halves to the even number: C's `remainder`."""
     times = node.emit("Round", node.emit("Div", a, b))
     return node.emit("Sub", a, node.emit("Mul", times, b))
 
@@ -184,10 +184,12 @@ def binary(node: Node) -> Result:
 
 
 def aligned(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two values of one rank: ncnn lines the outer axes of the lower one up with those of the
-    other, but a vector with the rows, or columns, that it fits.
+    """Two values in one rank, as ncnn broadcasts them: the axes of the lower one are lined up with
+    the outer ones of the other; but a vector with the rows, or columns, that it fits.
 
         (h, w) with (c, h', w'): (h, w, 1)
+
+    Raises Unsupported where only a run tells.
     """
     low, high = sorted((a, b), key=rank)
     if rank(low) == rank(high):

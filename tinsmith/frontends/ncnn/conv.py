@@ -35,7 +35,7 @@ def spatial(type: str) -> tuple[str, ...]:
 
 
 def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes of a convolution but its padding."""
+    """The attributes of our Conv for a layer over the axes `letters`: stride and dilation."""
     return {
         ours: tuple(node.attr(f"{ours}_{a}") for a in letters) for ours in ("stride", "dilation")
     }
@@ -46,7 +46,8 @@ def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The padding of a convolution: numbers, or one that keeps the size."""
+    """The padding of a convolution as attributes of our Conv: `pad`, or `auto_pad` where ncnn's
+    codes ask for the padding that keeps the size."""
     told = pads(node, letters)
     for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
         if all(p == code for p in told):
@@ -57,7 +58,8 @@ def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
 def kept(
     sizes: Sequence[int], kernel: Sequence[int], attrs: dict[str, Any], pad: dict[str, Any]
 ) -> tuple[int, ...]:
-    """The padding that keeps the size, by ncnn's formula, as numbers."""
+    """The padding in numbers, all begins, then all ends, that keeps `sizes` by ncnn's formula.
+    `attrs` has dilation and stride, `pad` says on which side more is."""
     spans = zip(sizes, kernel, attrs["dilation"], attrs["stride"], strict=True)
     totals = [max((k - 1) * d + 1 + (n - 1) // s * s - n, 0) for n, k, d, s in spans]
     less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
@@ -65,13 +67,15 @@ def kept(
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
-    """The extents of a kernel, how many outputs it has, and in how many groups."""
+    """(kernel, outputs, groups) of a layer with weights, from its parameters; `letters` are its
+    axes."""
     group = node.attr("group") if "group" in node.values else 1
     return tuple(node.attr(f"kernel_{a}") for a in letters), node.attr("num_output"), group
 
 
 def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
-    """x with an edge of a number, behind the two axes of the batch and of channels."""
+    """x with an edge of `value` around the axes behind those of batch and channels; `pad` is all
+    begins, then all ends."""
     n = len(letters)
     widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
     return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
@@ -115,7 +119,7 @@ def convolution(node: Node) -> Result:
 
 
 def rounded(node: Node, x: Value) -> Value:
-    """The nearest whole numbers, halves away from zero, from -127 to 127, as int8."""
+    """x rounded to whole numbers, halves away from zero, cut to [-127, 127], as int8."""
     near = node.emit("Floor", node.shifted(node.emit("Abs", x), 0.5))
     whole = node.emit("Clip", node.emit("Mul", node.emit("Sign", x), near), min=-127.0, max=127.0)
     return node.emit("Cast", whole, to="int8")
@@ -127,7 +131,8 @@ def is_quantised(node: Node) -> bool:
 
 
 def quantised(node: Node, x: Value, scale: Array) -> Value:
-    """x in bytes; what is in bytes already stays."""
+    """x as int8: times `scale`, one number or one for each channel, and rounded; x itself if it is
+    int8."""
     if x.dtype == np.int8:
         return x
     factor = node.number(float(scale[0]), x) if scale.size == 1 else node.channels(scale, x)
@@ -143,7 +148,9 @@ def byte_weights(w: Array, scales: Array) -> Array:
 
 
 def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> Value:
-    """product(x, w) of int8, with whole sums, and back to float32, or to int8 by a third scale."""
+    """A layer that computes in bytes: product(x, w) of int8 gives whole sums, which go back to
+    float32, get bias b and activation, and become int8 again if the layer has a `top_scale`. The
+    scales of x and w are weights of the layer."""
     scales, bottom = node.weight("weight_scales"), node.weight("bottom_scale")
     q = byte_weights(w, scales)
     sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
@@ -166,7 +173,7 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     "Deconvolution3D", "DeconvolutionDepthWise3D",
 )  # fmt: skip
 def deconvolution(node: Node) -> Result:
-    """The full result, of which all paddings cut."""
+    """Import a deconvolution: the full result, from which ncnn's paddings are cut."""
     letters = spatial(node.type)
     node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
@@ -222,7 +229,8 @@ def deformable(node: Node) -> Result:
 
 @layer("InnerProduct")
 def dense(node: Node) -> Result:
-    """Rows of a matrix where they fit, else all elements as one vector."""
+    """Import InnerProduct: a product with each row of a matrix whose rows fit the weights; else
+    with all elements of the input as one vector."""
     x, outputs = node[0], node.attr("num_output")
     w = node.weight("weight", outputs, -1)
     b = node.weight("bias") if node.attr("bias_term") else None
@@ -261,7 +269,7 @@ def turned(node: Node, x: Value) -> Value:
 
 
 def same_rank(node: Node, *values: Value) -> list[Value]:
-    """Values with as many axes, behind that of the batch."""
+    """The values in the highest rank among them: axes of 1 are added behind that of the batch."""
     most = max(map(rank, values))
     return [
         v
@@ -273,7 +281,8 @@ def same_rank(node: Node, *values: Value) -> list[Value]:
 
 @layer("Gemm")
 def gemm(node: Node) -> Result:
-    """alpha (A B + beta C); operands that are not constant are inputs, in that order."""
+    """Import Gemm: alpha (A B + beta C). Operands that are not constant are the inputs, in that
+    order."""
     m, n, k = (node.attr(f"constant{a}") for a in "MNK")
     term, alpha, given = node.attr("quantize_term"), node.attr("alpha"), iter(node.inputs)
     node.ignore("output_elempack", "output_elemtype", "tile_M", "tile_N", "tile_K")
@@ -325,7 +334,8 @@ def gemm(node: Node) -> Result:
 
 
 def _third(node: Node, c: Value, y: Value) -> Value:
-    """A computed C: one number, a row or a column, or all."""
+    """C of a Gemm, computed by other layers, in a shape that broadcasts to the product y: it is one
+    number, a row, a column, or all."""
     if rank(c) == 3:
         c = node.reshaped(c, node.dim(c, 1), -1)
     if rank(c) > 1:
@@ -336,8 +346,9 @@ def _third(node: Node, c: Value, y: Value) -> Value:
 
 
 def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
-    """A weight [n, k] from whole numbers of 4, 6 or 8 bits, lowest bits first, and a scale for each
-    block of a row."""
+    """A weight [n, k] as float32, from whole numbers of 4, 6 or 8 bits, lowest bits first, over a
+    scale for each block of a row. `term` is ncnn's code of bits and block: 100 * bits + e for
+    blocks of 32 * 2^e."""
     bits, block = term // 100, 32 << term % 10
     packed = node.weight(name).view(np.uint8).reshape(n, -1)
     ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)

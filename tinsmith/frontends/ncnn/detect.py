@@ -13,7 +13,9 @@ AUTO = -233
 
 @layer("PriorBox")
 def prior_box(node: Node) -> Result:
-    """Boxes of told sizes around the middle of every cell, which follow from sizes alone."""
+    """Import PriorBox: boxes of the sizes in the layer's parameters around the middle of every cell
+    of the first input, a constant, as they follow from sizes alone. Raises Unsupported for unknown
+    sizes."""
     w, h = (node.size(node[0], a) for a in "wh")
     image = [node.attr("image_width"), node.attr("image_height")]
     if not isinstance(w, int) or not isinstance(h, int):
@@ -61,7 +63,11 @@ def prior_box(node: Node) -> Result:
 def _boxes(
     w: int, h: int, steps: list[float], offset: float, sides: Array, image: object, middle: bool
 ) -> Array:
-    """[h, w, sides, 4] as (x1, y1, x2, y2), as parts of the picture."""
+    """Boxes [h, w, sides, 4] as (x1, y1, x2, y2), in fractions of `image` (its width and height).
+
+    `steps` are the width and height of a cell, `offset` where in it the centre is, `sides` the
+    widths and heights of the boxes. `middle` says by which of two formulas centres are placed.
+    """
     at = [
         offset * (s - 1) + np.arange(n) * s if middle else (offset + np.arange(n)) * s
         for n, s in zip((w, h), map(np.float32, steps), strict=True)
@@ -115,7 +121,8 @@ def proposal(node: Node) -> Result:
 
 
 def _places(node: Node) -> Value:
-    """0, 1, ...: which element of the batch each region is of."""
+    """The vector 0, 1, ... of as many regions as the first input has: region i is in image i of the
+    batch."""
     count = node.dim(node[0], 0)
     if isinstance(count, int):
         return node.const(np.arange(count))

@@ -41,7 +41,8 @@ FREE = {
 
 
 def sizes_of(node: Node, text: str) -> list[Size]:
-    """The numbers that an expression of a layer stands for, by the sizes of its inputs."""
+    """The sizes that the expression `text` of a layer stands for, by the sizes of its inputs:
+    numbers, or int64 vectors of one element that the graph computes. Raises Unsupported."""
     stack: list[Any] = []
     for token in reversed([t for t in re.split(r"[(),\s]+", text) if t]):
         try:
@@ -62,7 +63,9 @@ def _whole(node: Node, v: Value) -> Value:
 
 
 def _free(node: Node, token: str, *operands: Any) -> Value:
-    """An operation on sizes that only the run tells: in float32 where a number is real."""
+    """The value of the operation `token` on operands of which one is a size that only the run
+    tells: whole, or float32 where an operand, or the quotient of `/`, is real. Raises ValueError
+    where it has no such operation."""
     if token not in FREE:
         raise ValueError("it needs a size that only the run tells")
     real = token == "/" or any(map(_is_real, operands))
@@ -77,6 +80,8 @@ def _free(node: Node, token: str, *operands: Any) -> Value:
 
 
 def _value(node: Node, token: str, stack: list[Any]) -> Any:
+    """The value of one token of an expression, read from behind: an operation on the top values of
+    the stack, which are taken off, a size of an input (`0w`), or a number."""
     if token in BINARY:
         a, b = stack.pop(), stack.pop()
         if isinstance(a, Value) or isinstance(b, Value):

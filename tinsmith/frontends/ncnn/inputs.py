@@ -18,8 +18,9 @@ CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
 
 def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]:
-    """The size of an input: free axes, but those that the first layer tells which reads it and
-    tells any. Pictures have three axes. `readers` are the first layers that read values."""
+    """The size of an input that the file does not tell: symbols, in as many axes as the first
+    layers that read it take, with the numbers that such a layer's weights tell. `readers`: value ->
+    the first layer that reads it."""
     for reader, name in _readers(blob, readers):
         values = reader.schema.values(reader.given)
         if (
@@ -39,7 +40,8 @@ def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]
 
 
 def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, str]]:
-    """The layers that read a value or a copy of it, and the name that they read it by."""
+    """The layers that read a value or a copy of it (through Split and Noop), each with the name by
+    which it reads it."""
     waiting, seen = [blob], set[str]()
     while waiting:
         name = waiting.pop(0)
@@ -54,7 +56,8 @@ def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, s
 
 
 def _told(type: str, values: Mapping[str, Any]) -> Told | None:
-    """What a layer says of its first input; None where it says nothing."""
+    """(rank, axis, size): what a layer's parameters say of its first input; a size of 0 is not
+    known. None where they say nothing."""
     weights, outputs = values.get("weight_data_size", 0), max(values.get("num_output", 0), 1)
     if type.startswith(("Convolution", "Deconvolution")):
         letters = spatial(type)

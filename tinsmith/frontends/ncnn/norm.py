@@ -44,7 +44,8 @@ def _mean(node: Node, x: Value, axes: range, kind: str = "mean") -> Value:
 
 @layer("Normalize")
 def normalize(node: Node) -> Result:
-    """x times 1 / the length over channels, over places, or over both."""
+    """Import Normalize: x over its length across the channels, across the places of each channel,
+    or across both, times a scale. Raises Unsupported for neither."""
     x, eps, mode = node[0], node.attr("eps"), node.attr("eps_mode")
     node.attr("scale_data_size")
     space, channel = node.attr("across_spatial"), node.attr("across_channel")
@@ -105,7 +106,8 @@ def group_norm(node: Node) -> Result:
 
 
 def _whole(node: Node) -> Value:
-    """InstanceNorm of a vector or a matrix, which ncnn takes as one channel."""
+    """An InstanceNorm of a vector or a matrix, which ncnn takes as one channel: with an axis of 1
+    for it."""
     weights = [w[:1] for w in _affine(node, 1)]
     plane = node.emit("Unsqueeze", node[0], node.ints(1))
     y = node.emit("InstanceNorm", plane, *weights, eps=node.attr("eps"))
@@ -114,7 +116,8 @@ def _whole(node: Node) -> Value:
 
 @layer("LayerNorm", "RMSNorm")
 def layer_norm(node: Node) -> Result:
-    """Normalises over the last axes: as many of them as together have `affine_size` elements."""
+    """Import LayerNorm or RMSNorm: over the last axes, as many as together have `affine_size`
+    elements. Raises Unsupported where none do."""
     x, size, eps = node[0], node.attr("affine_size"), node.attr("eps")
     dims, count = known(x, "it") if rank(x) > 1 else [size], 1
     inner: list[int] = []

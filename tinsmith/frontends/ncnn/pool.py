@@ -34,6 +34,8 @@ def pooling(node: Node) -> Result:
 
 
 def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
+    """x pooled by windows (`mean`, or else their maximum), with padding as the layer's `pad_mode`
+    has it: 0 covers all elements, 1 is `pad` alone, 2 and 3 keep the size. Raises Unsupported."""
     n = len(letters)
     kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
     stride = tuple(node.attr(f"stride_{a}") for a in letters)
@@ -70,14 +72,15 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
 
 
 def _is_far(attrs: dict[str, Any]) -> bool:
-    """Whether a padding is as large as the kernel."""
+    """Whether a padding is as large as the kernel, which our poolings do not take."""
     return any(p >= k for p, k in zip(attrs.get("pad", ()), attrs["kernel"] * 2, strict=False))
 
 
 def _far_padded(
     node: Node, x: Value, attrs: dict[str, Any], value: float
 ) -> tuple[Value, dict[str, Any]]:
-    """What is pooled, and how: a padding as large as the kernel is made of a number before."""
+    """The input of a pooling and its attributes: where a padding is as large as the kernel, x with
+    an edge of `value` instead, and no padding."""
     if not _is_far(attrs):
         return x, attrs
     pad, n = attrs["pad"], len(attrs["kernel"])
@@ -86,14 +89,15 @@ def _far_padded(
 
 
 def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
-    """MaxPool, where ncnn's padding is its least number."""
+    """A MaxPool of x, whose padding ncnn takes as the least float32 number."""
     x, attrs = _far_padded(node, x, attrs, float(np.finfo(np.float32).min))
     return node.emit("MaxPool", x, **attrs)
 
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """Windows from floor(i n / m) to ceil((i + 1) n / m): along each axis one pooling
-    where they are alike, together if all are, else each window apart."""
+    """x pooled to the sizes `out_w` and so on: window i of m goes from floor(i n / m) to ceil((i +
+    1) n / m). If all windows are alike, that is one pooling; else one axis after the other, each
+    window apart where they differ."""
     sizes, wanted_sizes = shape(x)[2:], [node.attr(f"out_{a}") for a in letters]
     pairs = [(n, n if m == KEEP else m) for n, m in zip(sizes, wanted_sizes, strict=True)]
     if all(isinstance(n, int) and m > 0 and n % m == 0 for n, m in pairs):
@@ -154,7 +158,7 @@ def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> V
 
 @layer("SPP")
 def pyramid(node: Node) -> Result:
-    """Poolings of 1, 2, 4, ... windows along each axis, as one vector."""
+    """Import SPP: poolings to 1, 2, 4, ... windows along each axis, joined to one vector."""
     x, mean = node[0], node.attr("pooling_type") == 1
     c, h, w = known(x, "it")
     parts = []
@@ -250,7 +254,8 @@ WINDOWS = {0: 1.0, 1: 0.5, 2: 0.54}
 
 
 def window_of(n: int, length: int, kind: int) -> Array:
-    """ncnn's window of so many elements, which stands in the middle of n."""
+    """ncnn's window function number `kind` of `length` elements, with zeros around it to `n`
+    elements."""
     first = WINDOWS[kind]
     i = np.arange(length)
     w = np.ones(length) if kind == 0 else first - (1 - first) * np.cos(2 * np.pi * i / length)
@@ -259,7 +264,8 @@ def window_of(n: int, length: int, kind: int) -> Array:
 
 
 def normal_of(kind: int, w: Array, n: int) -> float:
-    """The factor by which ncnn multiplies spectra, for its parameter `normalized`."""
+    """The factor by which ncnn multiplies spectra of n elements under the window w: `kind` is its
+    parameter `normalized`."""
     return {0: 1.0, 1: n**-0.5, 2: float((w.astype(np.float64) ** 2).sum()) ** -0.5}[kind]
 
 
@@ -294,8 +300,9 @@ def spectrogram(node: Node) -> Result:
 
 @layer("InverseSpectrogram")
 def inverse_spectrogram(node: Node) -> Result:
-    """The sum of the frames' inverse transforms, each times the window, by that of the windows'
-    squares: one product with the matrix of the inverse transform, and blocks summed."""
+    """Import InverseSpectrogram: the sum of the frames' inverse transforms, each times the window,
+    over the sum of the squares of the windows. Made of one product with the matrix of the inverse
+    transform, and a sum of blocks that overlap."""
     x, n, returns = node[0], node.attr("n_fft"), node.attr("returns")
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)

@@ -8,7 +8,8 @@ from tinsmith.graph import Value
 
 
 def _by(node: Node, array: Array, x: Value) -> Value:
-    """A number, or one for each channel; one for each element of a vector."""
+    """A constant that scales x: one number, or one for each channel; for a vector x one for each
+    element."""
     return node.const(array) if array.size == 1 or rank(x) == 1 else node.channels(array, x)
 
 

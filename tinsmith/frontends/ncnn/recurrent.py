@@ -18,7 +18,9 @@ GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 1, 3)}
 
 
 def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:
-    """A weight [directions, gates, rows...] in our order of gates."""
+    """The weight `name` as [directions, gates, of, columns] in our order of gates; `gates` are
+    their numbers in ncnn's, `of` the rows of a gate. Weights of int8 are divided by their
+    scales."""
     array = node.weight(name)
     if array.dtype == np.int8:
         scales = node.weight("w_scales" if name == "w" else "r_scales")
@@ -76,7 +78,8 @@ def _state(node: Node, v: Value) -> Value:
 
 @layer("Embed")
 def embed(node: Node) -> Result:
-    """Rows of a table; indices outside of it are its ends."""
+    """Import Embed: rows of a table, by whole numbers; those outside of the table mean its first or
+    last row."""
     rows, width = node.attr("input_dim"), node.attr("num_output")
     node.ignore("weight_data_size")
     table = node.weight("weight", rows, width).astype(np.float32)
@@ -96,8 +99,8 @@ def embed(node: Node) -> Result:
 
 @layer("MultiHeadAttention")
 def multi_head_attention(node: Node) -> Result:
-    """Caches of keys and values are [heads, past, width of a head]; those of another sequence than
-    the queries' hold all of it."""
+    """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head];
+    where keys are not of the queries' own sequence, the caches hold all of them."""
     width, heads = node.attr("embed_dim"), node.attr("num_heads")
     values: list[Any] = list(node.inputs)
     caches = [values.pop() for _ in range(2)][::-1] if node.attr("kv_cache") else []
@@ -123,7 +126,7 @@ def multi_head_attention(node: Node) -> Result:
 
 
 def _projected(node: Node, x: Value, name: str) -> Value:
-    """x times one of the four weights of attention, plus its bias."""
+    """x times the weight `name` of attention ("q", "k", "v" or "out"), plus its bias."""
     term, width = node.attr("quantize_term"), node.attr("embed_dim")
     size = node.values["weight_data_size"] // width
     rows, columns = {
@@ -161,7 +164,8 @@ def rotary(node: Node) -> Result:
 
 @layer("ArgMax")
 def arg_max(node: Node) -> Result:
-    """The largest of all elements, the last of equal ones first: searched from behind."""
+    """Import ArgMax: the places of the `topk` largest of all elements, the last of equal ones
+    first, as ncnn has them: elements are searched from the end."""
     flat, k = node.reshaped(node[0], -1), node.attr("topk")
     back = node.ints(-1), node.ints(np.iinfo(np.int64).min + 1), node.ints(1), node.ints(-1)
     values, at = node.emit("TopK", node.emit("Slice", flat, *back), node.ints(k), axis=1)

@@ -97,7 +97,7 @@ def reshape(node: Node) -> Result:
 
 
 def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
-    """A Reshape that counts the batch as an axis, before and after it; without one, it is of 1."""
+    """A Reshape of x with the batch as one of its axes, as in_batch_axis and out_batch_axis say."""
     before, after = node.attr("in_batch_axis"), node.attr("out_batch_axis")
     if before == NO_BATCH:
         if shape(x)[0] != 1:
@@ -130,7 +130,7 @@ def flatten(node: Node) -> Result:
 
 @layer("Permute")
 def permute(node: Node) -> Result:
-    """Orders are numbered as their names, innermost first, from that of the input on."""
+    """Import Permute: `order_type` numbers the orders of ORDERS, 0 being that of the input."""
     x, number = node[0], node.attr("order_type")
     orders = ORDERS.get(rank(x), ())
     if rank(x) == 1:
@@ -207,7 +207,7 @@ def crop(node: Node) -> Result:
 
 
 def _least(node: Node, total: Size, second: int, most: int) -> Size:
-    """How far a part goes that is `most` at most, and ends `second` before the end."""
+    """The smaller of total - second and `most`: where a part ends of an axis of size `total`."""
     if isinstance(total, int):
         return min(total - second, most)
     return (
@@ -237,7 +237,7 @@ def _numbered(
 
 
 def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
-    """A part of the first input that is as large as the second."""
+    """The part of x that is as large as the second input, from `offsets` (axis -> start) on."""
     like = node[1]
     if offsets["w"] == AUTO:
         raise Unsupported("its offsets and sizes are numbers of another value")
@@ -256,7 +256,7 @@ def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
 
 @layer("CopyTo")
 def copy_to(node: Node) -> Result:
-    """The second input, in place of a part of the first: as a padding of it, and a mask of ones."""
+    """Import CopyTo: the second input, padded, where a mask says so, and else the first."""
     x, part = node[0], node[1]
     starts, axes = node.attr("starts"), node.attr("axes")
     sizes, small = known(x, "it"), known(part, "its part")
@@ -326,7 +326,7 @@ def flip(node: Node) -> Result:
 
 @layer("Diag")
 def diag(node: Node) -> Result:
-    """A vector on a diagonal, or the diagonal of a matrix, by their places in the flat value."""
+    """Import Diag: a vector on a diagonal, or the diagonal of a matrix, as a Gather by places."""
     k, sizes = node.attr("diagonal"), known(node[0], "it")
     rows = np.arange(max(sizes))
     if len(sizes) == 1:
@@ -384,7 +384,7 @@ def fold(node: Node) -> Result:
 
 @layer("Unfold")
 def unfold(node: Node) -> Result:
-    """Every block as a column, by a convolution that picks each of its elements."""
+    """Import Unfold: blocks as columns, by a convolution that picks each of their elements."""
     x, told = node[0], _blocks(node)
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
     channels, taps = known(x, "it")[0], kernel[0] * kernel[1]

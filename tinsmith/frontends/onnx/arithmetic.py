@@ -19,7 +19,9 @@ def binary(call: Call) -> Result:
 
 
 def _aligned(call: Call) -> tuple[Value, Value]:
-    """Both operands; before opset 7, the second is moved to where `axis` says."""
+    """Both operands of an arithmetic operator. Before opset 7 an attribute `axis` says with which
+    axis of the first the second begins: axes of 1 are then added behind the second. Raises
+    Unsupported for an unknown rank."""
     x, y = call[0], call[1]
     if call.opset >= 7 or not call.attr("broadcast", 0) or "axis" not in call.attrs:
         return x, y
@@ -34,7 +36,8 @@ def _aligned(call: Call) -> tuple[Value, Value]:
 
 @importer("PRelu")
 def prelu(call: Call) -> Result:
-    """Before opset 7, the slope belongs to axis 1 without saying so."""
+    """Import PRelu. Before opset 7 a slope of rank 1 has a number for each channel (axis 1): axes
+    of 1 are added behind it, as ours is broadcast from the last axis."""
     x, slope = call[0], call[1]
     if call.opset < 7 and slope.rank == 1 and x.rank is not None and x.rank > 2:
         slope = call.emit("Unsqueeze", slope, call.ints(*range(1, x.rank - 1)))
@@ -43,7 +46,8 @@ def prelu(call: Call) -> Result:
 
 @importer("Pow")
 def power(call: Call) -> Result:
-    """The result has the dtype of the base, whatever the exponent's is."""
+    """Import Pow, whose result has the element type of the base: an exponent of another type is
+    converted to it; of a whole base and a real exponent, the base is, and the result back."""
     x, y = _aligned(call)
     if x.dtype == y.dtype:
         return call.emit("Pow", x, y)
@@ -54,7 +58,8 @@ def power(call: Call) -> Result:
 
 
 def cast(call: Call, x: Value, dtype: str) -> Value:
-    """`x` in another dtype; a scalar constant is converted at once."""
+    """`x` in the element type `dtype`: itself if it has that, a new constant for a constant of one
+    element, else the output of a Cast."""
     if x.dtype.name == dtype:
         return x
     if x.const is not None and x.const.size == 1:
@@ -79,7 +84,8 @@ def variadic(call: Call) -> Result:
 
 @importer("Clip")
 def clip(call: Call) -> Result:
-    """Constant bounds become attributes; otherwise Min(Max(x, low), high)."""
+    """Import Clip: bounds that are constant become attributes of a Clip; others Min(Max(x, low),
+    high)."""
     x = call[0]
     if call.opset < 11:
         return call.emit("Clip", x, min=call.attr("min"), max=call.attr("max"))
@@ -130,7 +136,8 @@ def gemm(call: Call) -> Result:
 
 
 def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
-    """alpha * A' B' + beta * C, from Transpose, MatMul, Mul and Add."""
+    """The nodes of a Gemm, alpha * A' B' + beta * C: alpha, beta, and whether A' and B' are
+    transposed, are attributes of `call`. Without `c` there is no second term."""
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
     if call.attr("transA", 0):
         a = call.emit("Transpose", a, perm=(1, 0))
@@ -188,7 +195,8 @@ def arg_reduction(call: Call) -> Result:
 
 @importer("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Result:
-    """Before opset 13, over all axes from `axis` on: the input is made a matrix, and unmade."""
+    """Import a softmax. Before opset 13 it is over all axes from `axis` on (1 where absent): the
+    input is flattened to a matrix, and the result gets its shape back."""
     x = call[0]
     if call.opset >= 13:
         return call.emit(call.type, x, axis=call.attr("axis", -1))
@@ -215,7 +223,7 @@ def top_k(call: Call) -> Result:
 
 @importer("DFT")
 def dft(call: Call) -> Result:
-    """The axis is an attribute in opset 17 (1 where absent), an input later (-2)."""
+    """Import DFT, whose axis is an attribute in opset 17 (1 where absent), and an input later."""
     axis = call.arg(2)
     if call.opset < 20:
         axis = call.const(np.array(call.attr("axis", 1), np.int64))
@@ -227,7 +235,8 @@ def dft(call: Call) -> Result:
 
 @importer("STFT")
 def stft(call: Call) -> Result:
-    """PyTorch writes real signals as [B,L], where the operator has [B,L,1]."""
+    """Import STFT. Real signals may be [B,L], as PyTorch writes them: an axis is added, as ours
+    takes [B,L,1]."""
     signal = call[0]
     if signal.rank == 2:
         signal = call.emit("Unsqueeze", signal, call.ints(-1))

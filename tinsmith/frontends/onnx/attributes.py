@@ -80,14 +80,16 @@ _LETTERS = {float: "f", int: "i", str: "s", bytes: "s", np.ndarray: "t"}
 
 @lru_cache(maxsize=4096)
 def kind_of(op: str, name: str) -> str | None:
-    """The kind of an attribute of an operator; None where it is not known."""
+    """The kind of an attribute of an operator, one letter of `_SHOWN` or two; None where it is not
+    known."""
     return KINDS.get(f"{op}.{name}") or KINDS.get(name)
 
 
 def checked(op: str, name: str, value: Any) -> Any:
-    """The value of an attribute of an operator of DOMAINS; Unsupported if it is of a wrong kind.
+    """The value of the attribute `name` of an operator of DOMAINS. Raises Unsupported if it is not
+    of the attribute's kind.
 
-    Whole numbers stand for floats as well, and become floats. Unknown names pass.
+    Whole numbers stand for floats as well, and become floats. Values of unknown names pass.
     """
     want, have = kind_of(op, name), _kind(value)
     if want is None or (have in want if have else want in "FIS"):
@@ -101,7 +103,8 @@ def checked(op: str, name: str, value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """The letter of a value; none for an empty list. Lists are of one kind, that of their first."""
+    """The letter of a value's kind, of those in `_SHOWN`; "" for an empty list. A list has the kind
+    that its first element tells."""
     if isinstance(value, list):
         return _kind(value[0]).upper() if value else ""
     return _LETTERS.get(type(value), "g")

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 class TensorList:
-    """An ONNX sequence whose length and elements are known when it is imported.
-
-    `dtype` names the element type, which an empty one does not tell otherwise.
-    """
+    """An ONNX sequence whose length and elements are known when it is imported, so that the graph
+    needs no sequence: `items` are its tensors, `dtype` names their element type, which an empty one
+    does not tell otherwise."""
 
     def __init__(self, items: Iterable[Value], dtype: str = "float32") -> None:
         self.items, self.dtype = tuple(items), dtype
@@ -45,10 +44,9 @@ _HARMLESS = {"consumed_inputs"}
 
 
 def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
-    """Decorator: register an importer function for these operator types.
-
-    `lists` says that it takes a TensorList; other importers see a value that is a sequence.
-    """
+    """Decorator: register an importer function for operators of these names. With `lists` it gets
+    sequences of known elements as TensorLists; other functions see a value of the graph that is a
+    sequence."""
     TAKES_LISTS.update(names if lists else ())
     return IMPORTERS(*names)
 
@@ -58,13 +56,14 @@ def qualified(domain: str, type: str) -> str:
 
 
 def check_text(model: str, *names: Any) -> None:
-    """Raises ModelFileError for a name that is not UTF-8, which comes out of protobuf as bytes."""
+    """Raise ModelFileError for one of `names` that is not UTF-8: protobuf gives that as bytes.
+    `model` names the file."""
     if bad := [n for n in names if not isinstance(n, str)]:
         raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
 
 
 class Call(SourceNode):
-    """One ONNX node: `attrs` are its attributes as Python values."""
+    """One ONNX node while it is imported: `attrs` are its attributes as Python values."""
 
     scope: Scope
 
@@ -84,7 +83,8 @@ class Call(SourceNode):
         self.needs = reads(proto)
 
     def dtype(self, name: str, default: str | None = None) -> str | None:
-        """The dtype name for an attribute that holds a TensorProto.DataType."""
+        """The name of the element type that the attribute `name` holds as a TensorProto.DataType;
+        `default` where it is absent or 0."""
         code = self.attr(name)
         return default if not code else self.dtype_name(code)
 
@@ -94,11 +94,13 @@ class Call(SourceNode):
         return DTYPES[code]
 
     def whole(self, value: Any) -> Any:
-        """A TensorList as one value of the graph, a sequence; anything else as it is."""
+        """`value` as a value of the graph: of a TensorList a sequence that is made there, else
+        itself."""
         return self.scope.whole(value, self.label, self.origin)
 
     def check_attrs(self) -> None:
-        """Refuse attributes that an operator does not have; note those of which nobody can tell.
+        """Raise Unsupported for attributes that the importer function did not read and the operator
+        does not have in this opset; only note them if that is not known, or if they cannot matter.
 
         Names that begin with _ are notes that tools leave for themselves.
         """
@@ -120,7 +122,8 @@ class Call(SourceNode):
 
 
 def reads(proto: Any) -> set[str]:
-    """The names that a node reads, those its subgraphs take from outside included."""
+    """The names of the values that a NodeProto reads, those that its subgraphs take from outside
+    included."""
     names = {name for name in proto.input if name}
     for a in proto.attribute:
         for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:

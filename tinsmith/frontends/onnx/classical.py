@@ -16,7 +16,8 @@ _FLOATS = ("float32", "float64")
 
 
 def ml(*names: str) -> Any:
-    """Decorator: register an importer function for operators of ai.onnx.ml."""
+    """Decorator: register an importer function for operators of these names in the domain
+    ai.onnx.ml."""
 
     def register(function: Importer) -> Importer:
         return importer(*(f"ai.onnx.ml.{n}" for n in names))(function)
@@ -46,7 +47,8 @@ def scaler(call: Call) -> Result:
 
 @ml("Normalizer")
 def normalizer(call: Call) -> Result:
-    """Rows divided by their largest element, sum of magnitudes, or length; rows of zeros stay."""
+    """Import Normalizer: rows divided by their largest element, sum of magnitudes, or Euclidean
+    length, as the attribute `norm` says; rows whose divisor is 0 stay."""
     x, norm = _floating(call, call[0]), call.attr("norm", "MAX")
     if norm not in ("MAX", "L1", "L2"):
         raise Unsupported(f"norm is {norm!r}, not MAX, L1 or L2")
@@ -79,7 +81,8 @@ def imputer(call: Call) -> Result:
 
 @ml("ArrayFeatureExtractor")
 def array_feature_extractor(call: Call) -> Result:
-    """The features at some places of the last axis, in at least two dimensions."""
+    """Import ArrayFeatureExtractor: the elements of the last axis at the places that the second
+    input names. A vector counts as one row."""
     x, places = call[0], call.emit("Reshape", call[1], call.ints(-1))
     if x.rank == 1:
         x = call.emit("Unsqueeze", x, call.ints(0))
@@ -88,7 +91,8 @@ def array_feature_extractor(call: Call) -> Result:
 
 @ml("FeatureVectorizer")
 def feature_vectorizer(call: Call) -> Result:
-    """Rows of float32: all features of each input, cut or filled with zeros to the given width."""
+    """Import FeatureVectorizer: rows of float32 with the features of all inputs side by side, those
+    of each cut, or filled with zeros, to its width in `inputdimensions`."""
     count = len(call.inputs)
     widths = call.attr("inputdimensions", [None] * count)
     if len(widths) != count:
@@ -98,7 +102,8 @@ def feature_vectorizer(call: Call) -> Result:
 
 
 def _features(call: Call, x: Value, width: int | None) -> Value:
-    """Each element of the first axis as one row; a vector is one row."""
+    """One input of FeatureVectorizer as rows of float32, cut or filled with zeros to `width` (None:
+    as they are). Each element of its first axis is a row; a vector is one row."""
     if not x.rank:
         raise Unsupported(f"its input {x.name!r} needs a known rank of 1 or more")
     y = x if x.dtype.name == "float32" else call.emit("Cast", x, to="float32")
@@ -133,7 +138,9 @@ def label_encoder(call: Call) -> Result:
 
 
 def _given(call: Call, stem: str, kinds: dict[str, Any]) -> tuple[Array, str]:
-    """The one of some attributes that is there, as a vector, and the end of its name."""
+    """The array of the attribute of a group that the node has, as a vector, and the end of its
+    name: "_tensor", or a key of `kinds` (end -> dtype). Their names begin with `stem`. Raises
+    Unsupported where there is none."""
     tensor = call.attr(f"{stem}_tensor")
     if tensor is not None:
         return tensor.reshape(-1), "_tensor"
@@ -149,7 +156,8 @@ def category_mapper(call: Call) -> Result:
 
 
 def _category_mapper(call: Call, strings: list[str], ints: list[int] | None) -> Result:
-    """Strings to numbers, or back, whichever the input is."""
+    """A table from strings to whole numbers, or back if the input holds numbers. `ints` are the
+    numbers of `strings`, None: 0, 1, ..."""
     words = np.array(strings, object)
     numbers = np.arange(len(words)) if ints is None else np.array(ints, np.int64)
     to_int = call[0].dtype == object
@@ -181,7 +189,8 @@ def one_hot_encoder(call: Call) -> Result:
 
 
 def post_transform(call: Call, scores: Value) -> Value:
-    """Scores as probabilities, in the way that the node asks for."""
+    """Scores as probabilities, as the attribute `post_transform` says: unchanged, Sigmoid or
+    Softmax. Raises Unsupported for other ways."""
     kind = call.attr("post_transform", "NONE")
     if kind == "NONE":
         return scores
@@ -193,7 +202,8 @@ def post_transform(call: Call, scores: Value) -> Value:
 
 
 def labels_of(call: Call, ints: str, strings: str) -> Array:
-    """The labels of the classes, from the attribute of the two that is given."""
+    """The labels of the classes: of the attribute `strings` if it is given, else of `ints`. Raises
+    Unsupported where neither is."""
     words, numbers = call.attr(strings), call.attr(ints)
     if not words and not numbers:
         raise Unsupported("it has no class labels")
@@ -206,7 +216,8 @@ def _largest(call: Call, scores: Value, labels: Array) -> Value:
 
 
 def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
-    """The second of two labels where the score [n, 1] is above a limit, else the first."""
+    """For each row of `score` [n, 1] the second of two labels where it is above `limit`, else the
+    first: [n]."""
     flags = call.emit(
         "Squeeze", call.emit("Greater", score, call.number(limit, score)), call.ints(1)
     )
@@ -214,9 +225,10 @@ def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
 
 
 def _two(call: Call, score: Value, rest: bool) -> Value:
-    """Scores of two classes from the score s [n, 1] of the second: -s, or with `rest` 1 - s, and s.
+    """Scores [n, 2] of two classes, from the score s [n, 1] of the second: -s, or with `rest` 1 -
+    s, and s.
 
-    As ONNX Runtime has it: LOGISTIC makes probabilities of -s and s, any other transform nothing.
+    As in ONNX Runtime, the transform LOGISTIC gives Sigmoid(-s) and Sigmoid(s); others are ignored.
     """
     logistic = call.attr("post_transform", "NONE") == "LOGISTIC"
     if rest and not logistic:
@@ -233,8 +245,9 @@ def linear_regressor(call: Call) -> Result:
 
 
 def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
-    """x @ coefficients^T + intercepts. The attribute holds `rows` rows of coefficients; where
-    `columns` is given, only so many of each row are used."""
+    """x @ coefficients^T + intercepts. The attribute `coefficients` holds `rows` rows; superfluous
+    ones, beyond `rows` * `columns`, are left out and noted. Raises Unsupported where they do not
+    make rows."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
     if columns is not None and weights.size > rows * columns:
@@ -285,7 +298,8 @@ def tree_regressor(call: Call) -> Result:
 
 @ml("TreeEnsembleClassifier")
 def tree_classifier(call: Call) -> Result:
-    """With two labels and scores for one class only, the other class gets what is left."""
+    """Import TreeEnsembleClassifier: the label with the largest score, and the scores. With two
+    labels and leaves for one class only, the other class gets what is left."""
     labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())
@@ -316,6 +330,6 @@ def tree_ensemble(call: Call) -> Result:
 
 @ml("ZipMap")
 def zip_map(call: Call) -> Result:
-    """A list of dicts when the model runs: for each row, the score of each label."""
+    """Import ZipMap: rows of scores as a list of dicts, label -> score, when the model runs."""
     labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
     return call.emit("ZipMap", call[0], keys=tuple(labels.tolist()))

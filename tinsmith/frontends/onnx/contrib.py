@@ -70,7 +70,8 @@ def fused_matmul(call: Call) -> Result:
 
 
 def _batch_last(call: Call, x: Value, side: str) -> Value:
-    """transBatch: the first axis comes before the last one, [R,B..,C] from [B..,R,C]."""
+    """x as FusedMatMul multiplies it: if the attribute transBatchA or transBatchB (`side`) is set,
+    with its first axis moved to before the last, [B..,R,C] from [R,B..,C]."""
     if not call.attr(f"transBatch{side}", 0):
         return x
     if x.rank is None or x.rank < 3:
@@ -79,7 +80,8 @@ def _batch_last(call: Call, x: Value, side: str) -> Value:
 
 
 def _transposed(call: Call, x: Value, flag: str) -> Value:
-    """`x` with its last two axes exchanged, if the attribute `flag` says so."""
+    """`x` with its last two axes exchanged, if the attribute `flag` is set. Raises Unsupported if
+    its rank is then not known or below 2."""
     if not call.attr(flag, 0):
         return x
     if x.rank is None or x.rank < 2:
@@ -90,7 +92,11 @@ def _transposed(call: Call, x: Value, flag: str) -> Value:
 
 @importer(_MS + "EmbedLayerNormalization")
 def embed_layer_norm(call: Call) -> Result:
-    """Inputs: ids, segments, tables of words, places and segments, scale, shift, mask, places."""
+    """Import EmbedLayerNormalization: the sum of embeddings of words, positions and segments,
+    normalised; the lengths by the mask; and the sum itself.
+
+    inputs  ids, segments, tables of words, positions and segments, scale, shift, mask, positions
+    """
     ids, segments, mask, at = call[0], call.arg(1), call.arg(7), call.arg(8)
     total = call.emit("Gather", call[2], ids, axis=0)
     if at is None:
@@ -107,7 +113,7 @@ def embed_layer_norm(call: Call) -> Result:
 
 
 def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
-    """How many elements of each row the mask keeps; 0 where there is no mask."""
+    """How many elements of each row of `ids` the mask keeps, [N]; 0 where there is no mask."""
     if mask is None:
         count = call.emit("Shape", ids, start=0, end=1)
         return call.emit("ConstantOfShape", count, value=0, dtype="int32")
@@ -116,7 +122,8 @@ def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
 
 @importer(_MS + "BiasSplitGelu")
 def bias_split_gelu(call: Call) -> Result:
-    """The first half of the channels times gelu of the second."""
+    """Import BiasSplitGelu: of x + bias, the first half of the channels times Gelu of the
+    second."""
     total = call.emit("Add", call[0], call[1])
     left, right = call.emit("Split", total, axis=-1, num_outputs=2)
     return call.emit("Mul", left, call.emit("Gelu", right))
@@ -146,7 +153,9 @@ def group_norm(call: Call) -> Result:
 
 
 def _row(call: Call, skip: Value, last: bool, x: Value) -> Value:
-    """A skip of one row [N,C] or of a bias [C], so that it broadcasts over a picture."""
+    """`skip`, which is added to x, in a shape that broadcasts to it: [N,C] or a bias [C] gets axes
+    of 1 for those of the picture. `last`: channels are the last axis of x. Raises Unsupported for
+    others."""
     if skip.rank == x.rank:
         return skip
     if skip.rank not in (1, 2) or x.rank != 4:
@@ -170,7 +179,8 @@ def _channels_last(call: Call, x: Value) -> Value:
 
 @importer(_MS + "NhwcConv", _MS + "NhwcFusedConv")
 def channels_last_conv(call: Call) -> Result:
-    """Images [N,H,W,C], weights as those of Conv; what is added to the result is [N,H,W,M]."""
+    """Import a convolution of images [N,H,W,C], with weights as Conv has them, and with what is
+    added to the result, [N,H,W,M], and an activation."""
     call.ignore("kernel_shape")
     attrs = renamed(call, "Conv", RENAMED["Conv"][1])
     y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)

@@ -17,7 +17,8 @@ _MS = "com.microsoft."
 
 @importer(_MS + "Attention")
 def attention(call: Call) -> Result:
-    """Inputs: x, weights of q, k and v side by side, their bias, mask, past, attention bias."""
+    """Import Attention. Inputs: x, weights of q, k and v side by side, their bias, mask, past,
+    attention bias."""
     total = call.emit("MatMul", call[0], call[1])
     if call.arg(2) is not None:
         total = call.emit("Add", total, call[2])
@@ -27,7 +28,8 @@ def attention(call: Call) -> Result:
 def packed_attention(
     call: Call, total: Value, mask: Value | None, past: Value | None, added: Value | None
 ) -> Result:
-    """Attention of q, k and v side by side, [N,T,Q+K+V]; `past` is [2,N,H,P,E]."""
+    """Attention of `total`, q, k and v side by side, [N,T,Q+K+V], by the attributes of `call`.
+    `past` is [2,N,H,P,E], keys then values; `added` is added to the scores. Raises Unsupported."""
     heads = call.required("num_heads")
     if call.attr("do_rotary", 0) or call.attr("past_present_share_buffer", 0):
         raise Unsupported("do_rotary and past_present_share_buffer are not supported")
@@ -52,7 +54,8 @@ def packed_attention(
 
 @importer(_MS + "MultiHeadAttention")
 def multi_head_attention(call: Call) -> Result:
-    """Inputs: q, k, v (or packed in one), bias, padding of the keys, attention bias, past k, v."""
+    """Import MultiHeadAttention. Inputs: q, k, v (or packed in one), bias, padding of the keys,
+    attention bias, past k, past v."""
     heads = call.required("num_heads")
     if call.arg(8) is not None or call.arg(9) is not None:
         raise Unsupported("a shared buffer of keys and beams is not supported")
@@ -67,7 +70,8 @@ def multi_head_attention(call: Call) -> Result:
 
 
 def _parted(call: Call) -> tuple[Value, Value, Value]:
-    """q, k and v, each [N,T,H*E] or [N,H,T,E]."""
+    """q, k and v of a MultiHeadAttention, each [N,T,H*E] or [N,H,T,E], parted where they are packed
+    in an input of rank 5. Raises Unsupported if one is missing."""
     q, k, v = call[0], call.arg(1), call.arg(2)
     if q.rank == 5:
         q, k, v = _unpacked(call, q, 3)
@@ -85,7 +89,8 @@ def _unpacked(call: Call, x: Value, count: int) -> list[Value]:
 
 
 def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[Value, Value, Value]:
-    """The bias is that of q, k and v, one after the other; keys of rank 4 have theirs already."""
+    """q, k and v with their biases added, which `bias` holds one after the other. Keys and values
+    of rank 4 have theirs already. Raises Unsupported for unknown widths."""
     width = q.shape[-1] if q.shape else None
     total = bias.shape[0] if bias.shape else None
     if not isinstance(width, int) or not isinstance(total, int):
@@ -98,7 +103,8 @@ def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[V
 
 
 def _keys(call: Call, k: Value, past: Value | None) -> Value:
-    """How many keys there are, with those of the past, as an int64 vector of one."""
+    """How many keys there are, those of the past included, as an int64 vector of one element. k is
+    [N,K,H*E] or [N,H,K,E]."""
     axis = 2 if k.rank == 4 else 1
     count = call.emit("Shape", k, start=axis, end=axis + 1)
     if past is None:
@@ -107,7 +113,7 @@ def _keys(call: Call, k: Value, past: Value | None) -> Value:
 
 
 def _range(call: Call, count: Value) -> Value:
-    """0 .. count - 1, for a vector of one element."""
+    """The int64 vector 0 .. count - 1, where `count` is a vector of one element."""
     zero, one = call.const(np.int64(0)), call.const(np.int64(1))
     return call.emit("Range", zero, call.emit("Squeeze", count, call.ints(0)), one)
 
@@ -115,8 +121,13 @@ def _range(call: Call, count: Value) -> Value:
 def _bias(
     call: Call, mask: Value | None, added: Value | None, like: Value, keys: Value
 ) -> Value | None:
-    """What is added to the scores: `mask_filter_value` where the mask is 0, and `added`. The mask
-    is [N,K], [N,Q,K] or the number of keys [N]."""
+    """What is added to the scores: the attribute `mask_filter_value` where the mask is 0, and
+    `added`; None where there is neither.
+
+    mask  [N,K], [N,Q,K], or the number of valid keys of each sequence, [N]
+    like  a value with the element type and the batch of q
+    keys  how many keys there are, a vector of one element
+    """
     least = call.attr("mask_filter_value", -10000.0)
     if mask is None:
         return added
@@ -139,8 +150,8 @@ def _attend(
     call: Call, qkv: Sequence[Value], mask: Value | None, past: list[Value | None], heads: int,
     present: bool,
 ) -> Any:  # fmt: skip
-    """The attention of queries, keys and values whose `heads` lie side by side, by the attributes
-    of a node; with `present`, keys and values with those of the past before them, too."""
+    """The output of an Attention node over `qkv`, whose `heads` lie side by side, by the attributes
+    of `call`; with `present`, also the keys and the values with those of the past before them."""
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(
@@ -155,11 +166,11 @@ def _attend(
 
 @importer(_MS + "GroupQueryAttention")
 def group_query_attention(call: Call) -> Result:
-    """Inputs: q, k, v, past k and v, (length of each sequence) - 1, the greatest length, caches of
-    cosine and sine, positions, attention bias.
+    """Import GroupQueryAttention. Inputs: q, k, v, past k, past v, (length of each sequence) - 1,
+    the greatest length, caches of cosine and of sine, positions, attention bias.
 
-    The past may have room for more keys than it holds: present then has as much room. Otherwise it
-    has the greatest length.
+    If the past has more places than it holds keys, so that the new ones fit, present has as many
+    places; otherwise as many as the greatest length.
     """
     for at, what in ((11, "head_sink"), (12, "k_scale"), (13, "v_scale")):
         if call.arg(at) is not None:
@@ -230,7 +241,8 @@ def _before(call: Call, q: Value, count: Value) -> Value:
 
 
 def _check_known(call: Call, q: Value, past: Value | None) -> None:
-    """Refuse constant lengths that contradict each other or the sizes that are known."""
+    """Raise Unsupported if the lengths are constant and contradict each other or the sizes that are
+    known."""
     last, total = call[5].const, call[6].const
     batch, count = q.shape[:2] if q.shape else (None, None)
     room = 0 if past is None else past.shape[2] if past.shape else None
@@ -259,8 +271,9 @@ def _by_head(call: Call, x: Value, heads: int) -> Value:
 
 
 def _rows(call: Call, past: Value | None, new: Value) -> Value:
-    """How many places present has, [1]: as many as the past, where both are declared alike or there
-    is room, else as many as the greatest length needs."""
+    """How many places the outputs present_key and present_value have, [1]: without a past as many
+    as the new keys; as many as the past, if both are declared with one size (a run with more keys
+    then raises DataError) or all keys fit into it; else as many as the greatest length."""
     if past is None:
         return call.emit("Shape", new, start=2, end=3)
     room = call.emit("Shape", past, start=2, end=3)
@@ -275,8 +288,8 @@ def _rows(call: Call, past: Value | None, new: Value) -> Value:
 
 
 def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Value) -> Value:
-    """The past of `rows` places (0 beyond its own), with the new keys or values of each sequence
-    after the first `before`."""
+    """present_key or present_value: the past, grown by zeros to `rows` places, with the new keys or
+    values of each sequence written from place `before` on. Without a past, `new` itself."""
     if past is None:
         return new
     outer, width = (call.emit("Shape", past, start=i, end=j) for i, j in ((0, 2), (3, 4)))
@@ -291,7 +304,8 @@ def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Va
 
 
 def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
-    """Which keys each query [N,1,S,T] sees: those up to its own place, within the window."""
+    """Which keys each query sees, [N,1,S,T] of bool: those up to its own place, within the window.
+    If there is an attention bias, the bias itself instead, with -inf for all other keys."""
     added, window = call.arg(10), call.attr("local_window_size", -1)
     key = _range(call, call.emit("Shape", k, start=2, end=3))
     at = call.emit("Unsqueeze", place, call.ints(1, 3))
@@ -324,7 +338,8 @@ def _rotated(
 
 @importer(_MS + "RotaryEmbedding")
 def rotary_embedding(call: Call) -> Result:
-    """Inputs: x, positions [N,S] or the first position [1], caches of cosine and sine."""
+    """Import RotaryEmbedding. Inputs: x, positions [N,S] or the first position [1], caches of
+    cosine and of sine."""
     if call.attr("is_packed_batching", 0) or call.attr("scale", 1.0) != 1.0:
         raise Unsupported("is_packed_batching and a scale are not supported")
     call.ignore("rotary_embedding_dim")

@@ -15,10 +15,11 @@ Array = np.ndarray[Any, Any]
 
 @importer(_MS + "MatMulNBits")
 def matmul_bits(call: Call) -> Result:
-    """x times the transpose of weights [N, blocks of K] of 2, 4 or 8 bits, that stay integers.
+    """Import MatMulNBits: x times the transpose of weights [N, blocks of K] of 2, 4 or 8 bits,
+    which stay whole numbers in the graph.
 
-    Inputs: x, packed weights, a scale and a zero point for each block, the block whose scale and
-    zero point each element of K has (g_idx; its own by default), a bias.
+    Inputs: x, packed weights, a scale and a zero point for each block, for each element of K the
+    block whose scale and zero point it has (g_idx; by default its own), a bias.
     """
     bits, block = call.attr("bits", 4), call.required("block_size")
     columns, rows = call.required("N"), call.required("K")
@@ -48,8 +49,8 @@ def matmul_bits(call: Call) -> Result:
 
 
 def _apart(packed: Array, bits: int, count: int) -> Array:
-    """The numbers of `bits` bits that lie packed in bytes, the lowest bits of a byte first; of each
-    row the first `count`."""
+    """The numbers of `bits` bits that lie packed in bytes, the lowest bits of a byte first: [rows,
+    count], the first `count` of each row."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
     return numbers.reshape(packed.shape[0], -1)[:, :count]
@@ -58,7 +59,8 @@ def _apart(packed: Array, bits: int, count: int) -> Array:
 def _dequantised(
     call: Call, weights: Array, scales: Array, zeros: Array, block: int, bits: int
 ) -> Value:
-    """[K, N] in the type of the scales. Zero points that are no integers are part of constants."""
+    """The weights [K, N] in the element type of the scales: a DequantizeLinear of the whole
+    numbers; where zero points are real numbers, a constant."""
     if zeros.dtype != np.uint8:
         groups = np.arange(weights.shape[1]) // block
         return _real(call, weights, scales, zeros.reshape(scales.shape), groups)
@@ -69,7 +71,8 @@ def _dequantised(
 
 
 def _real(call: Call, weights: Array, scales: Array, zeros: Array, groups: Array) -> Value:
-    """[K, N] as numbers, where `groups` tells the block of each element of K."""
+    """The weights as a constant [K, N], (weights - zeros) * scales. `groups` [K] tells the block,
+    whose scale and zero point it has, of each element of K."""
     zero, scale = (v.astype(np.float32)[:, groups] for v in (zeros, scales))
     real = (weights.astype(np.float32) - zero) * scale
     return call.const(np.ascontiguousarray(real.T), scales.dtype)

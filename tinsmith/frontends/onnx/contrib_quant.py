@@ -18,12 +18,14 @@ _MS = "com.microsoft."
 
 
 def _real(call: Call, at: int, axis: int = 1) -> Value:
-    """The input at `at`, dequantised by the scale and zero point that follow it."""
+    """Input number `at`, dequantised by the scale and the zero point, which are the two inputs
+    after it."""
     return call.emit("DequantizeLinear", call[at], call[at + 1], call.arg(at + 2), axis=axis)
 
 
 def _low(call: Call, y: Value, at: int, like: Value) -> Value:
-    """`y` quantised by the scale and zero point at `at`."""
+    """`y`, quantised by the scale at input number `at` and the zero point after it; without a zero
+    point, to the element type of `like`."""
     zero = call.arg(at + 1)
     dtype = {} if zero is not None else {"dtype": like.dtype.name}
     return call.emit("QuantizeLinear", y, call[at], zero, **dtype)
@@ -59,14 +61,16 @@ def average_pool(call: Call) -> Result:
 
 @importer(_MS + "QLinearWhere")
 def where(call: Call) -> Result:
-    """Inputs: a condition, then both choices and the result's scale and zero point."""
+    """Import QLinearWhere. Inputs: a condition; both choices, each with scale and zero point; scale
+    and zero point of the result."""
     y = call.emit("Where", call[0], _real(call, 1), _real(call, 4))
     return _low(call, y, 7, call[1])
 
 
 @importer(_MS + "QAttention")
 def attention(call: Call) -> Result:
-    """Inputs: x and weights, the bias, their scales, a mask, their zero points, the past."""
+    """Import QAttention. Inputs: x and weights, the bias, the scales of x and weights, a mask,
+    their zero points, the past."""
     scales = call.emit("Mul", call[3], call[4])
     total = _scaled_product(call, call[0], call[1], scales, call.arg(6), call.arg(7), call.arg(2))
     return packed_attention(call, total, call.arg(5), call.arg(8), None)
@@ -82,7 +86,8 @@ def softmax(call: Call) -> Result:
 
 @importer(_MS + "QLinearConcat")
 def concat(call: Call) -> Result:
-    """The scale and zero point of the result come first, then each input with its own."""
+    """Import QLinearConcat. Inputs: scale and zero point of the result, then each part with its
+    own."""
     parts = [_real(call, i) for i in range(2, len(call.inputs), 3)]
     y = call.emit("Concat", *parts, axis=call.required("axis"))
     return _low(call, y, 0, call[2])
@@ -90,8 +95,8 @@ def concat(call: Call) -> Result:
 
 @importer(_MS + "QGemm")
 def gemm(call: Call) -> Result:
-    """Dequantise, multiply, quantise. The bias is int32, in units of the product of both scales;
-    without an output scale the result is float."""
+    """Import QGemm: dequantise, multiply, quantise. The bias is int32, in units of the product of
+    both scales; without an output scale the result is float."""
     columns = 0 if call.attr("transB", 0) else 1
     a, b, c = _real(call, 0), _real(call, 3, columns), call.arg(6)
     if c is not None:
@@ -110,16 +115,16 @@ def linear(call: Call) -> Result:
 
 @importer(_MS + "MatMulIntegerToFloat")
 def integer_matmul(call: Call) -> Result:
-    """a @ b of quantised matrices, as float. Inputs: a, b, their two scales, their two zero points,
-    a bias."""
+    """Import MatMulIntegerToFloat: a @ b of quantised matrices, as float. Inputs: a, b, their two
+    scales, their two zero points, a bias."""
     scales = call.emit("Mul", call[2], call[3])
     return _scaled_product(call, call[0], call[1], scales, call.arg(4), call.arg(5), call.arg(6))
 
 
 @importer(_MS + "DynamicQuantizeMatMul")
 def dynamic_matmul(call: Call) -> Result:
-    """a @ b of a float matrix, quantised when the model runs, and a quantised one, as float.
-    Inputs: a, b, the scale and zero point of b, a bias."""
+    """Import DynamicQuantizeMatMul: a @ b as float, for a float matrix a, which is quantised when
+    the model runs, and a quantised b. Inputs: a, b, the scale and zero point of b, a bias."""
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
@@ -127,16 +132,18 @@ def dynamic_matmul(call: Call) -> Result:
 
 @importer(_MS + "DynamicQuantizeLSTM")
 def dynamic_lstm(call: Call) -> Result:
-    """An LSTM of dequantised weights that rounds what they multiply. Inputs: those of LSTM, weights
-    as [direction, input, gates]; then the scale and zero point of W, and those of R."""
+    """Import DynamicQuantizeLSTM: an LSTM with quantised weights, which rounds what they multiply.
+    Inputs: those of LSTM, but weights [direction, input, gates]; scale and zero point of W; those
+    of R."""
     inputs = [call.arg(i) for i in range(8)]
     inputs[1], inputs[2] = _gates(call, 1, 8), _gates(call, 2, 10)
     return recurrent_of(call, "LSTM", inputs, rounded=True)
 
 
 def _gates(call: Call, at: int, scale: int) -> Value:
-    """Constant weights of gates dequantised, as [direction, gates, input]; scales and zero points
-    are one for each direction, or one for each of its gates' columns."""
+    """The constant weights at input number `at` [direction, input, gates] as a DequantizeLinear of
+    [direction, gates, input]. `scale` is the number of the input of scales, zero points come after
+    it: one for each direction, or one for each of its gates' columns. Raises Unsupported."""
     w, factor = call.constant(at, "weights"), call.constant(scale, "scale")
     assert w is not None and factor is not None
     zero = call.constant(scale + 1, "zero point")
@@ -159,6 +166,8 @@ def _scaled_product(
     b_zero: Value | None,
     bias: Value | None,
 ) -> Value:
+    """a @ b of whole numbers less their zero points, times `scales`, plus `bias`: a float
+    matrix."""
     product = call.emit("MatMulInteger", a, b, a_zero, b_zero)
     y = call.emit("Mul", call.emit("Cast", product, to=scales.dtype.name), scales)
     return y if bias is None else call.emit("Add", y, bias)

@@ -40,7 +40,8 @@ def loop(call: Call) -> Result:
 
 @importer("SequenceMap")
 def sequence_map(call: Call) -> Result:
-    """A body over the elements of one or more sequences; captured values go last."""
+    """Import SequenceMap: a body over the elements of one or more sequences. Values that the body
+    captures become the last inputs."""
     values = [_state(v) for v in call.inputs]
     types: list[Type | None] = [
         item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values
@@ -81,7 +82,8 @@ def scan(call: Call) -> Result:
 
 
 def _scan_batches(call: Call) -> Result:
-    """Scan of opset 8, over axis 1 for each element of the batch: a Scan of Scans."""
+    """Import a Scan of opset 8, which scans axis 1 for each element of the batch, as a Scan over
+    the batch whose body is the Scan over axis 1."""
     if call.arg(0) is not None:
         raise Unsupported("sequence lengths of Scan (opset 8) are not supported")
     count = call.required("num_scan_inputs")
@@ -124,10 +126,9 @@ def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
 def _settled(
     call: Call, proto: Any, lead: list[Type], states: list[Value], rest: list[Type], skip: int
 ) -> Scope:
-    """The body, imported for state types that hold before and after every iteration.
-
-    `skip` outputs come before those of the states.
-    """
+    """The scope of a loop's body, imported with types of the states that hold before and after
+    every iteration. `skip` outputs of the body come before those of the states. Raises Skipped if a
+    node of the body cannot be imported."""
     types = [v.type for v in states]
     own: set[Dim] = set()
     for _ in range(_ROUNDS):
@@ -143,7 +144,8 @@ def _settled(
 
 
 def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
-    """A type that covers both; dimensions that differ become symbols, which are kept in `own`."""
+    """A type that covers both. Dims that differ become new symbols, which `own` collects: a symbol
+    in `own` covers any size. Raises Unsupported where element types differ."""
     if not same_kind(bare(before), bare(after)):
         raise Unsupported(f"a state is {before} before an iteration and {after} after it")
     if isinstance(before, OptionalType) or isinstance(after, OptionalType):
@@ -162,7 +164,8 @@ def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
 
 
 def _captures(scopes: list[Scope]) -> list[Value]:
-    """The outer values that these bodies read; they become the last inputs of each, in order."""
+    """The values outside that any of these bodies reads. Each body gets an input for each of them,
+    in this order, behind its own inputs."""
     outer = list(dict.fromkeys(v for s in scopes for v in s.captured))
     for s in scopes:
         mine = set(s.captured.values())

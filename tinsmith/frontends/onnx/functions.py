@@ -21,7 +21,8 @@ _DEPTH = 32
 
 @cache
 def schema_of(type: str, opset: int, domain: str) -> Any:
-    """The schema of an operator as of an opset; None where ONNX has none."""
+    """ONNX's schema (an OpSchema) of the operator `type` as of an opset; None where ONNX has
+    none."""
     from onnx import defs
 
     newest = defs.onnx_opset_version() if not domain else opset
@@ -68,7 +69,8 @@ def _parse(body: Any) -> Any:
 
 
 def _resolved(call: Call) -> Any:
-    """The node, with attributes that refer to a caller's replaced by their values."""
+    """A copy of the node's NodeProto in which attributes that refer to those of a function's caller
+    have their values."""
     from onnx import NodeProto, helper, numpy_helper
 
     proto = NodeProto()
@@ -87,7 +89,8 @@ def _resolved(call: Call) -> Any:
 
 
 def expand(call: Call, body: Any) -> Result:
-    """Import the nodes of a function in place of its call."""
+    """Import the nodes of `body`, a FunctionProto, in place of its call; the results of the call.
+    Raises Unsupported where functions call each other too deep."""
     from tinsmith.frontends.onnx.scope import ABSENT, Scope
 
     outer = call.scope
@@ -117,7 +120,8 @@ def expand(call: Call, body: Any) -> Result:
 
 
 def _defaults(call: Call, body: Any) -> dict[str, Any]:
-    """The attributes that a call may leave out: the function's own, and the schema's."""
+    """Values for the attributes that a call of a function may leave out: from the operator's
+    schema, and from the function itself, which prevail."""
     model = call.scope.shared.model
     found: dict[str, Any] = {}
     if schema := schema_of(call.type, call.opset, call.domain):

@@ -18,7 +18,7 @@ KNOWN = 22
 
 
 def import_model(model: OnnxModel) -> Graph:
-    """The graph of a model; ImportFailed lists everything that could not be imported.
+    """The graph of a model. Raises ImportFailed, which lists everything that could not be imported.
 
     `graph.meta["notes"]` lists what was imported, but looked odd; a ModelWarning says so too.
     """
@@ -48,7 +48,7 @@ def import_model(model: OnnxModel) -> Graph:
 
 
 def _names(proto: Any) -> Iterator[Any]:
-    """The names in a model but those of its graphs."""
+    """All names in a ModelProto but those within its graph, for `check_text`."""
     yield from (proto.graph.name, proto.producer_name, proto.producer_version)
     yield from (o.domain for o in proto.opset_import)
     for f in proto.functions:
@@ -58,10 +58,9 @@ def _names(proto: Any) -> Iterator[Any]:
 
 
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:
-    """The scope of a subgraph, imported: its graph, and the outer values it captured.
-
-    `inputs` has the types that the caller knows; what else is declared of them is checked.
-    """
+    """The scope of a subgraph, imported: its graph (called `name`), and the values outside that it
+    captured. `inputs` has the types that the caller knows of its inputs, None where it knows none;
+    what the model declares of them besides is checked."""
     graph = Graph(name, parent.graph.file)
     scope = Scope(parent.shared, graph, parent.opsets, parent=parent, attrs=parent.attrs)
     scope.depth = parent.depth
@@ -70,6 +69,8 @@ def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str)
 
 
 def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> None:
+    """Import a GraphProto into a scope: its inputs, weights, nodes and outputs. `types` are the
+    types that the caller of a body knows of its inputs, None where it knows none."""
     model, top = scope.shared.model, scope.parent is None
     weights = {t.name for t in proto.initializer}
     weights |= {t.values.name for t in proto.sparse_initializer}
@@ -92,6 +93,8 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
 
 
 def _input_type(info: Any, scope: Scope) -> Type:
+    """The type that the model declares for an input. If there is none that inputs can have, that is
+    recorded as a problem, and the result is any type."""
     try:
         type = type_of(info.type, info.name)
         reason = f"the input {info.name!r} has no element type"

@@ -65,8 +65,8 @@ def batch_norm(call: Call) -> Result:
 
 
 def _batch_norm_of_batch(call: Call, eps: float) -> Result:
-    """A batch normalisation by the statistics of its own input (training mode); exporters write
-    standardised weights so."""
+    """A batch normalisation by the statistics of its own input (training mode), as exporters write
+    weights that are standardised; second and third outputs are the running mean and variance."""
     x, scale, shift, mean, var = (call[i] for i in range(5))
     if x.rank is None:
         raise Unsupported("it is in training mode, and the rank of its input is not known")
@@ -116,7 +116,8 @@ def rms_norm(call: Call) -> Result:
 
 @importer("GroupNormalization")
 def group_norm(call: Call) -> Result:
-    """Before opset 21, scale and shift have one number for each group, not each channel."""
+    """Import GroupNormalization. Before opset 21, scale and shift have a number for each group:
+    they are repeated for its channels."""
     _stash(call)
     x, scale, shift = call[0], call[1], call[2]
     groups = call.required("num_groups")
@@ -219,7 +220,9 @@ def recurrent(call: Call) -> Result:
 
 
 def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any) -> Result:
-    """The layer `kind` of inputs in the order of ONNX, with the attributes of a call, and more."""
+    """A layer of our operator `kind` ("LSTM", "GRU", "RNN") over inputs in the order of ONNX, with
+    the attributes of `call`, and `more` of ours. Raises Unsupported where its hidden size is not
+    known."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
     call.ignore("output_sequence")
@@ -238,7 +241,8 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
 
 @importer("QuantizeLinear")
 def quantize(call: Call) -> Result:
-    """The dtype is that of the zero point, else of `output_dtype`, else uint8."""
+    """Import QuantizeLinear. The element type is that of the zero point, else `output_dtype`, else
+    uint8."""
     attrs: dict[str, Any] = {"axis": call.attr("axis", 1), "block_size": call.attr("block_size", 0)}
     if not call.attr("saturate", 1):
         attrs["saturate"] = False
@@ -276,7 +280,8 @@ _ATTENTION = (
 
 @importer("Attention")
 def attention(call: Call) -> Result:
-    """The outputs are y, the present key and value, and the scores: those that are wanted.
+    """Import Attention. The outputs that nobody wants, of the present key and value, and the
+    scores, are not computed.
 
     A mask of integers is added to the scores, like one of floats.
     """

@@ -28,7 +28,8 @@ _ANONYMOUS = {"", "?", "None", "-1"}
 
 
 def attribute(a: Any, model: OnnxModel) -> Any:
-    """The value of an attribute: numbers, strings, lists of them, arrays, or a GraphProto."""
+    """The value of an AttributeProto: a number, text, an array, a GraphProto, or a list of these.
+    Raises Unsupported for an unknown kind; `model` reads its tensors."""
     kind = _KINDS.get(a.type)
     if kind is None:  # files from before attributes had a type
         kind = next((k for k in _KINDS.values() if _is_set(a, k)), None)
@@ -55,8 +56,8 @@ def _is_set(a: Any, kind: str) -> bool:
 
 
 def type_of(proto: Any, name: str) -> Type | None:
-    """The type of a TypeProto; None where it says nothing. Unsupported where values have no such
-    type here (sparse tensors)."""
+    """The Type of a TypeProto, that of the value `name`; None where it says nothing. Raises
+    Unsupported for a kind of value that no type here has (sparse tensors)."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None

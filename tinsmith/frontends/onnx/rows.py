@@ -22,7 +22,8 @@ IGNORED = {
 
 
 def one_to_one(op: str, names: dict[str, str]) -> Importer:
-    """An importer that adds one node, with the attributes that are given, renamed."""
+    """An importer function that adds one node of our operator `op` over all inputs, with the
+    attributes that the ONNX node has. `names`: their attribute -> ours."""
 
     def run(call: Call) -> Result:
         return call.emit(op, *call.inputs, **renamed(call, op, names))
@@ -31,7 +32,8 @@ def one_to_one(op: str, names: dict[str, str]) -> Importer:
 
 
 def renamed(call: Call, op: str, names: dict[str, str]) -> dict[str, Any]:
-    """The attributes that the node gives, under our names; flags as bool."""
+    """The attributes that an ONNX node has, under the names of our operator `op`; `names`: theirs
+    -> ours. Those that are flags in ours become bool."""
     call.ignore(*IGNORED.get(call.type, ()))
     found = {}
     for theirs, ours in names.items():

@@ -22,7 +22,8 @@ _REFUSED = {
 
 
 class OnnxImport(Import):
-    """What all scopes of one model share. `functions` are its own, by domain, type, overload."""
+    """What all scopes of one ONNX model share. `functions`: the FunctionProtos of the model, by
+    (domain, type, overload)."""
 
     def __init__(self, model: OnnxModel, functions: dict[tuple[str, str, str], Any]) -> None:
         super().__init__(IMPORTERS, model.file, model.files)
@@ -30,7 +31,8 @@ class OnnxImport(Import):
 
 
 class Absent:
-    """Stands for an optional input that the caller of a function left out."""
+    """The type of ABSENT, which a function's body sees as an optional input that the caller left
+    out."""
 
 
 ABSENT = Absent()
@@ -63,8 +65,8 @@ class Scope(nodes.Scope):
         return self.opsets.get(domain, 1)
 
     def look_up(self, name: str) -> Any:
-        """The value of that name as this graph sees it, BROKEN or ABSENT; None where nothing has
-        that name."""
+        """The value of that name as this graph sees it, a TensorList, BROKEN or ABSENT; None where
+        nothing has that name. A value of the scope around it is captured."""
         if name in self.env:
             return self.env[name]
         outer = self.parent.look_up(name) if self.parent else None
@@ -81,7 +83,8 @@ class Scope(nodes.Scope):
         return outer
 
     def _capture(self, outer: Value, name: str) -> Value:
-        """Make a value of the enclosing graph a constant or an input of this graph."""
+        """Make a value of the enclosing graph a value of this one: a constant if it is one, else a
+        new input."""
         if outer.const is not None:
             inner = self.graph.const(outer.const, name)
         else:
@@ -90,7 +93,8 @@ class Scope(nodes.Scope):
         return inner
 
     def capture_input(self, name: str, outer: Value) -> Value:
-        """A new input of this graph that stands for a value of the one around it."""
+        """A new input of this graph for `outer`, a value of the graph around it, recorded in
+        `captured`."""
         name = self.graph.unique(name)
         inner = self.graph.input(name, outer.type)
         inner.name = name
@@ -104,7 +108,8 @@ class Scope(nodes.Scope):
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
-        """Keep the types of value_info and of outputs: those that do not follow are checked."""
+        """Keep the types that ValueInfoProtos declare, of values and outputs, for `checked`. Types
+        that cannot be said here are left out."""
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
@@ -114,7 +119,8 @@ class Scope(nodes.Scope):
                 self.declared[info.name] = declared
 
     def formal(self, value: Value, info: Any) -> None:
-        """Put an input of a body behind a check of the rank that is declared of it."""
+        """Let the name of an input of a body mean `value`, behind a check of the type that `info`,
+        a ValueInfoProto, declares of it."""
         self.declare([info])
         self.env[info.name] = self.checked(value, info.name, self.declared.get(info.name))
 
@@ -128,7 +134,8 @@ class Scope(nodes.Scope):
         return super().output(name)
 
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
-        """A TensorList as one value of the graph, a sequence; anything else as it is."""
+        """`value` as a value of the graph: of a TensorList a sequence, by a new node for the node
+        `label` that comes from `origin`; anything else itself."""
         from tinsmith.ops import OPS
 
         if not isinstance(value, TensorList):
@@ -143,7 +150,9 @@ class Scope(nodes.Scope):
     # ---- nodes
 
     def importer_of(self, node: Call) -> Importer:
-        """An importer function, or what expands a function of the model, or of ONNX."""
+        """What imports a node: the importer function of its operator, or one that expands a
+        function of the model, or ONNX's own definition by other operators. Raises Unsupported where
+        there is none."""
         from tinsmith.frontends.onnx.functions import find_function
 
         local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
@@ -169,7 +178,8 @@ class Scope(nodes.Scope):
         return expand(call, body)
 
     def attributes(self, proto: Any) -> dict[str, Any]:
-        """The attributes of a node, those that refer to the caller's resolved."""
+        """The attributes of a NodeProto as Python values. One that refers to an attribute of the
+        function's caller has that one's value, and is left out if the caller has none."""
         found = {}
         for a in proto.attribute:
             if not a.ref_attr_name:

@@ -16,7 +16,8 @@ from tinsmith.graph import Holder, OptionalType, SequenceType, Value
 
 
 def _list(call: Call) -> tuple[Value, ...] | None:
-    """The elements of the first input; None where they are known only when the model runs."""
+    """The elements of the first input; None where it is a sequence whose elements only the run
+    knows. Raises Unsupported for what is no sequence."""
     given = call.arg(0)
     if isinstance(given, TensorList):
         return given.items
@@ -26,13 +27,15 @@ def _list(call: Call) -> tuple[Value, ...] | None:
 
 
 def _constant(call: Call, index: int) -> bool:
-    """Whether the position at this input is known."""
+    """Whether the position in a sequence that input number `index` gives is known at the import:
+    constant, or absent."""
     place = call.arg(index)
     return place is None or place.const is not None
 
 
 def _position(call: Call, count: int) -> int:
-    """A constant position in a sequence of `count` elements."""
+    """The constant second input, -1 where it is absent, as a place from 0 on in a sequence of
+    `count` elements. Raises Unsupported where it is outside of it."""
     place = call.constant(1, "position in a sequence")
     number = -1 if place is None else int(place.item())
     if not -count <= number < count:
@@ -41,7 +44,8 @@ def _position(call: Call, count: int) -> int:
 
 
 def _emit(call: Call, **attrs: object) -> Result:
-    """The operator of the same name, over values of the graph."""
+    """Add our operator of the same name, over the inputs as values of the graph: for sequences
+    whose elements only the run knows."""
     return call.emit(call.type, *map(call.whole, call.inputs), **attrs)
 
 
@@ -109,7 +113,8 @@ def concat(call: Call) -> Result:
 
 @importer("SplitToSequence")
 def split(call: Call) -> Result:
-    """Parts of a size, or of several, or of one each, which then lose the axis unless kept."""
+    """Import SplitToSequence: parts of one size, or of several, or without sizes of one place each,
+    which then lose the axis unless `keepdims` is set."""
     x, axis, keepdims = call[0], call.attr("axis", 0), bool(call.attr("keepdims", 1))
     keep = keepdims or call.arg(1) is not None
     total = None if x.shape is None else x.shape[axis]
@@ -156,7 +161,8 @@ def optional(call: Call) -> Result:
 
 
 def _made(value: Value | None) -> bool:
-    """Whether it is known that a value is there: it is no optional, or made from something."""
+    """Whether an optional is known to hold something: it is no optional at all, or an Optional node
+    has made it from something. False for None."""
     if value is None or not isinstance(value.type, OptionalType):
         return value is not None
     node = value.producer

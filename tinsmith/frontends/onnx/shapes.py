@@ -68,7 +68,8 @@ def concat(call: Call) -> Result:
 
 @importer("Split")
 def split(call: Call) -> Result:
-    """Without sizes, into as many equal parts as there are outputs."""
+    """Import Split. Without sizes, into as many equal parts as there are outputs, or as
+    `num_outputs` says."""
     sizes, given = call.arg(1), call.attr("split")
     if given is not None:
         sizes = call.ints(*given)
@@ -119,7 +120,8 @@ def scatter(call: Call) -> Result:
 
 @importer("Dropout")
 def dropout(call: Call) -> Result:
-    """Dropped: the output is the input. The mask, where it is read, is all True."""
+    """Import Dropout, which does nothing in inference: the output is the input. The mask, where it
+    is read, is all True. Raises Unsupported in training mode."""
     x = call[0]
     call.ignore("ratio", "is_test", "seed", "consumed_inputs")
     training = call.arg(2)

@@ -43,7 +43,8 @@ def _vectors(call: Call, count: int) -> Array:
 
 
 def _sums(call: Call, vectors: Array, weights: Array) -> Value:
-    """The sum of k(x[n], vectors[v]) * weights[v, k] over v, [N, K]."""
+    """The sum over v of k(x[n], vectors[v]) * weights[v, m], [N, M], where k is the kernel function
+    that the attributes name."""
     x, kind = _float32(call), call.attr("kernel_type", "LINEAR")
     params = call.attr("kernel_params", [])
     if kind == "LINEAR":
@@ -66,8 +67,11 @@ def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]
 
 
 def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
-    """exp(-gamma * |x - v|^2) by |x|^2 + |v|^2 - 2 x v, all relative to the middle of the vectors,
-    without which the difference of large squares would lose their digits."""
+    """The radial kernel exp(-gamma * |x - v|^2) of all rows of x and all vectors, [N, V].
+
+    Computed as |x|^2 + |v|^2 - 2 x v, all relative to the middle of the vectors, without which the
+    difference of large squares would lose digits.
+    """
     middle = vectors.mean(axis=0).astype(np.float32)
     away = vectors - middle
     x = call.emit("Sub", x, call.const(middle))
@@ -124,8 +128,10 @@ def svm_classifier(call: Call) -> Result:
 
 
 def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -> Result:
-    """Each pair of classes votes for one; the scores are those of the pairs (of two classes,
-    minus and plus that of the pair), or the probabilities of the classes."""
+    """(label, scores) of a support vector classifier, in which each pair of classes votes for one.
+    Scores are those of the pairs (of two classes, minus and plus that of the pair), or, with prob_a
+    and prob_b, the probabilities of the classes. Raises Unsupported for other counts of
+    coefficients."""
     total, classes = sum(counts), len(labels)
     pairs = list(combinations(range(classes), 2))
     weights = _vector(call, "coefficients")
@@ -147,7 +153,9 @@ def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -
 
 
 def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]]) -> Array:
-    """[V, pairs]: what each vector counts for in the score of each pair."""
+    """The coefficients of support vectors as [V, pairs]: by what the kernel of vector v counts in
+    the score of each pair of classes; 0 in pairs without its class. `counts`: vectors of each
+    class."""
     ends = np.cumsum(counts)
     own = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     table = np.zeros((weights.shape[1], len(pairs)), np.float32)
@@ -158,7 +166,8 @@ def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]
 
 
 def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int) -> Value:
-    """How many pairs decide for each class: above 0 for the first of the two."""
+    """[N, classes]: how many pairs of classes decide for each class. A score above 0 is a vote for
+    the first of its pair, else for the second."""
     first, change = np.zeros(classes, np.float32), np.zeros((len(pairs), classes), np.float32)
     for k, (i, j) in enumerate(pairs):
         first[j] += 1
@@ -169,7 +178,8 @@ def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int
 
 def _probabilities(call: Call, scores: Value, slopes: Array, shifts: Array, classes: int) -> Any:
     """The probabilities of the classes, from those of all pairs of classes, which are 1 / (1 + e^(a
-    s + b)) for the score s of a pair."""
+    s + b)) for the score s of a pair, a in `slopes`, b in `shifts`. Raises Unsupported for other
+    counts of these."""
     if slopes.size != shifts.size or slopes.size != classes * (classes - 1) // 2:
         raise Unsupported(f"{slopes.size} prob_a and {shifts.size} prob_b for {classes} classes")
     odds = call.emit("Add", call.emit("Mul", scores, call.const(slopes)), call.const(shifts))

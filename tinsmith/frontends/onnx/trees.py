@@ -11,7 +11,7 @@ from tinsmith.records import NamedTuple
 
 
 class Trees(NamedTuple):
-    """The constant inputs of the operator TreeEnsemble, in its order."""
+    """The constant inputs of our operator TreeEnsemble, in its order; see there."""
 
     feature: Array
     split: Array
@@ -31,7 +31,8 @@ _LEAF, _MEMBER = MODES.index("LEAF"), MODES.index("MEMBER")
 
 
 def _values(call: Call, name: str) -> Array:
-    """Numbers given as floats, or as a tensor that may be of doubles."""
+    """The vector of the attribute `name`, of floats, or of the tensor NAME_as_tensor, which may be
+    of doubles."""
     tensor = call.attr(f"{name}_as_tensor")
     plain = call.attr(name, [])
     return np.asarray(plain, np.float32) if tensor is None else tensor.reshape(-1)
@@ -42,7 +43,8 @@ def _ints(call: Call, name: str) -> Array:
 
 
 def from_lists(call: Call, kind: str) -> Trees:
-    """The trees of TreeEnsembleClassifier ("class") and TreeEnsembleRegressor ("target")."""
+    """The trees of a TreeEnsembleClassifier (`kind` "class") or TreeEnsembleRegressor ("target"),
+    whose attributes are lists. Raises Unsupported where these do not make trees."""
     call.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     tree, node = _ints(call, "nodes_treeids"), _ints(call, "nodes_nodeids")
     names = call.required("nodes_modes")
@@ -94,7 +96,8 @@ def _found(place: dict[tuple[int, int], int], tree: int, node: int) -> int:
 
 
 def from_tensors(call: Call) -> Trees:
-    """The trees of TreeEnsemble (ai.onnx.ml 5): nodes first, leaves after them."""
+    """The trees of TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors, as nodes of ours:
+    first those of the file, then its leaves. Raises Unsupported for unknown modes."""
     call.ignore("nodes_hitrates")
     split: Array = call.required("nodes_splits").reshape(-1)
     count = split.size
@@ -128,7 +131,10 @@ def _padded(array: Array, count: int) -> Array:
 
 
 def _members(call: Call, modes: Array, leaves: int) -> tuple[Array | None, Array | None]:
-    """For each node where its values begin among all: those of MEMBER nodes, parted by NaN."""
+    """The inputs `held` and `member` of our TreeEnsemble, (None, None) if no node has the mode
+    MEMBER: for each node where its values begin among all values, and these. The file has the
+    values of each MEMBER node, parted by NaN. Raises Unsupported where they are not as many as such
+    nodes."""
     values = call.attr("membership_values")
     asked = modes == _MEMBER
     if not asked.any():

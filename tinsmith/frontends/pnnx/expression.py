@@ -33,8 +33,9 @@ Made = Callable[..., Any]
 
 
 def common(node: PnnxNode, *xs: Any) -> list[Value]:
-    """Operands as tensors of the type that PyTorch gives them together: that of tensors with axes,
-    unless a tensor without, or else a number, is of a higher kind (bool, whole, float)."""
+    """Operands, numbers or Values, as tensors of the one type that PyTorch gives them together:
+    that of tensors with axes, unless a tensor without axes, or else a number, is of a higher kind
+    (bool < whole < float). Raises Unsupported for other operands."""
     ranked: list[list[Any]] = [[], [], []]
     for x in xs:
         if isinstance(x, list | tuple | str) or x is None:
@@ -127,7 +128,7 @@ def trunc(node: PnnxNode, x: Any) -> Value:
 
 
 def log1p(node: PnnxNode, x: Any) -> Value:
-    """2 atanh(x / (2 + x)) near 0, where log(1 + x) would lose digits."""
+    """log(1 + x); where |x| < 1/2 as 2 atanh(x / (2 + x)), as 1 + x would lose digits of x."""
     x = floats(node, x)
     one, two, half = (node.number(n, x) for n in (1, 2, 0.5))
     near = node.emit("Less", node.emit("Abs", x), half)
@@ -139,7 +140,7 @@ def log1p(node: PnnxNode, x: Any) -> Value:
 
 
 def expm1(node: PnnxNode, x: Any) -> Value:
-    """2 sinh(x / 2) exp(x / 2), which keeps its digits near 0."""
+    """e^x - 1 as 2 sinh(x / 2) e^(x / 2), which keeps its digits near 0."""
     x = floats(node, x)
     half = node.emit("Mul", x, node.number(0.5, x))
     twice = node.emit("Mul", node.number(2, x), node.emit("Sinh", half))
@@ -203,7 +204,8 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(node: PnnxNode, text: str) -> Any:
-    """The value of a formula: a number, a list of values, None, or a Value. Raises Unsupported."""
+    """What the formula `text` of a pnnx.Expression gives: a number, None, a Value of the graph, or
+    a list of such. `@0` is the node's first operand. Raises Unsupported."""
     tokens = _TOKEN.findall(text)
     node.scope.shared.count_nodes(len(tokens))
     commas = _commas(tokens)
@@ -243,7 +245,8 @@ def _pop(stack: list[Any], token: str) -> Any:
 
 
 def _commas(tokens: list[str]) -> dict[int, int]:
-    """How many commas stand in each bracket `(`, those of brackets inside it left out."""
+    """Index of a bracket `(` or `[` among the tokens -> how many commas stand in it, but not in
+    brackets inside it: one less than the operands of a function."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for i, token in enumerate(tokens):
@@ -278,7 +281,8 @@ def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
 
 
 def size_of(node: PnnxNode, x: Any, axis: Any = None) -> Any:
-    """The size along an axis, or of all: numbers where they are known."""
+    """The size of x along an axis, or the list of all: a number where it is known, else a scalar
+    Value. Raises Unsupported for what is no tensor."""
     if not isinstance(x, Value):
         raise Unsupported("its formula asks for the size of what is no tensor")
     if axis is None:

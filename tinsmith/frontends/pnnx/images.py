@@ -15,7 +15,9 @@ from tinsmith.graph import Value
 
 
 def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
-    """`pads`: before and after the last axis, then those of the axis before it, and so on."""
+    """x with padding in PyTorch's order: `pads` are before and after the last axis, then those of
+    the axis before it, and so on. `value` fills, if `mode` is "constant". Raises Unsupported where
+    it does not fit."""
     count = len(pads) // 2
     rank = node.rank(x)
     if len(pads) % 2 or count > rank or not all(isinstance(p, int) for p in pads):

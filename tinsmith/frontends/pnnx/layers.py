@@ -20,7 +20,8 @@ def kinds(*names: str) -> list[str]:
 
 
 def each(value: Any, rank: int) -> tuple[int, ...]:
-    """A parameter that is one number for all axes, or one for each, as one for each."""
+    """`value`, one whole number for all of `rank` axes or one for each, as one for each. Raises
+    Unsupported for others."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
         raise Unsupported(f"{value} are not whole numbers for {rank} axes")
@@ -34,7 +35,8 @@ def pad_mode(mode: str) -> str:
 
 
 def batched(node: PnnxNode, x: Value, rank: int) -> Value:
-    """`x` with a batch, which PyTorch lets out."""
+    """`x`, or, if PyTorch has left the batch out (one axis less than `rank` + 2), with an axis of 1
+    for it."""
     return node.emit("Unsqueeze", x, node.ints(0)) if x.rank == rank + 1 else x
 
 
@@ -195,8 +197,9 @@ def adaptive_max_pool(
 
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
-    """Pools to a size: global ones, equal windows, or else bins one axis after the other. A size
-    of 0 or None is that of the input."""
+    """x pooled (`kind` "mean" or "max") to the sizes `size` of its last `rank` axes, 0 or None:
+    that of the input. Made of a global pooling, of equal windows, or else of bins along one axis
+    after the other."""
     x = batched(node, input, rank)
     given = tuple(size) if isinstance(size, list | tuple) else (size,) * rank
     if given in ((1,) * rank, (1,)):
@@ -237,7 +240,8 @@ def batch_norm(
 
 
 def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
-    """Weight and bias, 1 and 0 where they are not given."""
+    """Weight and bias of a normalisation over `count` channels: where they are None, vectors of 1
+    and of 0."""
     scale = node.full(count, 1, x.dtype) if weight is None else weight
     return scale, node.full(count, 0, x.dtype) if bias is None else bias
 

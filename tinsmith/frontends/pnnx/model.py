@@ -17,7 +17,8 @@ BATCH = "N"
 
 
 class Scope(nodes.Scope):
-    """The operands of a model. Besides Values there are numbers and lists, from expressions."""
+    """The operands of a PNNX model by name: Values, and numbers and lists, which expressions
+    give."""
 
     def __init__(
         self, shared: Import, graph: Graph, model: PnnxModel, seed: int | None, free: bool
@@ -36,9 +37,9 @@ class Scope(nodes.Scope):
 def import_model(
     model: PnnxModel, *, random_weights: int | None = None, batch: str | None = None
 ) -> Graph:
-    """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights that
-    stand for those of the file; with batch="free" the first axis of all inputs is free. Raises
-    ImportFailed with everything that could not be imported."""
+    """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights in place
+    of those of the file; with batch="free" the first axis of all inputs is free. Raises
+    OptionError, and ImportFailed with everything that could not be imported."""
     if batch not in (None, "free"):
         raise OptionError(
             f'batch can be "free" for PNNX, not {batch!r}: the first axis is then {BATCH!r}, '
@@ -76,7 +77,8 @@ def _plain(dtype: str) -> bool:
 
 
 def _results(operators: list[Operator], producer: dict[str, Operator]) -> list[str]:
-    """The operands that leave the model, those of a tuple in its place."""
+    """The names of the operands that leave the model, in order; in place of a tuple, its elements.
+    `producer`: operand -> the operator that gives it."""
     found: list[str] = []
     waiting = [o for op in reversed(operators) if op.type == "pnnx.Output" for o in op.inputs[::-1]]
     seen: set[str] = set()
@@ -103,6 +105,6 @@ def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
 
 
 def _type(scope: Scope, operand: str, said: Tensor) -> Type:
-    """A type of the file; each unknown dim has a symbol of its own."""
+    """The Type that the file says of an operand; each unknown dim gets a symbol of its own."""
     dims: list[Any] = [f"d{operand}_{i}" if d is None else d for i, d in enumerate(said.shape)]
     return Type(dtype_of(said.dtype), tuple(dims))

@@ -53,10 +53,14 @@ Numbers = bool | int | float | list | tuple
 
 
 def operator(*types: str) -> Callable[[Function], Function]:
-    """Decorator: the importer of these types. After the node it has a positional parameter for
-    each operand, of that name: it gets the Value, the number or the list that the operand is, or
-    the weight of that name. Those by keyword are the parameters of the operator, or operands of
-    that name. Defaults are those of PyTorch."""
+    """Decorator: register the importer function of operators of these types. It takes the node,
+    then
+
+    by position   operands and weights by their names: a Value, a number or a list; a weight's array
+    keyword-only  the operator's parameters, or operands of that name
+
+    Defaults are those of PyTorch.
+    """
 
     def register(function: Function) -> Function:
         IMPORTERS.settle(function)
@@ -76,6 +80,9 @@ def operator(*types: str) -> Callable[[Function], Function]:
 
 
 class PnnxNode(SourceNode):
+    """One PNNX operator while it is imported: `attrs` are its parameters, and its weights under
+    "@name"."""
+
     scope: Scope
 
     def __init__(self, scope: Scope, op: Operator) -> None:
@@ -87,7 +94,8 @@ class PnnxNode(SourceNode):
     # ---- what the operator says
 
     def bound(self, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of an importer. Raises Unsupported."""
+        """The arguments (by position, by keyword) of an importer function with this signature, from
+        the node's operands, weights and parameters. Raises Unsupported if one is missing."""
         by_name: dict[str, Any] = {}
         rest = list(zip(self.input_names, self.inputs, strict=True))
         for name, operand in self.op.keywords.items():
@@ -129,7 +137,8 @@ class PnnxNode(SourceNode):
         return args, named
 
     def _given(self, p: inspect.Parameter) -> Any:
-        """A parameter that no operand is: a number in its place, or the default."""
+        """The argument for a parameter of an importer function that no operand has: the operator's
+        parameter of that name, or the default. Raises Unsupported if there is neither."""
         value = self.attr(p.name)
         if (
             isinstance(value, bool) and p.kind is not p.KEYWORD_ONLY
@@ -142,7 +151,8 @@ class PnnxNode(SourceNode):
         return p.default if value is None else value
 
     def weight(self, name: str) -> np.ndarray[Any, Any]:
-        """A weight of the file, or a random one."""
+        """The weight `name` of the operator, from the file, or random if the import has a seed.
+        Raises Unsupported where it is missing or its type is unknown."""
         self._read.add(f"@{name}")
         if name not in self.op.weights:
             raise Unsupported(f"its weight {name!r} is missing")
@@ -156,23 +166,25 @@ class PnnxNode(SourceNode):
         return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
 
     def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
-        """What the file says of the shape of an output; None where it does not."""
+        """The shape that the file says of output number `index`, None for unknown dims; None where
+        it says nothing."""
         tensor = self.op.tensors.get(self.outputs[index])
         return tensor.shape if tensor else None
 
     # ---- what is made of it
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """`SourceNode.emit`, for operands that may also be numbers or lists of expressions; these
-        become constants."""
+        """Add a node of ours, as `SourceNode.emit` does. Inputs may also be numbers or lists, which
+        expressions give: these become constants."""
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:
         return self.tensor(value) if isinstance(value, Numbers) else value
 
     def tensor(self, value: Any) -> Value:
-        """The result of an expression as a value of the graph. A number becomes a scalar of the
-        type that PyTorch gives it; a list of whole numbers, known or computed, a vector."""
+        """The result of an expression as a Value. A number becomes a scalar of the type that
+        PyTorch gives it; a list of whole numbers, known or computed, a vector. Raises Unsupported
+        for others."""
         if isinstance(value, np.ndarray):
             return self.const(value)
         if isinstance(value, Value):
@@ -191,7 +203,7 @@ class PnnxNode(SourceNode):
         return self.const(array.astype(kind))
 
     def full(self, shape: Any, value: float, dtype: Any) -> np.ndarray[Any, Any]:
-        """An array of one number, of a size that the file says. Raises BudgetExceeded."""
+        """An array of `shape`, as a file says it, filled with `value`. Raises BudgetExceeded."""
         sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
         self.spend(prod(sizes) * np.dtype(dtype).itemsize)
         return np.full(sizes, value, dtype)
@@ -204,7 +216,8 @@ class PnnxNode(SourceNode):
         return x if x.dtype.name == dtype else self.emit("Cast", x, to=dtype)
 
     def dtype(self, name: Any, default: str) -> str:
-        """The element type that `torch.float` names; the default for None."""
+        """The element type that `name`, such as `torch.float`, means; `default` for None. Raises
+        Unsupported for unknown ones."""
         if name is None:
             return default
         word = str(name).removeprefix("torch.")
@@ -219,7 +232,8 @@ class PnnxNode(SourceNode):
         return x.rank
 
     def axis(self, x: Value, dim: int) -> int:
-        """An axis from the front. Raises Unsupported."""
+        """`dim`, which may count from the end, as an axis of x from 0 on. Raises Unsupported for
+        others."""
         rank = self.rank(x)
         if not isinstance(dim, int) or not -rank <= dim < max(rank, 1):
             raise Unsupported(f"its input has no axis {dim}")

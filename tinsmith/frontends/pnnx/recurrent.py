@@ -68,7 +68,9 @@ def recurrent(
 
 
 def _weights(node: PnnxNode, layer: int, ends: tuple[str, ...], kind: str, bias: bool) -> Any:
-    """The weights of one layer, both directions, in our order of gates; biases side by side."""
+    """A weight of one layer, [directions, ...], in our order of gates; None for a bias that it has
+    not. `kind`: "ih", "hh", or "b", both biases side by side. `ends` are what the names of each
+    direction end in."""
     if kind == "b" and not bias:
         return None
     made = []
@@ -87,8 +89,9 @@ def multihead_attention(
     embed_dim: int, num_heads: int, kdim: Any = None, vdim: Any = None, bias: bool = True,
     add_bias_kv: bool = False, add_zero_attn: bool = False, batch_first: bool = False,
 ) -> Any:  # fmt: skip
-    """The products of queries, keys and values with their weights, attention, and a product. Its
-    second output is the mean of the attention weights of the heads."""
+    """Import nn.MultiheadAttention: queries, keys and values times their weights, attention, and a
+    product. A second output, where it is read, is the mean of the attention weights over the
+    heads."""
     if node.rank(query) == 2:
         raise Unsupported("its input has no batch")
     key = query if key is None else key
@@ -130,14 +133,16 @@ def multihead_attention(
 
 
 def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
-    """`x` with one row more for each of the batch."""
+    """`x` [N,K,E] with `row`, a key or value that is added to all sequences, behind the others:
+    [N,K+1,E]."""
     size = [size_of(node, x, 0), 1, row.shape[-1]]
     return node.emit("Concat", x, node.emit("Expand", row, size), axis=1)
 
 
 def _mask(node: PnnxNode, mask: Any, heads: int, more: int, query: Value) -> Value | None:
-    """A mask of [Q, K], or of [batch * heads, Q, K], with room for keys that were added; True is
-    where nothing may look."""
+    """The mask of attention as ours takes it: [Q,K] or [N,H,Q,K], True where a query may attend (in
+    PyTorch where not), or numbers. The file's is [Q,K] or [N * heads,Q,K]. `more` keys were added,
+    which all may see; `query` tells the batch where it is free. None: no mask."""
     if mask is None:
         return None
     if mask.dtype.kind == "b":

@@ -61,6 +61,10 @@ COMPARISONS = {
 
 
 def _register(op: str, types: str, attrs: dict[str, tuple[str, Any]]) -> None:
+    """Register an importer function for one row: operators of these `types` become our `op`, with
+    `attrs`: our attribute -> (PNNX's parameter, default). "1" in place of an attribute is our
+    second input."""
+
     def run(node: PnnxNode) -> Any:
         given = {}
         for ours, (theirs, default) in attrs.items():

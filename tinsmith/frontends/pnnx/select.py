@@ -24,7 +24,8 @@ LAST = 2**63 - 1
 
 @operator("pnnx.SliceIndexes")
 def slice_indexes(node: PnnxNode, *xs: Any, indexes: Any) -> list[Any]:
-    """The items of a list that PNNX writes as text: numbers, and for `@n` operand number n."""
+    """The items of the list `indexes`, which PNNX writes as text: numbers, and for `@n` the operand
+    number n."""
     return [node.inputs[int(i[1:])] if isinstance(i, str) else i for i in each_size(indexes)]
 
 
@@ -46,7 +47,9 @@ def slice_(
 def sliced(
     node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
 ) -> Value:
-    """Cut or, where it says an index, select along each axis of `dims`."""
+    """x cut from `starts` to `ends` by `steps` along each axis of `dims`; or, where `selects` says
+    an index, only that place, without the axis. Raises Unsupported for lists that differ in
+    length."""
     axes = [node.axis(x, d) for d in dims]
     lists = [
         list(v) if v is not None else [d] * len(axes)
@@ -97,7 +100,8 @@ def embedding(node: PnnxNode, input: Value, weight: Any) -> Value:
 
 @operator("Tensor.index")
 def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
-    """x[:, i, j]: one index after others that are None, or several of one shape side by side."""
+    """x[:, i, j] by the list `expr` of indexes, None for a whole axis: one index, or several of one
+    shape on neighbouring axes. Raises Unsupported for masks and for axes apart."""
     at = evaluate(node, expr) if isinstance(expr, str) else expr
     given = [
         (i, node.tensor(v))
@@ -196,7 +200,8 @@ def cat(node: PnnxNode, *tensors: Any, dim: int = 0) -> Value:
 
 
 def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
-    """Where the batch is free, what is joined with it is repeated for it."""
+    """`xs`, which are joined along `dim`: if the batch is free in some and not in others, the first
+    element of the others is repeated for the whole batch. Else as they are."""
     free = [x for x in xs if x.shape and isinstance(x.shape[0], str)]
     if not node.scope.free or not free or dim == 0 or len(free) == len(xs):
         return xs
@@ -230,6 +235,8 @@ def split(
 def _sizes(
     node: PnnxNode, size: int, chunks: Any, split: Any, sections: Any, indices: Any
 ) -> list[int]:
+    """The sizes of the parts into which an axis of `size` is cut, by whichever of `chunks`,
+    `split`, `sections` and `indices` the operator has. Raises Unsupported if it has none."""
     if node.type == "torch.unbind":
         split = 1
     if isinstance(split, tuple):

@@ -28,7 +28,8 @@ def reshape(node: PnnxNode, input: Value, *, shape: Any) -> Value:
 
 
 def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
-    """`x` in a shape, whose first number follows from the others where the batch is free."""
+    """`x` in a shape: a Value, or numbers. If the batch is free, the first number, which counts
+    what the model was traced with, is left to follow from the others."""
     if isinstance(shape, Value):
         return node.emit("Reshape", x, shape)
     shape = list(each_size(shape))
@@ -44,7 +45,8 @@ def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
 
 
 def _is_size(value: Any, x: Value, axis: int) -> bool:
-    """Whether a value is the size of `x` along an axis, as formulas ask for it."""
+    """Whether `value` is the size of `x` along `axis`, as `size_of` adds nodes for it: a Reshape
+    may then keep that axis by 0."""
     cut = value.producer if isinstance(value, Value) else None
     asked = cut.inputs[0].producer if cut is not None and cut.inputs and cut.inputs[0] else None
     return asked is not None and asked.op.name == "Shape" and asked.inputs[0] is x and (
@@ -73,7 +75,7 @@ def flatten(
 
 
 def _with_axis(node: PnnxNode, x: Value, first: int, end: int, sizes: Sequence[Any]) -> Value:
-    """`x` with these sizes in place of the axes from `first` to before `end`."""
+    """`x` reshaped: with `sizes` in place of the axes from `first` to before `end`."""
     assert x.shape is not None
     before = [d if isinstance(d, int) else 0 for d in x.shape[:first]]
     after = [size_of(node, x, i) for i in range(end, node.rank(x))]
@@ -88,7 +90,8 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Squeeze as PyTorch has it: named axes that are longer than 1 stay."""
+    """Import squeeze: of the axes `dim` (None: all) those of size 1 are dropped, others stay, as in
+    PyTorch."""
     axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
     ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input

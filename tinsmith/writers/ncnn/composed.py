@@ -21,7 +21,8 @@ from tinsmith.writers.rows import Array, Inexpressible, constant, need, need_def
 
 @claims("Where")
 def copy_to(w: Writer, node: Node) -> None:
-    """A part in place of what was there: the mask is of the part, which is padded to the whole."""
+    """Claim a Where as a CopyTo layer: a part, padded to the size of x, in place of what x has
+    there, by a constant mask of the part's place. Raises Inexpressible for other nodes."""
     mask, x = constant(node.inputs[0], "the mask"), node.inputs[2]
     padded = source(w, node.inputs[1], "Pad")
     part, pads = padded.inputs[0], constant(padded.inputs[1], "the padding")
@@ -43,7 +44,8 @@ def copy_to(w: Writer, node: Node) -> None:
 
 @claims("Slice")
 def local_norm(w: Writer, node: Node) -> None:
-    """An LRN of an even size over channels in reverse: ncnn has the window's larger half before."""
+    """Claim an LRN of an even size over reversed channels, and the two reversals, as an LRN layer:
+    ncnn has the window's larger half before a channel. Raises Inexpressible for other nodes."""
     middle = source(w, node.inputs[0], "LRN")
     before = source(w, middle.inputs[0], "Slice")
     for part in (node, before):
@@ -59,14 +61,16 @@ def local_norm(w: Writer, node: Node) -> None:
 
 @claims("Gather")
 def by_places(w: Writer, node: Node) -> None:
-    """Write a Gather as an Embed layer, where it takes rows of a table, or as a Diag layer."""
+    """Claim a Gather as an Embed layer, if it takes rows of a table, else as a Diag layer. Raises
+    Inexpressible if it is neither."""
     with suppress(Inexpressible):
         return embedding(w, node)
     return diagonal(w, node)
 
 
 def diagonal(w: Writer, node: Node) -> None:
-    """A vector on a diagonal, with zeros beside it, or the diagonal of a matrix: both by places."""
+    """Claim a Gather by constant places as a Diag layer: a vector on the diagonal of a matrix of
+    zeros, or the diagonal of a matrix as a vector. Raises Inexpressible for other places."""
     places = constant(node.inputs[1], "the places")
     need(node.attrs["axis"] == 1 and places.ndim in (1, 2), "it is no diagonal")
     before = source(w, node.inputs[0], "Pad" if places.ndim == 2 else "Reshape")
@@ -94,7 +98,8 @@ def diagonal(w: Writer, node: Node) -> None:
 
 @writes("Einsum")
 def einsum(w: Writer, node: Node) -> None:
-    """The letter of the batch, which begins every term, is left out; others are called i, j, ..."""
+    """Write an Einsum whose every term begins with the letter of the batch: this is left out, and
+    the others are called i, j, ..., as ncnn wants. Raises Inexpressible for other equations."""
     left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
     terms = [*left.split(","), right]
     batch = terms[0][:1]
@@ -114,7 +119,9 @@ def einsum(w: Writer, node: Node) -> None:
 
 
 def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
-    """The nodes that give 0, 1, ...: for each element of x's batch its place."""
+    """The nodes that compute v, the image of each region, when region i is in image i of x: v is 0,
+    1, ... up to the batch of x. Empty where v is constant. Raises Inexpressible for other
+    values."""
     assert v is not None and x is not None and x.shape
     if v.const is not None:
         need(v.const.tolist() == list(range(len(v.const))), "its regions are of other pictures")
@@ -134,6 +141,8 @@ def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
 def _region(
     w: Writer, node: Node, type: str, rois: Value | None, taken: set[Node], **given: Any
 ) -> None:
+    """Claim a pooling of regions as a layer `type` with the parameters `given`, together with the
+    nodes `taken`, which tell that region i is in image i."""
     x = node.inputs[0]
     need(rois is not None and rois.shape and rois.shape[-1] == 4, "its regions have no four edges")
     assert rois is not None
@@ -182,8 +191,8 @@ def roi_pool(w: Writer, node: Node) -> None:
 
 
 def _windows(array: Array, n: int) -> dict[str, Any]:
-    """The parameters by which ncnn makes this window of n numbers: its type and length. Raises
-    Inexpressible where it makes no such."""
+    """The parameters by which ncnn makes the window function `array` of n elements: its type and
+    length. Raises Inexpressible if it makes no such one."""
     for kind, length in product(range(3), range(n, 0, -1)):
         if np.array_equal(window_of(n, length, kind), array):
             return {"window_type": kind, "winlen": length}
@@ -192,6 +201,8 @@ def _windows(array: Array, n: int) -> dict[str, Any]:
 
 @claims("STFT")
 def spectrogram(w: Writer, node: Node) -> None:
+    """Claim a STFT of a constant window, with the padding before it and the factor behind it, as a
+    Spectrogram layer. Raises Inexpressible for other windows, paddings and factors."""
     signal, hop, window, length = node.inputs
     n = int(constant(length, "the length"))
     array = constant(window, "the window")

@@ -18,13 +18,13 @@ TWO = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"))
 
 
 def number_of(v: Any) -> float | None:
-    """The value of a constant of one element."""
+    """The Python number of a constant of one element; None for any other value."""
     return None if v is None or v.const is None or v.const.size != 1 else float(v.const.item())
 
 
 def flat_for_all(w: Writer, node: Node) -> bool:
-    """Whether all readers of a reshape take its input: products, which flatten images, and
-    arithmetic of an image with a vector of a number for each channel."""
+    """Whether a reshape of x needs no layer, as all readers of its output can read x itself:
+    products, which flatten images, and arithmetic of an image with a number for each channel."""
     x, y = inputs_of(node)[0], node.output
     if x in w.vectors or y in w.graph.outputs or not y.uses:
         return False
@@ -42,13 +42,14 @@ def _flattens(user: Node, y: Value) -> bool:
 
 
 def is_vector(w: Writer, y: Value) -> bool:
-    """Whether a value is an image of one pixel, or such a volume."""
+    """Whether a value is an image or a volume of one pixel: ncnn may keep it as a vector."""
     dims = list(y.shape or ())
     return len(dims) in (4, 5) and isinstance(dims[1], int) and all(d == 1 for d in dims[2:])
 
 
 def vector_for_all(w: Writer, y: Value) -> bool:
-    """Whether all readers of an image of one pixel take it as a vector; they then do."""
+    """Whether an image of one pixel can be a vector in ncnn, as all its readers take it for one
+    once it is in `w.vectors`, to which the caller adds it."""
     return is_vector(w, y) and y not in w.graph.outputs and bool(y.uses) and _all_take_vectors(w, y)
 
 
@@ -57,6 +58,8 @@ def _all_take_vectors(w: Writer, y: Value) -> bool:
 
 
 def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
+    """Whether the node `user` can read y, an image of one pixel, as a vector in ncnn: a reshape, or
+    arithmetic with a value of as many channels and the result's extents."""
     op = user.op.name
     if op in ("Reshape", "Flatten"):
         return user.inputs[0] is y and bool(user.output.shape)
@@ -72,8 +75,8 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
 
 
 def factor_of_sum(w: Writer, node: Node) -> bool:
-    """Whether a product with a number is a term of a sum of two values of one shape: ncnn's
-    Eltwise, which has a factor for each."""
+    """Whether a product with a number is read by a sum of two values of one shape alone. If so it
+    needs no layer: the factor is kept for the sum's Eltwise layer, which has one for each term."""
     a, b = inputs_of(node)
     x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
     user = w.only_user(node.output, "Add")
@@ -90,7 +93,8 @@ def factor_of_sum(w: Writer, node: Node) -> bool:
 
 
 def weighted_sum(w: Writer, node: Node) -> bool:
-    """Write a sum of which a term has a factor that no layer has written."""
+    """Write a sum as an Eltwise layer, with the factors that `factor_of_sum` has kept; False, and
+    nothing is written, where neither term has one."""
     if not any(v in w.factors for v in node.inputs):
         return False
     coeffs = tuple(w.factors.get(v, 1.0) for v in inputs_of(node))
@@ -100,7 +104,8 @@ def weighted_sum(w: Writer, node: Node) -> bool:
 
 
 def shifted(w: Writer, node: Node) -> bool:
-    """Write the sum of an image and a number for each channel as one layer."""
+    """Write the sum of an image and a number for each channel as a Bias layer; False, and nothing
+    is written, for any other sum."""
     found = _of_channels(node)
     if found is None or found[0] in w.vectors:
         return False
@@ -113,7 +118,8 @@ def shifted(w: Writer, node: Node) -> bool:
 
 
 def scaled(w: Writer, node: Node) -> bool:
-    """Write a product with a number for each channel, and the term behind it, as one layer."""
+    """Write a product with a number for each channel, and the sum behind it if that is with such
+    numbers too, as a Scale layer; False, and nothing is written, for any other product."""
     found = _of_channels(node)
     if found is None or found[0] in w.vectors:
         return False
@@ -129,8 +135,8 @@ def scaled(w: Writer, node: Node) -> bool:
 
 
 def _of_channels(node: Node) -> tuple[Value, Any] | None:
-    """An operand that is computed, and the other, a constant with a number for each channel, as a
-    vector; None if they are not."""
+    """(x, numbers) for a node over a computed x and a constant with a number for each channel of x,
+    numbers being a vector; None for any other node."""
     for x, v in (inputs_of(node)[:2], inputs_of(node)[1::-1]):
         dims, array = x.shape, v.const
         if array is None or x.const is not None or not dims or dims != node.output.shape:
@@ -144,8 +150,8 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 
 
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
-    """Whether an edge of ncnn's least number is that of a maximum over windows, whose own is as
-    wide as one likes."""
+    """Whether a constant edge needs no layer: it is at most -LARGEST, and a maximum over windows
+    alone reads it. The edge is then kept for the pooling, as its padding of any width."""
     x, _, filler, _ = inputs_of(node)
     value = number_of(filler)
     pool = w.only_user(node.output, "MaxPool")
@@ -163,8 +169,8 @@ def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
 
 
 def coefficient(w: Writer, y: Value) -> tuple[Value, dict[str, Any]]:
-    """The number that a reduction multiplies its result by: the value behind that, and the
-    parameter."""
+    """The number by which the result y of a reduction is multiplied: (the product, the parameter
+    `coeff` of the Reduction layer), and the product is taken; (y, {}) where there is none."""
     user = w.only_user(y, "Mul")
     if user is None:
         return y, {}

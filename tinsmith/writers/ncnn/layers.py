@@ -34,7 +34,8 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 
 
 def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
-    """The activation that the same layer computes: the value behind it, and parameters."""
+    """The activation behind v, if it alone reads v and the layer of v can compute it: (its output,
+    the layer's parameters), and the activation's node is taken; else (v, {})."""
     user = w.only_user(v, *ACTIVATIONS)
     kind, names = ACTIVATIONS[user.op.name] if user is not None else (0, ())
     params = [user.attrs[n] for n in names] if user is not None else []
@@ -47,8 +48,8 @@ def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
 def conv_layer(
     w: Writer, node: Node, array: Array, back: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """The type of the layer of a convolution (`back`: a transposed one), and its parameters but for
-    those of its outputs and bias."""
+    """(type, parameters) of the layer of a convolution (`back`: a transposed one) with the weights
+    `array`; parameters of its outputs and its bias are left to the caller. Raises Inexpressible."""
     a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
     need(n in SPATIAL, "it slides over too many axes")
@@ -186,8 +187,9 @@ def reduce(w: Writer, node: Node) -> None:
 
 @writes("GlobalPool")
 def global_pool(w: Writer, node: Node) -> None:
-    """A pooling of whole planes. ncnn's gives a vector, without axes of 1: so a Reshape to a vector
-    that alone reads the result is left out, or else a Reshape is added."""
+    """Write a pooling of whole planes. As ncnn's gives a vector, a Reshape to a vector that alone
+    reads the result is left out; else a Reshape back to an image is added, unless all readers take
+    vectors."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
     need(kind in ("mean", "max") and n in SPATIAL, f"it is of the kind {kind}")
     given = {"global_pooling": 1, "pooling_type": int(kind == "mean")}

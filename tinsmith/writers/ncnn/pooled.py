@@ -17,7 +17,8 @@ POOLS = {"AveragePool": "mean", "MaxPool": "max"}
 
 @claims("Concat")
 def joined(w: Writer, node: Node) -> None:
-    """A pooling to a told size, or means and deviations."""
+    """Claim a Concat: of a mean and a deviation, or of windows that make a pooling to a given size.
+    Raises Inexpressible for others."""
     with suppress(Inexpressible):
         return deviations(w, node)
     return adaptive(w, node)
@@ -27,7 +28,8 @@ def joined(w: Writer, node: Node) -> None:
 
 
 class _Stage(NamedTuple):
-    """A pooling along one axis: of x, to so many windows."""
+    """A pooling of x along one axis, as several nodes: to `wanted` windows, of the `kind` "mean" or
+    "max"; `nodes` are those that compute it."""
 
     x: Value
     axis: int
@@ -37,6 +39,8 @@ class _Stage(NamedTuple):
 
 
 def adaptive(w: Writer, node: Node) -> None:
+    """Claim a Concat that ends a pooling to a given size, and all stages before it, as one pooling
+    layer. Raises Inexpressible for other nodes."""
     last = _windows(w, node)
     need(_goes_on(w, node) is None, "it is a part of another pooling")
     stages = [last]
@@ -55,7 +59,8 @@ def adaptive(w: Writer, node: Node) -> None:
 
 
 def _windows(w: Writer, node: Node) -> _Stage:
-    """Reductions of parts from floor(i n / m) to ceil((i + 1) n / m), side by side."""
+    """The pooling of which `node` is the Concat: it joins reductions of the parts of x from floor(i
+    n / m) to ceil((i + 1) n / m). Raises Inexpressible if it is no such."""
     axis, wanted = node.attrs["axis"] % (node.output.rank or 1), len(node.inputs)
     need(axis > 1, "it is along channels")
     reduces = [source(w, v, "Reduce") for v in node.inputs]
@@ -74,7 +79,8 @@ def _windows(w: Writer, node: Node) -> _Stage:
 
 
 def _goes_on(w: Writer, node: Node) -> Node | None:
-    """What pools the result of a stage along another axis."""
+    """The Concat of a stage that pools the output of `node` along another axis; None if there is
+    none."""
     user = next(iter(node.output.uses), None)
     for op in ("Reduce", "Concat"):
         user = None if user is None else w.only_user(user.output, op)
@@ -85,7 +91,8 @@ def _goes_on(w: Writer, node: Node) -> Node | None:
 
 
 def _before(w: Writer, stage: _Stage) -> _Stage | None:
-    """The stage whose result this one pools, and nobody else reads."""
+    """The stage whose output `stage` pools, if nothing else reads that; None if there is no
+    such."""
     x, node = stage.x, stage.x.producer
     if node is None or x in w.graph.outputs or not set(x.uses) <= set(stage.nodes):
         return None
@@ -109,7 +116,8 @@ def _before(w: Writer, stage: _Stage) -> _Stage | None:
 
 
 def deviations(w: Writer, node: Node) -> None:
-    """The mean of each channel, and the root of the mean square around it."""
+    """Claim a Concat of the mean of each channel and the root of the mean square around it. Raises
+    Inexpressible for others."""
     need(node.attrs["axis"] == 1 and len(node.inputs) == 2, "it joins other values")
     flat, upright = (source(w, v, "Reshape") for v in node.inputs)
     root = source(w, upright.inputs[0], "Sqrt")

@@ -13,7 +13,8 @@ from tinsmith.writers.rows import Array, constant, need
 
 
 class Rounded(NamedTuple):
-    """x * scale as bytes: whole numbers from -127 to 127, halves away from zero."""
+    """x * scale as int8: whole numbers from -127 to 127, halves away from zero. `nodes` compute it;
+    the first gives the bytes."""
 
     x: Value
     scale: np.float32
@@ -25,7 +26,8 @@ class Rounded(NamedTuple):
 
 
 def rounded(w: Writer, v: Value | None) -> Rounded:
-    """How a value of bytes is computed. Raises Inexpressible for any other."""
+    """How v, a value of int8, is computed. Raises Inexpressible for values that are computed
+    otherwise, or if what lies between is read elsewhere."""
     cast = maker(v, "Cast")
     need(cast.output.dtype == np.int8, "its input is not rounded to bytes")
     clip = source(w, cast.inputs[0], "Clip")
@@ -51,7 +53,8 @@ def rounded(w: Writer, v: Value | None) -> Rounded:
 
 
 def _next(w: Writer, y: Value) -> Rounded | None:
-    """How y is rounded to bytes that only layers of bytes read; None where anything else is."""
+    """How y is rounded to int8 that only layers of bytes read, so that the layer of y may give
+    int8; None if anything else reads y or those bytes."""
     by = w.only_user(y, "Mul")
     user = None if by is None else next((u for u in by.output.uses if u.op.name == "Sign"), None)
     for op in ("Mul", "Clip", "Cast"):
@@ -69,8 +72,10 @@ INTEGERS = ("ConvInteger", "MatMulInteger")
 
 @claims(*INTEGERS)
 def layer_of_bytes(w: Writer, node: Node) -> None:
-    """(x as bytes) times weights of bytes, with a factor for each output, a bias, an activation,
-    and perhaps as bytes again."""
+    """Claim a product of int8 by int8 weights as a layer that computes in bytes, with what is
+    around it: the rounding of x, a factor for each output, a bias, an activation, and perhaps the
+    rounding of the result to int8. Raises Inexpressible if x is not rounded so, or if there is no
+    such factor."""
     given, array, type = _weights(w, node)
     need(not any(node.inputs[2:]), "it has zero points")
     before = rounded(w, node.inputs[0])
@@ -122,8 +127,10 @@ def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
 
 
 def _scales(factor: Array, bottom: np.float32, outputs: int, group: int) -> Array:
-    """The scales of the weights, one for each output or group, of which the reader makes these
-    factors of the sums: factor = 1 / (bottom * scale), to the last bit where there is such."""
+    """The scales of weights, one for each output (or group), from which ncnn makes the factors of
+    the sums again: factor = 1 / (bottom * scale), to the last bit where such a scale exists.
+    `bottom` is the scale of x. Raises Inexpressible if the factors are not one for each output, or
+    differ in a group."""
     need(factor.size == outputs, "the factors of its sums are not one for each output")
     rows = factor.reshape(group, -1) if group > 1 else factor[:, None]
     need((rows == rows[:, :1]).all(), "the outputs of a group have several scales")

@@ -26,7 +26,7 @@ ASIDE = (1, 0, 2)
 
 
 def maker(v: Value | None, *ops: str) -> Node:
-    """The node that gives v, which must be of one of these operators."""
+    """The node that gives v. Raises Inexpressible if it is of none of these operators."""
     node = None if v is None else v.producer
     if node is None or node.op.name not in ops:
         raise Inexpressible(f"no {' or '.join(ops)} gives it")
@@ -34,7 +34,8 @@ def maker(v: Value | None, *ops: str) -> Node:
 
 
 def source(w: Writer, v: Value | None, *ops: str) -> Node:
-    """The node that gives v, which must be of one of these operators, to the one reader of v."""
+    """The node that gives v. Raises Inexpressible if it is of none of these operators, or if
+    anything but one node reads v."""
     node = maker(v, *ops)
     need(v is not None and len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere")
     return node
@@ -69,7 +70,8 @@ def recurrent(w: Writer, node: Node) -> None:
 
 
 def _packed(node: Node) -> dict[str, Array]:
-    """The weights in ncnn's order of gates; of both biases the sum, but for a GRU's new state."""
+    """The weights "w", "r" and "b" of a recurrent layer in ncnn's order of gates. b is the sum of
+    both biases, but for the new state of a GRU, for which both are kept."""
     gates = list(GATES[node.op.name])
     w, r = (constant(node.inputs[i], "a weight") for i in (1, 2))
     d, hidden = r.shape[0], r.shape[2]
@@ -86,7 +88,9 @@ def _packed(node: Node) -> dict[str, Array]:
 
 
 def _outputs(w: Writer, node: Node) -> tuple[list[Value], list[Node]]:
-    """The values with the batch in front that are the layer's outputs, and the nodes between."""
+    """(outputs, nodes between): the values with the batch in front that the layer of a recurrent
+    node gives, y and, if they are read, last states; and the nodes that bring the batch there.
+    Raises Inexpressible."""
     found, taken = _behind(w, node)
     lasts = node.outputs[1:]
     if not any(v.uses or v in w.graph.outputs for v in lasts):
@@ -104,7 +108,8 @@ def _outputs(w: Writer, node: Node) -> tuple[list[Value], list[Node]]:
 
 
 def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
-    """What moves the results [T,D,N,H] to [N,T,D*H], told by applying it to numbers."""
+    """(value, nodes): the results of a recurrent node as [N,T,D*H], and the nodes that move them
+    there from [T,D,N,H], told by applying these to numbers. Raises Inexpressible if none do."""
     steps, d, batch, hidden = (
         k if isinstance(k, int) else 2 + i for i, k in enumerate(node.output.shape or ())
     )
@@ -126,7 +131,8 @@ def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
 
 
 def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node]]:
-    """x, a and b of v = x a + b, which is read once."""
+    """(x, a, b, nodes) of v = x a + b, whose nodes are a MatMul and an Add and which one node
+    reads. Raises Inexpressible for other values."""
     term = source(w, v, "Add")
     made = next((i for i in term.inputs if i is not None and i.const is None), None)
     node = source(w, made, "MatMul")
@@ -140,6 +146,8 @@ def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node
 
 @claims("Attention")
 def attention(w: Writer, node: Node) -> None:
+    """Claim an Attention node, the three products before it and the product behind it as a
+    MultiHeadAttention layer. Raises Inexpressible if they are no such."""
     heads = node.attrs["q_num_heads"]
     need_defaults(node, "q_num_heads", "kv_num_heads", "scale")
     need(heads and heads == node.attrs["kv_num_heads"], "its heads are apart, or in groups")
@@ -185,7 +193,8 @@ def attention(w: Writer, node: Node) -> None:
 
 
 def embedding(w: Writer, node: Node) -> None:
-    """Rows of a table by numbers that are cut to its ends, as ncnn cuts them."""
+    """Claim a Gather of rows of a table, by numbers that are cut to its ends, as an Embed layer,
+    which cuts them itself. Raises Inexpressible for others."""
     table = constant(node.inputs[0], "the table")
     need(table.ndim == 2 and node.attrs["axis"] == 0 and table.dtype == np.float32, "no embedding")
     low = source(w, node.inputs[1], "Min")

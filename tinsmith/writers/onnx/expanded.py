@@ -15,7 +15,7 @@ def rsqrt(r: Row) -> None:
 
 @row("Swish")
 def swish(r: Row) -> None:
-    """x * Sigmoid(alpha x): ONNX has the operator from opset 24 on."""
+    """Write x * Sigmoid(alpha x): only opset 24 and later have the operator."""
     scaled = r[0]
     if r.alpha != 1:
         scaled = r.put("Mul", r[0], np.array(r.alpha, r.node.output.dtype))  # type: ignore[assignment]
@@ -32,8 +32,8 @@ def hard_swish(r: Row) -> None:
 
 @row("Mod")
 def mod(r: Row) -> None:
-    """The remainder with the sign of y. For floats ONNX Runtime has only the one with the sign of
-    x, to which y is added where the signs differ."""
+    """Write Mod: the remainder with the sign of y. For floats ONNX Runtime has only the one with
+    the sign of x (`fmod`), to which y is added where the signs differ."""
     x, y = r[0], r[1]
     assert x is not None
     if r.fmod or x.dtype.kind in "iu":
@@ -47,7 +47,8 @@ def mod(r: Row) -> None:
 
 @row("RotaryEmbedding")
 def rotary_embedding(r: Row) -> None:
-    """Positions of one sequence are those of all, which ONNX wants one by one."""
+    """Write RotaryEmbedding. Positions [1,T] that all sequences share are repeated for each, as
+    ONNX wants [N,T]."""
     x, at = r[0], r[3]
     assert x is not None
     places = at
@@ -60,7 +61,8 @@ def rotary_embedding(r: Row) -> None:
 
 @row("ChannelShuffle")
 def channel_shuffle(r: Row) -> None:
-    """[N,g,C/g,...] with the two axes of channels exchanged."""
+    """Write a ChannelShuffle: as [N, groups, C/groups, ...] with the two axes of channels
+    exchanged."""
     channels = r.size(0, 1, "the number of channels")
     apart = r.put("Reshape", r[0], r.ints(0, r.groups, channels // r.groups, -1))
     turned = r.put("Transpose", apart, perm=(0, 2, 1, 3))
@@ -69,8 +71,8 @@ def channel_shuffle(r: Row) -> None:
 
 @row("SpaceToDepth")
 def space_to_depth(r: Row) -> None:
-    """Write SpaceToDepth: as ONNX's where the order of channels is DCR, which ONNX has alone, else
-    by Reshape and Transpose."""
+    """Write SpaceToDepth: as ONNX's own where channels are in the order DCR, the only one it has;
+    else as Reshape, Transpose, Reshape."""
     b = r.blocksize
     if r.mode == "DCR":
         return r.end("SpaceToDepth", r[0], blocksize=b)
@@ -82,7 +84,8 @@ def space_to_depth(r: Row) -> None:
 
 @row("Declared")
 def declared(r: Row) -> None:
-    """A type that is declared, which the model has beside its nodes."""
+    """Write a Declared node: as the declared type of its output, which ONNX keeps beside the nodes.
+    An Identity is written if input and output cannot have one name."""
     x, y = r[0], r.node.output
     assert x is not None
     if r.scope.name(x) != r.scope.name(y):

@@ -22,7 +22,8 @@ OPSETS = {"": 21, ML: 3, MS: 1}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a node needs of its operator: attributes, and element types, "" where nobody knows."""
+    """What a node needs of its operator in ONNX, which tells the opset: the names of its
+    attributes, and the element types of inputs and outputs, "" for those that are not known."""
 
     type: str
     domain: str
@@ -32,7 +33,8 @@ class Wanted:
 
 
 class Writing:
-    """One model while it is written: its names, versions, weights and problems."""
+    """One model while it is written, with its nested graphs: names taken, versions of domains,
+    weights and problems."""
 
     def __init__(self, graph: Graph) -> None:
         self.problems = Problems("ONNX")
@@ -43,7 +45,8 @@ class Writing:
         self.top = Scope(self, graph)
 
     def need(self, wanted: Wanted) -> None:
-        """Raise the version of a domain to the first that has such an operator."""
+        """Raise the version of a domain in `opsets` to the first, from its present one on, whose
+        operator fits `wanted`. Raises Inexpressible where none does."""
         version = self.opsets.setdefault(wanted.domain, OPSETS[wanted.domain])
         if wanted.domain != MS:
             self.opsets[wanted.domain] = _first(wanted, version)
@@ -64,7 +67,8 @@ class Writing:
 
 @cache
 def _first(wanted: Wanted, version: int) -> int:
-    """The first version from `version` on that has the operator as it is wanted."""
+    """The first version of the domain, from `version` on, that has the operator as it is wanted.
+    Raises Inexpressible where none has."""
     from onnx import defs
 
     newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == wanted.domain)
@@ -90,7 +94,8 @@ def _has(schema: Any, wanted: Wanted) -> bool:
 
 
 class Scope:
-    """One graph while it is written: the names of its values, and ONNX nodes."""
+    """One graph (the model's or a nested one) while it is written: the names of its values, and the
+    NodeProtos so far."""
 
     def __init__(
         self, writing: Writing, graph: Graph, above: Scope | None = None,
@@ -107,8 +112,9 @@ class Scope:
         self._follow_checks()
 
     def _follow_checks(self) -> None:
-        """Give the value that a check of sizes reads the name of what the check gives, where
-        nothing else reads it: the check then is the declared type of that name."""
+        """Let checks of sizes (`Declared`) need no node: the value that a check reads gets the name
+        of the check's output, unless something else reads it too. The check then is the declared
+        type of that name."""
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue
@@ -141,15 +147,17 @@ class Scope:
         return name
 
     def alias(self, y: Value, x: Value, row: Row) -> None:
-        """`y` is `x`: the same name, or an Identity where an output needs its own."""
+        """Let `y`, the output of a node that ONNX does not need, be `x`: under the same name, or as
+        an Identity that `row` writes if y has a name of its own, as outputs have."""
         if y in self.names and self.names[y] != self.names.get(x):
             row.end("Identity", x)
         else:
             self.names[y] = self.name(x)
 
     def body(self, graph: Graph) -> Any:
-        """The GraphProto of a graph that the present node holds: the last inputs of its graph are
-        the last of the node's, whose names it sees."""
+        """The GraphProto of a graph that the node being written holds. Its last inputs are what it
+        captures, the last inputs of the node: it sees them by their names outside, so they are no
+        inputs in ONNX."""
         assert self._node is not None
         count = captured_of(self._node)
         inner, outer = graph.inputs, self._node.inputs
@@ -160,7 +168,8 @@ class Scope:
         return Scope(self.writing, graph, self, names).proto(len(inner) - count)
 
     def add(self, proto: Any, types: dict[str, str]) -> None:
-        """Add a NodeProto; `types` are the element types of values by name that are known."""
+        """Add a NodeProto. `types`: name of a value -> its element type, for those that are known,
+        by which the opset is chosen."""
         ins, outs = (
             tuple(types.get(n, "") for n in names) for names in (proto.input, proto.output)
         )
@@ -172,8 +181,8 @@ class Scope:
     # ---- the whole
 
     def proto(self, own: int | None = None) -> Any:
-        """The graph as a GraphProto. Only the first `own` inputs are listed as such; the weights of
-        the outermost graph are written elsewhere."""
+        """The graph as a GraphProto. Only the first `own` inputs (None: all) are listed as its
+        inputs. The weights of the outermost graph are left out, to be written elsewhere."""
         from onnx import GraphProto, NodeProto
 
         from tinsmith.formats.onnx_messages import tensor_proto
@@ -221,12 +230,14 @@ class Scope:
 
 
 def captured_of(node: Node) -> int:
-    """How many of the last inputs are values that the node's graphs see without being given."""
+    """How many of the last inputs of a control node are values that its graphs capture, which are
+    no inputs in ONNX."""
     return len(node.inputs) - 1 if "branch" in node.op.traits else node.attrs["captured"]
 
 
 def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
-    """Write an ONNX file, its weights inside where they take at most `inside` bytes."""
+    """Write an ONNX file; its weights go inside if they take at most `inside` bytes, else into a
+    file beside it. Raises NotWritable, OSError."""
     writing = Writing(graph)
     save(writing.proto(), writing.weights, path, inside)
 

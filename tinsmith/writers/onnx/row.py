@@ -24,7 +24,8 @@ ML = "ai.onnx.ml"
 
 
 class Row:
-    """One node of our graph while it is written: what a row of the table sees."""
+    """One node of our graph while it is written, as functions that write nodes see it: `r[0]` is
+    its first input, `r.axis` an attribute, `outs` the names of its outputs."""
 
     def __init__(self, scope: Scope, node: Node) -> None:
         self.scope, self.node = scope, node
@@ -40,7 +41,8 @@ class Row:
         return [self.scope.name(v) for v in self.node.outputs]
 
     def given(self, names: dict[str, str]) -> dict[str, Any]:
-        """Attributes that are not the operator's defaults, renamed: theirs -> ours."""
+        """The attributes of the node that differ from the operator's defaults, under ONNX's names;
+        `names`: theirs -> ours."""
         defaults = OPS[self.node.op.name].attrs
         found = {}
         for theirs, ours in names.items():
@@ -53,8 +55,9 @@ class Row:
         self, type: str, /, *inputs: Operand, gives: Sequence[str] | None = None, domain: str = "",
         **attrs: Any,
     ) -> str:  # fmt: skip
-        """Add an ONNX node; attributes that are None are left out. The name of its first output,
-        a new one unless `gives` names them."""
+        """Add an ONNX node of the operator `type`; returns the name of its first output. `gives`
+        are the names of its outputs, by default one new name. Attributes that are None are left
+        out."""
         from onnx import NodeProto
 
         names = [self.scope.operand(v, self.node.name) for v in inputs]
@@ -71,7 +74,7 @@ class Row:
         return outs[0]
 
     def end(self, type: str, /, *inputs: Operand, domain: str = "", **attrs: Any) -> None:
-        """`put` of the ONNX node that gives all outputs of ours."""
+        """Add the ONNX node whose outputs are those of our node; see `put`."""
         self.put(type, *inputs, gives=self.outs, domain=domain, **attrs)
 
     def _attribute(self, value: Any) -> Any:
@@ -81,7 +84,7 @@ class Row:
         return np.array(numbers, np.int64)
 
     def size(self, i: int, axis: int, what: str) -> int:
-        """A known size of an input. Raises Inexpressible."""
+        """The size of axis `axis` of an input. Raises Inexpressible where it is not known."""
         v = self[i]
         found = v.shape[axis] if v is not None and v.shape is not None else None
         if not isinstance(found, int):
@@ -90,7 +93,7 @@ class Row:
 
 
 def type_name(v: Value | np.ndarray[Any, Any]) -> str:
-    """The name of a type as ONNX's schemas spell it: "tensor(float)"; "" for what holds tensors."""
+    """The element type of a value as ONNX's schemas spell it, "tensor(float)"; "" for a holder."""
     from onnx import TensorProto
 
     if isinstance(v, Value) and isinstance(v.type, Holder):

@@ -95,7 +95,8 @@ for _ours, (_type, _names) in ROWS_OF_ONE.items():
 
 
 def typed(type: str, theirs: str, names: dict[str, str]) -> Write:
-    """A row whose attribute `dtype` is `theirs` in ONNX, left out where it is None."""
+    """A function that writes a node as the ONNX operator `type`, with our attribute `dtype` under
+    the name `theirs`, left out where it is None; `names`: theirs -> ours for the others."""
 
     def write(r: Row) -> None:
         code = None if r.dtype is None else code_of(r.dtype)
@@ -129,7 +130,8 @@ _dequantize = typed(
 
 @row("DequantizeLinear")
 def dequantize(r: Row) -> None:
-    """Weights that an LSTM reads which rounds are written with it, as bytes."""
+    """Write a DequantizeLinear, unless only recurrent layers with `rounded` read it: they write
+    these weights themselves, as bytes."""
     uses = r.node.output.uses
     if not (uses and all(n.attrs.get("rounded") for n in uses)):
         _dequantize(r)
@@ -147,7 +149,8 @@ def lstm(r: Row) -> None:
 
 
 def _bytes(r: Row, at: int) -> tuple[Any, ...]:
-    """Weights of a layer as bytes [direction, input, gates], their scales and zero points."""
+    """(weights as bytes [direction, input, gates], scales, zero points) of input number `at` of a
+    layer with `rounded`, a DequantizeLinear of constants. Raises Inexpressible for others."""
     v = r[at]
     node = None if v is None else v.producer
     given = [] if node is None else [None if v is None else v.const for v in node.inputs]
@@ -259,7 +262,8 @@ def layer_norm(r: Row) -> None:
 
 @row("Attention")
 def attention(r: Row) -> None:
-    """The outputs of ours are y, and those of present keys, values and scores that there are."""
+    """Write Attention. Outputs of ours are y and those of present key, present value and scores
+    that are asked for; in ONNX each has its place, "" if it is not asked for."""
     names = (
         "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode", "is_causal",
         "left_window_size", "right_window_size",

@@ -52,7 +52,8 @@ def formula(w: Export, node: Node) -> None:
 
 
 def by_row(w: Export, node: Node) -> None:
-    """The first row whose fixed attributes are those of the node, and which says all others."""
+    """Write a node by the first row of ROWS that has its operator, whose fixed attributes are those
+    of the node, and which can say all others. Raises Inexpressible if there is none."""
     for op, types, attrs in ROWS:
         if op != node.op.name or "1" in attrs:
             continue
@@ -94,7 +95,8 @@ def clip(w: Export, node: Node) -> None:
 
 @writes("HardSigmoid", "HardSwish")
 def hard(w: Export, node: Node) -> None:
-    """PyTorch's, where the slope is a sixth; else what it means."""
+    """Write HardSigmoid or HardSwish: as PyTorch's operator where the slope is a sixth; else as
+    clip(alpha x + beta, 0, 1), times x for HardSwish."""
     with suppress(Inexpressible):
         return by_row(w, node)
     x = node.inputs[0]

@@ -20,7 +20,8 @@ WRITTEN = frozenset(name for name in DTYPES.values() if name)
 
 
 class Export:
-    """`operators` and `arrays` of the files of a graph. Raises NotWritable."""
+    """A graph as PNNX keeps it, made at once: `operators` of the .param file, and `arrays` of the
+    .bin file. Raises NotWritable, which names all that PNNX cannot say."""
 
     def __init__(self, graph: Graph) -> None:
         self.operators: list[Operator] = []
@@ -57,11 +58,12 @@ class Export:
     # ---- names
 
     def fresh(self, name: str) -> str:
-        """A name of an operand that no other has."""
+        """A name for an operand, made of `name`, that no other operand has."""
         return unused(_word(name), self._taken)
 
     def operand(self, value: Value | str) -> str:
-        """What a value is called; a constant is an operator of its own."""
+        """The name of the operand that a value is; a string is such a name. A constant becomes a
+        pnnx.Attribute, an operator of its own, when it is first asked for."""
         if isinstance(value, str):
             return value
         if value not in self._names:
@@ -81,8 +83,9 @@ class Export:
         outputs: Sequence[Value | str], params: Mapping[str, Any] = {},
         weights: Mapping[str, Any] = {},
     ) -> Operator:  # fmt: skip
-        """Add an operator. `inputs` by name are operands of those parameters, None for those that
-        are absent; `weights` are constants."""
+        """Add an operator; returns it. `inputs` are its operands, by the names of its parameters if
+        it is a mapping, None for those that are absent; `weights`: name -> a constant, or None.
+        Raises Inexpressible for a weight that is not constant."""
         named = isinstance(inputs, Mapping)
         given = {k: v for k, v in inputs.items() if v is not None} if named else {}
         values = [*given.values()] if named else [*inputs]
@@ -105,13 +108,14 @@ class Export:
         self.arrays[f"{op.name}.{key}"] = array
 
     def put(self, node: Node, type: str, names: str = "input", /, **params: Any) -> None:
-        """Add an operator in the place of a node: its inputs are those of these names, in order,
-        its outputs all of the node's."""
+        """Add the operator that stands for a node: it reads the node's inputs as the parameters
+        `names` ("input other"), in order, and gives all of its outputs."""
         given = dict(zip(names.split(), node.inputs, strict=False))
         self.add(type, node.name, given, node.outputs, params)
 
     def step(self, node: Node, type: str, x: Value | str, **params: Any) -> str:
-        """Add an operator before what stands for a node; its output."""
+        """Add an operator of one input before the one that stands for a node; returns the name of
+        its output."""
         name = f"{node.name}/{type.rpartition('.')[2]}"
         out = self.fresh(name)
         self.add(type, name, {"input": x}, [out], params)
@@ -119,7 +123,7 @@ class Export:
 
 
 def _word(name: str) -> str:
-    """A name without what would end a word of the file."""
+    """A name in which blanks and `=`, which would end a word of the file, are `_`."""
     return re.sub(r"[\s=]", "_", name) or "_"
 
 
@@ -140,7 +144,7 @@ def size(value: Value | None, axis: int) -> int:
 
 
 def number(value: Value | None) -> Any:
-    """The Python number of a constant without axes that text can hold, else None."""
+    """The Python number of a constant of rank 0, if the text of a file can hold it; else None."""
     if value is None or value.const is None or value.rank or value.dtype.name == "bfloat16":
         return None
     made = value.const.item()

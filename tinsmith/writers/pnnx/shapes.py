@@ -16,7 +16,8 @@ from tinsmith.writers.rows import inputs_of, need, need_defaults, numbers
 
 @writes("Reshape")
 def reshape(w: Export, node: Node) -> None:
-    """0 is the size of the input there, which PNNX does not say but by its number."""
+    """Write a Reshape. A 0 in its shape, the size of the input there, is written as that number or,
+    where it is not known, as a formula."""
     x, shape = node.inputs
     assert x is not None
     if shape is not None and shape.const is None:
