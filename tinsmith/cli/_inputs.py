@@ -170,7 +170,11 @@ class Inputs:
         return array
 
     def npz(self, source: str) -> list[str]:
-        """Take the arrays that are named as inputs; return [source] where one has no name."""
+        """Take the arrays of an .npz file whose names are inputs of the model; others are noted in
+        `unused`. Returns the arguments that are left to take in the order of inputs: [source] if
+        there is no such file, or if it holds one array alone, without a name (`UNNAMED`, as
+        `np.savez(file, x)` writes it); else []. Raises InputNameError if no name is an input's or
+        an input is given twice, InputShapeError against --dim, ModelFileError for damaged files."""
         if not Path(source).exists():
             return [source]
         arrays = read_arrays(source)

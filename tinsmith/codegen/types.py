@@ -105,7 +105,8 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 
 def from_dtype(dtype: np.dtype[Any]) -> Ty:
-    """The element type for a numpy dtype; bool is stored as one byte, 0 or 1."""
+    """The element type for a numpy dtype, of one lane: float32 is "f32", bool is "u8", one byte, 0
+    or 1. Raises CodegenError for dtypes that have none, such as text, complex, or 4 bits."""
     return _native(np.dtype(dtype))
 
 

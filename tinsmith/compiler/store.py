@@ -55,8 +55,9 @@ TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
 
 @cache
 def source_fingerprint() -> str:
-    """A text that changes with the package's sources (names, sizes, times), extensions, and LLVM.
-    Part of all keys."""
+    """A hash in hex, part of all keys of stored programs, so that these are not used after an
+    update: of the package's .py files (paths, sizes, times of change), the installed extensions,
+    and the versions of Tinsmith and LLVM. Raises OSError if the files cannot be listed."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):

@@ -189,8 +189,10 @@ n - 1 shuffles)."""
 
 @dataclass(frozen=True)
 class ShortRows:
-    """`count` rows of `length` elements without gaps, folded `lanes` rows at a time (a unit), one
-    row in each lane. The last unit overlaps the one before."""
+    """`count` rows of `length` elements each, one behind the other in memory without gaps. A unit
+    folds `lanes` rows at once, each to one number, in a lane of its own. count >= lanes, as
+    `short_rows` sees to. If `lanes` does not divide it, the last unit begins earlier, at row
+    count - lanes, and computes some rows once more."""
 
     count: int
     length: int

@@ -108,8 +108,9 @@ def axes_of(
 
 
 def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
-    """The choice with the tables of the axes: known ones as packed arrays, computed ones written to
-    scratch by a phase before all others."""
+    """The choice with the tables of the axes as its packed arrays and scratch, in the place of what
+    it had: known tables are packed, in the order of axes (places, then weights if it has such);
+    computed ones are written to scratch, by a phase of one tile before all others."""
     packed: list[Packed] = []
     computed = [axis for axis in axes if isinstance(axis.table, Computed)]
     for k, axis in enumerate(axes):

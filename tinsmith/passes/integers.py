@@ -197,8 +197,10 @@ def _has_winograd(dims: tuple[int, ...], conv: Node) -> bool:
 
 
 def _is_widened(x: Value) -> bool:
-    """Whether x is the rounded result of a convolution or product of floats with one tap, with
-    nothing but elementwise nodes between."""
+    """Whether x comes from a float32 anchor whose weights [M, C, 1, ...] have one tap
+    (`_has_one_tap`), directly or through elementwise, QuantizeLinear and DequantizeLinear nodes, of
+    which the first inputs are followed. A depthwise convolution that reads x can then be one
+    block with it, in floats."""
     node = x.producer
     while node is not None and node.op.traits & {"elementwise", "steps"}:
         node = None if node.inputs[0] is None else node.inputs[0].producer

@@ -22,9 +22,13 @@ MOST = 2**31 - 1
 def insert(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
-    """Quantise nodes of a graph, in place: whole numbers for their weights and biases, and pairs of
-    QuantizeLinear and DequantizeLinear on all values of `scales`. Nodes of which some data have no
-    scale stay as they are."""
+    """Make a float graph a quantised one, in place.
+
+    nodes    those of which all data (`data_of`) have scales get their weights as whole numbers
+             behind a DequantizeLinear, and a constant bias as int32, if it fits; others stay
+    scales   each of these values is read through a QuantizeLinear and a DequantizeLinear
+    rounded  (node, number of an input of weights) -> (its whole numbers, their scale)
+    """
     done = [n for n in nodes if all(v in scales for v in data_of(n))]
     dequantised: dict[tuple[int, int], Value] = {}
     biases = [(n, _bias_of(n, scales)) for n in done]

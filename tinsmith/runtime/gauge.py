@@ -46,8 +46,9 @@ def measure(target: Target) -> Rates:
 
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
-    """Bytes/s that one core reads from memory, in short pieces of `data`. The time of a piece is
-    the one that the fastest quarter do not exceed, since other processes disturb the rest.
+    """Bytes/s that one core reads from memory. `read(address, count)` reads so many floats; `data`
+    are float32, larger than the caches, and are read twice in pieces of PIECE floats. The time of a
+    piece is the lower quartile of all, since other processes disturb the rest.
 
     A piece takes some ten microseconds, so that most lie within one time slice of the scheduler.
     """

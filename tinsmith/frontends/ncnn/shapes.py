@@ -326,7 +326,8 @@ def flip(node: Node) -> Result:
 
 @layer("Diag")
 def diag(node: Node) -> Result:
-    """Import Diag: a vector on a diagonal, or the diagonal of a matrix, as a Gather by places."""
+    """Import Diag: a vector [n] to a matrix of side n + |k| with it on diagonal k (k > 0: above the
+    main one), or a matrix to its diagonal k. Unsupported: unknown sizes, no such diagonal."""
     k, sizes = node.attr("diagonal"), known(node[0], "it")
     rows = np.arange(max(sizes))
     if len(sizes) == 1:

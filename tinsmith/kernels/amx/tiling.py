@@ -233,8 +233,9 @@ def _counts(rows: int) -> list[int]:
 
 
 def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> float:
-    """Seconds on one core, or `threads` times those of the busiest thread, where nothing but uneven
-    tiles makes threads wait for each other."""
+    """The estimated seconds of a plan on one core; `nbytes` are those of its input and output. With
+    several threads: `threads` times the seconds of the busiest one, so that a plan whose tiles
+    divide evenly costs what it does on one core. Other waiting is left out (`_shared_cost`)."""
     issue = 2.0 * target.lanes / target.peak
     share = uneven(plan.tiles, threads)
     products = slots(plan) * plan.images * issue

@@ -59,8 +59,10 @@ class Stage:
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
 
     def packed(self, name: str, weights: tuple[Any, ...], bias: tuple[Any, ...]) -> list[Packed]:
-        """The packed weights and bias, each made by the function and arguments of its tuple; then
-        the constants that the epilogue reads."""
+        """What to pack for this convolution, in the order of its arrays from `first` on: weights,
+        bias if there is one, constants that the epilogue reads. `weights` is (function, *more) and
+        makes function(the convolution's weights, *more), called "`name` weights"; `bias` likewise,
+        of its bias."""
         found = [
             Packed(f"{name} weights", weights[0], (self.conv.weights, *weights[1:])),
             *self.conv.packed_bias(*bias),

@@ -122,7 +122,10 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
 
 
 def _group(w: Work, lo: Position, hi: Position) -> None:
-    """Compute the row panels [lo, hi) as one group: their left factors are all kept at once."""
+    """Emit the code of row panels [lo, hi), at most `Shape.together`, times the column panels of
+    `w`. The left factors of all these row panels are stored first; then each product of a column
+    panel is computed for all of them, so that its right factor is read from outer caches once; last
+    come the rows that need the definition (`_Panel.repair`)."""
     b, s = w.b, w.shape
 
     def each(body: Callable[[_Panel], None]) -> None:

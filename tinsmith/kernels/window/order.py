@@ -25,11 +25,12 @@ class Order:
     """The order in which a direct convolution's tiles are taken (see `each_panel`), and what
     threads share.
 
+    tiles   how many there are: images * groups * panels * count
     count   bands of an image
-    parts   portions of the batch (or bands), for each of which all panels are computed before the
-            next
-    near    whether threads share the bands of each panel, rather than the panels
-    passes  how often the weights of a panel are read
+    parts   portions of the batch (if more than images: of bands), for each of which all panels are
+            computed before the next
+    near    True: threads share the bands of each panel; False: they share the panels
+    passes  how often the weights of a panel are read: once for each band or thread that comes to it
     again   bytes that are read again from beyond the second-level cache
     """
 

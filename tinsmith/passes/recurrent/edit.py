@@ -53,7 +53,8 @@ class Editor:
 
     def retire(self, old: Value, make: Callable[[], Value]) -> None:
         """Drop the node that computes `old`, and what only it needs. If `old` is still read or is a
-        graph output, the value that `make()` gives takes its place, under its shape."""
+        graph output, `make()` is called, and its value, reshaped to the shape of `old`, takes its
+        place. Raises Skip where `reshape` does."""
         producer = old.producer
         if old.uses or old in self.graph.outputs:
             assert old.shape is not None

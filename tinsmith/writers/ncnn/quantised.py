@@ -53,8 +53,10 @@ def rounded(w: Writer, v: Value | None) -> Rounded:
 
 
 def _next(w: Writer, y: Value) -> Rounded | None:
-    """How y is rounded to int8 that only layers of bytes read, so that the layer of y may give
-    int8; None if anything else reads y or those bytes."""
+    """How y is rounded to int8, if nothing else reads y and only products of bytes (INTEGERS) read
+    these bytes: the layer of y can then give int8 itself. None if y is not rounded, if anything
+    else reads y or the bytes, or if either is a graph output. Raises Inexpressible, as `rounded`
+    does, if y is rounded in another way than ncnn's."""
     by = w.only_user(y, "Mul")
     user = None if by is None else next((u for u in by.output.uses if u.op.name == "Sign"), None)
     for op in ("Mul", "Clip", "Cast"):
