@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lint_imports import ALLOWED, HEAVY, PACKAGE, all_faults, faults_in
+from tinsmith.kernels._kernel import KERNELS
 
 
 def test_the_package_follows_the_directions() -> None:
@@ -106,3 +107,10 @@ def test_a_folder_named_tinsmith_does_not_hide_the_package(tmp_path: Path) -> No
     code = "import tinsmith; assert tinsmith.compile"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_kernels_are_summed_up_in_a_line() -> None:
+    """`tinsmith kernels` prints the first line of a rule's docstring: a sentence."""
+    KERNELS.load()
+    rows = [k for k in KERNELS.rows() if k.rule.__module__.startswith("tinsmith.")]
+    assert not [k.name for k in rows if not k.summary.endswith(".")]

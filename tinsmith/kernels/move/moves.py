@@ -116,8 +116,10 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
 
 
 def copies(site: Site) -> Choice:
-    """One strided copy for each part of the result, transposed in registers where another axis
-    becomes contiguous; where parts leave gaps (Pad), the output is filled before."""
+    """A strided copy for each part of the result, transposed in registers where that is better.
+
+    That is where another axis becomes contiguous. Where parts leave gaps (Pad), the output is
+    filled before."""
     parts: list[Copied] = []
     moves = moved(site)
     for i, move in enumerate(moves):

@@ -20,8 +20,9 @@ selections (estimated)."""
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
 def pool_places(site: Site) -> Choice:
-    """The first maximum of each window (output 0) and its place in the flat plain input (output 1,
-    int64); a lane is a channel."""
+    """The first maximum of each window and its place in the flat input, a channel a lane.
+
+    Output 0 has the maxima, output 1 the places: int64 indices into the plain input."""
     if not site.attr("with_indices"):
         raise Skip("no places are wanted")
     geo, _ = pool_geometry(site)
