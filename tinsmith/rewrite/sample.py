@@ -92,7 +92,7 @@ class Sampler:
 
     def call(self, call: Call) -> Value:
         if call.key not in self.env:
-            sample = self.rule.sample.get(call.name, {})
+            sample: Any = self.rule.sample.get(call.name, {})
             if isinstance(sample, tuple):
                 sample = sample[self.alternative]
                 if sample is None:
