@@ -15,7 +15,7 @@ import pytest
 
 from tests.kernels.harness import one_node
 from tinsmith import extensions
-from tinsmith.codegen.target import level
+from tinsmith.codegen.target import ISAS, level
 from tinsmith.errors import OptionError, UnknownName
 from tinsmith.kernels._kernel import KERNELS, Skip, Tier, kernel
 from tinsmith.kernels.trace import make_site
@@ -206,6 +206,22 @@ def test_a_row_for_a_core_comes_first() -> None:
     finally:
         KERNELS.remove(name)
     assert Tier.REFERENCE < Tier.VECTOR < Tier.SHAPED < Tier.ISA < Tier.CORE < Tier.MEASURED
+
+
+def test_a_row_for_an_instruction_set_is_for_those_with_the_same_vectors() -> None:
+    def row(site):  # type: ignore[no-untyped-def]
+        raise Skip("asked")
+
+    name = "for_avx512_alone"
+    kernel("Mul", Tier.ISA, isas="avx512", name=name)(row)
+    try:
+        site = make_site(one_node("Mul", [np.ones(3, np.float32)] * 2), level("avx2"))
+        for isa in ISAS.values():
+            reason = "asked" if isa.lanes == 16 else f"needs avx512, the target is {isa.name}"
+            with pytest.raises(Skip, match=reason):
+                KERNELS[name].offer(replace(site, target=level(isa.name)))
+    finally:
+        KERNELS.remove(name)
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,8 @@ class Kernel:
     tier: Tier
     dtypes: frozenset[str]
     isas: frozenset[str]
+    """The instruction sets that it is for, and those of the same vectors (`Isa.vectors`): "avx512"
+    is for "avx512vnni", "avx512bf16" and "amx" too. Empty: all."""
     rule: Rule
     backend: str = CPU
     """The name of the backend that may use it."""
@@ -219,8 +221,9 @@ class Kernel:
 
     def offer(self, site: Site) -> list[Choice]:
         """The choices of this kernel for a site. Raises Skip if there is none."""
-        if self.isas and site.target.isa not in self.isas:
-            raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
+        target = site.target
+        if self.isas and self.isas.isdisjoint((target.isa, target.vectors)):
+            raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {target.isa}")
         if self.cores and site.target.core not in self.cores:
             here = site.target.core or "a core that is not in the table"
             raise Skip(f"is for {' or '.join(sorted(self.cores))}, this is {here}")
@@ -246,7 +249,7 @@ def kernel(
 ) -> Callable[[Rule], Rule]:  # fmt: skip
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` (of the
     first input, or of the output where that is absent) and `isas` are space-separated; empty takes
-    all. `checks`, `numbers`, `backend`, `cores`: see `Kernel`. Raises UnknownName for an
+    all. `isas`, `checks`, `numbers`, `backend`, `cores`: see `Kernel`. Raises UnknownName for an
     instruction set or a core that no table has, OptionError for a tier whose machines are not
     named.
     """

@@ -10,8 +10,7 @@ from tinsmith.kernels.window.site import conv_site
 TILE = 4  # outputs side by side: with nine weights and one input they fill 14 of 16 registers
 
 
-@kernel("Conv", Tier.ISA, dtypes="float32", isas="sse2 avx2 avxvnni avx512 avx512vnni amx",
-        numbers=True)  # fmt: skip
+@kernel("Conv", Tier.ISA, dtypes="float32", isas="sse2 avx2 avx512", numbers=True)
 def depthwise_3x3_rows(site) -> Choice:
     """Depthwise 3x3 convolution of stride 1, four outputs of a row at a time."""
     conv = conv_site(site)
