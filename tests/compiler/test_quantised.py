@@ -75,7 +75,7 @@ def floats_of(net):
 
 INTEGER = {"conv_integer", "conv_integer_winograd", "conv_integer_depthwise",
            "conv_depthwise_bytes", "matmul_integer", "byte_table", "pool_max", "relayout", "view",
-           "in place"}  # fmt: skip
+           "in place", "depth_to_space_blocks"}  # fmt: skip
 
 CONVS = [
     ((1, 64, 14, 14), 64, (1, 1), {}),
@@ -165,15 +165,43 @@ def test_residual_sums_between_convolutions_of_one_tap_are_bytes(target):
     assert floats_of(net.check(net.conv(total, 32, 1, 1), target, chained=True)) == []
 
 
-@pytest.mark.parametrize("target", TARGETS[1:])
-@pytest.mark.parametrize("size, kernel", [(12, "conv_integer_winograd"), (20, "winograd")])
-def test_nine_taps_between_bytes_take_no_steps_of_their_own(size, kernel, target):
-    """Floats compute them on larger images, and read and end in what their neighbours want."""
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [12, 20])
+def test_nine_taps_between_bytes_take_no_steps_of_their_own(size, target):
     net, v = chain(64, 64, size=size)
     v = net.conv(v, 64, 3, 3, pad=(1, 1, 1, 1), scale=0.2)
     done = net.check(net.conv(v, 48, 1, 1), target, chained=True)
-    assert [s.kernel for s in done.program().plan.steps if "winograd" in s.kernel] == [kernel]
-    assert set(floats_of(done)) <= {"winograd"}
+    steps = [s.kernel for s in done.program().plan.steps]
+    assert floats_of(done) == []
+    assert "conv_integer_winograd" in steps and "winograd" not in steps
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("r, bias", [(2, True), (3, False)])
+def test_transposed_convolutions_side_by_side(r, bias, target):
+    """They are products of bytes for each pixel, whose results move when they are bytes again."""
+    net = Net(2, 64, 5, 7, zero=9)
+    w = net.weights(1, 64, 48, r, r)
+    args = (RNG.standard_normal(48).astype(np.float32),) if bias else ()
+    y = ops.ConvTranspose(net.real(net.x), w, *args, stride=(r, r))
+    done = net.check(net.low_of(y, 0.1, 128), target)
+    steps = [s.kernel for s in done.program().plan.steps]
+    assert floats_of(done) == [] and "conv_integer" in steps and "depth_to_space_blocks" in steps
+
+
+@pytest.mark.parametrize(
+    "attrs, channels, why",
+    [
+        ({"stride": (2, 2), "pad": (1, 1, 1, 1)}, 64, "without padding"),
+        ({"stride": (1, 1)}, 64, "do not lie side by side"),
+        ({"stride": (2, 2)}, 16, "too few"),
+    ],
+)
+def test_explain_says_why_a_transposed_convolution_is_of_floats(attrs, channels, why):
+    net = Net(1, channels, 5, 6)
+    y = ops.ConvTranspose(net.real(net.x), net.weights(1, channels, 48, 2, 2), **attrs)
+    net.graph.outputs.append(net.low_of(y, 0.1, 128)[0])
+    assert why in str(ts.compile(net.graph, cache=False).explain())
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
@@ -198,6 +226,6 @@ def test_what_only_moves_is_not_rounded_again(target):
 @pytest.mark.parametrize("target", TARGETS[1:])
 def test_explain_says_why_a_convolution_needs_fewer_products_as_floats(target):
     net = Net(1, 64, 20, 20, zero=0)
-    net.graph.outputs.append(net.conv(net.x, 64, 3, 3, pad=(1, 1, 1, 1))[0])
+    net.graph.outputs.append(net.conv(net.x, 64, 5, 5, pad=(2, 2, 2, 2))[0])
     told = ts.compile(net.graph, target=target, cache=False).explain()
-    assert "floats need fewer products for its 9 taps" in str(told)
+    assert "floats need fewer products for its 25 taps" in str(told)

@@ -86,6 +86,14 @@ CASES = [
         {"blocksize": 2, "mode": "CRD"},
         (),
     ),
+    ("DepthToSpace", "depth_to_space_blocks", (r(2, 128, 3, 5),), {"blocksize": 2}, ()),
+    (
+        "DepthToSpace",
+        "depth_to_space_blocks",
+        (r(2, 144, 2, 7).astype(np.int8),),
+        {"blocksize": 3},
+        (),
+    ),
     ("SpaceToDepth", "spacetodepth_strided", (r(2, 3, 4, 6),), {"blocksize": 2}, ()),
     ("ChannelShuffle", "channelshuffle_strided", (r(2, 6, 3, 5),), {"groups": 3}, ()),
 ]

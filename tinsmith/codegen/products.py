@@ -178,6 +178,16 @@ def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
     )
 
 
+VPDPWSSD = {lanes: f"llvm.x86.avx512.vpdpwssd.{BITS * lanes}" for lanes in (4, 8, 16)}
+"""Two products of 16 bits, added to 32 bits without saturation (ibidem)."""
+
+
+def multiply_shorts(acc: Val, x: Val, w: Val) -> Val:
+    lanes = acc.ty.lanes
+    both = [v.bitcast(I16.x(2 * lanes)) for v in (x, w)]
+    return acc.b.intrinsic(VPDPWSSD[lanes], acc.ty, [acc, *both])
+
+
 def spelled_halves(acc: Val, x: Val, w: Val) -> Val:
     """Two products of bfloat16 one after the other, on any machine: what vdpbf16ps gives, but for
     numbers below 1.2e-38, which are 0 there."""
@@ -224,6 +234,8 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
+        _pairs("vpdpwssd", step=multiply_shorts, rate=2.0,
+               needs=lambda target: target.has_byte_products),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
                 needs=lambda target: target.has_byte_products),
         Product("vdpbf16ps", _FLOATS, BF16, BF16, I32, F32, multiply_halves, rate=2.0,

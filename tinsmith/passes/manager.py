@@ -121,6 +121,11 @@ def has_pairs(context: Context) -> bool:
     return 1 < context.byte_rate < FASTER
 
 
+def has_bytes(context: Context) -> bool:
+    """Whether the machine multiplies bytes faster than floats."""
+    return context.byte_rate > 1
+
+
 def _is_static(node: Node) -> bool:
     return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 

@@ -31,6 +31,7 @@ MACHINE = (
     "byte-tables",
     "split-dequantised",
     "integer-products",
+    "integer-transposed",
     "integer-pairs",
     "quantise-early",
     "undo-quantised",

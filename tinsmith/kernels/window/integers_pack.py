@@ -14,29 +14,34 @@ from tinsmith.kernels.window.integers_plan import Plan
 
 def pack_input(em: Emit, plan: Plan) -> None:
     """Copy the input, with its padding, to scratch. A tile is one row."""
-    b, (depth, height, width) = em.b, plan.size
-    row = width * plan.cut.lanes * plan.row.group
+    row = plan.size[2] * plan.cut.lanes * plan.row.group
     sink = em.scratch.cast(plan.left.packed)
     zero = plan.left.zeros(em, 0, 1)
-    with b.loop(em.begin, em.end) as t:
-        to = (sink + t * row).fixed()
-        image, d, h = t // (depth * height), t // height % depth, t % height
-        begin, size = plan.geo.begin, plan.geo.size
-        d, h = d - begin[0], h - begin[1]
-        inside = None
-        for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
-            if extent < all_of:
-                on = b.index(place).to("u64") < extent
-                inside = on if inside is None else inside & on
-        if inside is None:
-            _row(em, plan, (image, d, h), to, zero)
-        else:
-            place = image, d, h
-            b.choose(
-                inside,
-                partial(_row, em, plan, place, to, zero),
-                partial(_padding, em, plan, to, width, zero),
-            )
+    with em.b.loop(em.begin, em.end) as t:
+        pack_row(em, plan, t, (sink + t * row).fixed(), zero)
+
+
+def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> None:
+    """Copy row number t of the input with its padding, which counts those of all images, to `to`.
+    `zero`: the input's zero point."""
+    depth, height, width = plan.size
+    image, d, h = t // (depth * height), t // height % depth, t % height
+    begin, size = plan.geo.begin, plan.geo.size
+    d, h = d - begin[0], h - begin[1]
+    inside = None
+    for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
+        if extent < all_of:
+            on = em.b.index(place).to("u64") < extent
+            inside = on if inside is None else inside & on
+    if inside is None:
+        _row(em, plan, (image, d, h), to, zero)
+    else:
+        place = image, d, h
+        em.b.choose(
+            inside,
+            partial(_row, em, plan, place, to, zero),
+            partial(_padding, em, plan, to, width, zero),
+        )
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:

@@ -1,25 +1,21 @@
-"""Convolutions of bytes, 3x3 of stride 1, by Winograd's method F(2x2, 3x3), exact in int32.
+"""Convolutions of bytes, 3x3 of stride 1, by Winograd's methods, exact in int32
+(`window/integers_forms.py`).
 
-A tile of 2x2 results takes 16 products for each pair of channels rather than 36. Along one axis
-
-    y0, y1 = m0 + m1 + m2, m1 - m2 - m3,   4 y = A (U * V) A'
-    v = x0 - x2, x1 + x2, x2 - x1, x1 - x3,   u = 2 w0, w0 + w1 + w2, w0 - w1 + w2, 2 w2
-
-where u is twice what it is for floats, so that all are whole numbers: v has 11 bits, u 12, and
-what comes out is a multiple of 4. Sums are modulo 2^32, in which 4 y fits.
-
-Phases: the input is packed with its padding, tiles of it are transformed, and a panel of channels
-at a time is multiplied and transformed back.
+Rows of tiles are packed with their padding and transformed; then tiles of some rows, a band, are
+multiplied by a panel of weights at a time, and transformed back. These are two phases, or one for
+each band where weights take less memory than transformed tiles (`Tiles.at_once`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import PRODUCTS, packed_lanes, product_of
+from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes, product_of
+from tinsmith.codegen.target import overlap
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.matmul import pack_columns
@@ -29,42 +25,41 @@ from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.dot.zeros import known, side_of
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.walk import Position
-from tinsmith.kernels.window.geometry import conv_geometry
-from tinsmith.kernels.window.integers_pack import pack_input
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form
+from tinsmith.kernels.window.integers_pack import pack_row
 from tinsmith.kernels.window.integers_plan import Plan, cut_groups
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
-TILE, WINDOW = 2, 4  # extents of a tile of results, and of the input that it needs
-POINTS = WINDOW * WINDOW  # products of a tile
-SCALE = 2  # log2 of what results are too large by
-MOST = (1 << 31) // (36 * 255 * 255)
-"""Input channels up to which 4 y fits into 32 bits, whatever the bytes are."""
 STAY = 2
 """Second-level caches that transformed tiles and products may fill while panels of weights, which
 take more, pass by. Estimated."""
-AROUND = 3.0
-"""Vector instructions for each vector of transformed input or of products, to make it or to use it.
-Estimated."""
+EFFICIENCY = 0.85
+"""Of products, beside that of their tiles. Fitted with `Form.around` to nine layers of 32 to 512
+channels at 7x7 to 256x256 on Zen 4 (VNNI), one thread: within 12 %. The command was not recorded.
+"""
 
 
 @dataclass(frozen=True)
 class Tiles:
     """How the results of a convolution are cut; distances are in lanes.
 
+    form         the method: how large tiles are, and their transforms
+    plan         the convolution as if all tiles were whole; `geo` as it is
     high, wide   tiles of an image along its axes
     band         rows of tiles that are multiplied together
-    first        where transformed tiles begin in scratch: [point][image][tile][lane]
-    point        from a point's tiles to the next point's
+    at_once      whether a band is transformed and multiplied in one phase
     """
 
+    form: Form
     plan: Plan
+    geo: Geometry
     high: int
     wide: int
     band: int
-    first: int
-    point: int
+    at_once: bool
 
     @property
     def bands(self) -> int:
@@ -79,51 +74,134 @@ class Tiles:
     def lanes(self) -> int:
         return self.plan.cut.lanes
 
+    @property
+    def row(self) -> int:
+        """From a row of the packed input to the next."""
+        return self.plan.size[2] * self.lanes
+
+    @property
+    def point(self) -> int:
+        """From a point's transformed tiles to the next point's: [point][tile][lane], of a band or
+        of all images. A line more than they take, so that points do not share sets of caches."""
+        tiles = self.together if self.at_once else self.geo.batch * self.high * self.wide
+        return (-(-tiles * self.lanes // LINE) + 1) * LINE
+
+    @property
+    def sums_at(self) -> int:
+        """Where sums begin in a thread's workspace: after the packed rows of a row of tiles, and
+        the transformed tiles of a band."""
+        rows = -(-self.form.window * self.row // LINE) * LINE
+        return rows + self.at_once * self.form.points * self.point
+
+    @property
+    def tiles_at(self) -> int:
+        """Where transformed tiles begin in a thread's workspace, if a band is computed at once."""
+        return self.sums_at - self.form.points * self.point
+
 
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
-def conv_integer_winograd(site: Site) -> Choice:
-    """Winograd's F(2x2, 3x3) on bytes, exact in int32."""
+def conv_integer_winograd(site: Site) -> list[Choice]:
+    """Winograd's F(2x2, 3x3) and F(4x4, 3x3) on bytes, exact in int32."""
     geo, target = conv_geometry(site), site.target
     x, w = site.input(0), site.const(1, "the weights")
-    row, block = product_of(target, x.dtype.name, w.dtype.name), block_of(target)
-    if not row.centred:
-        raise Skip(f"{row.name} multiplies bytes, which transformed input does not fit")
+    row, block = product_of(target, x.dtype.name, "int16"), block_of(target)
     if geo.kernel != (1, 3, 3) or geo.stride[1:] != (1, 1) or geo.dilation[1:] != (1, 1):
         raise Skip("it is not 3x3 of stride 1")
-    if site.attr("group") > 1 or geo.channels % block or geo.channels > MOST:
-        raise Skip(f"{site.attr('group')} groups of {geo.channels} channels: not one of whole "
-                   f"blocks, at most {MOST}")  # fmt: skip
+    if site.attr("group") > 1 or geo.channels < block:
+        raise Skip(f"{site.attr('group')} groups of {geo.channels} channels: not one of at least "
+                   f"{block}")  # fmt: skip
     zero = site.const(3) if site.has(3) else None
+    centred = _centred(w, zero, row)
+    forms = [form for form in FORMS if form.fits(centred)]
+    if not forms:
+        raise Skip("sums of products by these weights may have too many bits")
+    return [_choice(site, _tiles(site, form, geo, row), zero) for form in forms]
+
+
+def _centred(w: Array, zero: Array | None, row: Product) -> Array:
+    """The weights less their zero points: [outputs, taps of all inputs]."""
+    return known(w.reshape(len(w), -1).T, zero, row).elements.T
+
+
+def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
+    """How a convolution is cut into tiles of a form, to be multiplied by a row of the table."""
+    target, block = site.target, block_of(site.target)
+    high, wide = -(-geo.out[1] // form.tile), -(-geo.out[2] // form.tile)
     cut = cut_groups(geo, 1, row, block)
+    cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
     left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
-    high, wide = -(-geo.out[1] // TILE), -(-geo.out[2] // TILE)
-    band = _band(STAY * target.l2, high, wide * POINTS * 4 * (cut.lanes + 2 * block))
+    weights = 4 * form.points * cut.lanes * cut.columns
+    line = wide * form.points * 4 * (cut.lanes + 2 * block)
+    at_once = 2 * weights < target.l2 and geo.batch * high * line > STAY * target.l2
+    band = _band(target.l2 - weights if at_once else STAY * target.l2, high, line)
     tiling = choose(target, band * wide, cut.columns, cut.lanes, most_vectors=row.vectors(target))
-    plan = Plan(geo, cut, row, tiling, left, right, 1, block, True, False, False)
-    beyond = (plan.size[2] + WINDOW) * cut.lanes  # of the last tiles, where extents are odd
-    first = -(-(plan.weights_at + beyond) // LINE) * LINE
-    point = (-(-geo.batch * high * wide * cut.lanes // LINE) + 1) * LINE
-    tiles = Tiles(plan, high, wide, band, first, point)
-    count = geo.batch * high * wide * POINTS
-    flops = 2.0 * count * cut.lanes * row.group * cut.columns / row.rate
-    flops += AROUND * count * (cut.lanes + cut.columns)
-    moved = x.type.nbytes + site.out.type.nbytes + 4.0 * POINTS * cut.lanes * cut.columns
-    layout = Layout(block)
+    whole = replace(geo, out=(1, high * form.tile, wide * form.tile))
+    plan = Plan(whole, cut, row, tiling, left, right, 1, block, True, False, False)
+    return Tiles(form, plan, geo, high, wide, band, at_once)
+
+
+def _choice(site: Site, tiles: Tiles, zero: Array | None) -> Choice:
+    plan, form, target = tiles.plan, tiles.form, site.target
+    cut, tiling, row, geo = plan.cut, plan.tiling, plan.row, plan.geo
+    count = geo.batch * tiles.high * tiles.wide * form.points
+    flops = 2.0 * count * cut.lanes * row.group * cut.columns / row.rate / EFFICIENCY
+    around = target.time(form.around * count * (cut.lanes + cut.columns), 0)
+    weights = 4.0 * form.points * cut.lanes * cut.columns
+    growth = weights / site.input(1).type.nbytes
+    busy = target.time(flops, 0, tiling.efficiency) + around
+    arriving = weights / target.weights_rate(site.threads, growth)
+    layout = Layout(plan.block)
     return Choice(
-        cost=target.time(flops, moved, tiling.efficiency) + 1e-6,
+        cost=overlap(busy, arriving) + 1e-6,
         reads=site.reads([layout, None, PLAIN if site.has(2) else None, None][: len(site.inputs)],
                          layout),
         writes=(layout,),
-        phases=(
-            Phase(plan.images * plan.size[1], lambda em: pack_input(em, plan)),
-            Phase(geo.batch * high, lambda em: _transform(em, tiles)),
-            Phase(geo.batch * tiles.bands * tiling.columns.count, lambda em: _multiply(em, tiles)),
-        ),
-        packed=(Packed("weights", pack_weights, (w, zero, row.name, tiling)),),
-        workspace=4 * POINTS * tiles.together * tiling.columns.size,
-        scratch=4 * (first + POINTS * point),
-        detail=f"{row.name}, {tiling}, {tiles.bands} bands",
+        phases=_phases(tiles),
+        packed=(Packed("weights", pack_weights,
+                       (site.input(1).const, zero, row.name, form.tile, cut.lanes, tiling)),),
+        workspace=4 * (tiles.sums_at + form.points * tiles.together * tiling.columns.size),
+        scratch=0 if tiles.at_once else 4 * form.points * tiles.point,
+        detail=f"F({form.tile}, 3), {row.name}, {tiling}, {tiles.bands} bands"
+        f"{' at once' * tiles.at_once}",
     )  # fmt: skip
+
+
+def _phases(tiles: Tiles) -> tuple[Phase, ...]:
+    images, panels = tiles.geo.batch, tiles.plan.tiling.columns.count
+    if tiles.at_once:
+        return (Phase(images * tiles.bands, lambda em: _bands(em, tiles)),)
+    return (
+        Phase(images * tiles.high, lambda em: _transform_all(em, tiles)),
+        Phase(images * tiles.bands * panels, lambda em: _multiply_all(em, tiles)),
+    )
+
+
+def _bands(em: Emit, tiles: Tiles) -> None:
+    """The phase that computes bands at once; a tile of work is one band."""
+    b, columns = em.b, tiles.plan.tiling.columns
+    moved = (em.workspace.cast(I32) + tiles.tiles_at).fixed()
+    with b.loop(em.begin, em.end) as place:
+        with b.loop(0, tiles.band) as r:
+            to = moved + r * (tiles.wide * tiles.lanes)
+            _transform(em, tiles, place * tiles.band + r, to.fixed())
+        with b.loop(0, columns.count) as c:
+            _multiply(em, tiles, place, c, moved)
+
+
+def _transform_all(em: Emit, tiles: Tiles) -> None:
+    """The phase that transforms all tiles; a tile of work is one row of tiles."""
+    with em.b.loop(em.begin, em.end) as t:
+        to = em.scratch.cast(I32) + t * (tiles.wide * tiles.lanes)
+        _transform(em, tiles, t, to.fixed())
+
+
+def _multiply_all(em: Emit, tiles: Tiles) -> None:
+    """The phase that multiplies; its tiles of work are (image, band, panel of columns)."""
+    panels = tiles.plan.tiling.columns.count
+    with em.b.loop(em.begin, em.end) as t:
+        place = t // panels
+        band = em.scratch.cast(I32) + place * (tiles.together * tiles.lanes)
+        _multiply(em, tiles, place, t % panels, band.fixed())
 
 
 def _band(room: int, high: int, nbytes: int) -> int:
@@ -132,115 +210,104 @@ def _band(room: int, high: int, nbytes: int) -> int:
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)
 
 
-def pack_weights(w: Array, zero: Array | None, name: str, tiling: Tiling) -> Array:
-    """The weights w [outputs, inputs, 3, 3], less their zero points, as 4 G w G' in the order
-    [panel][point][lane][columns of the panel]; lanes are those of the row `name`."""
+def pack_weights(
+    w: Array, zero: Array | None, name: str, tile: int, lanes: int, tiling: Tiling
+) -> Array:
+    """The weights w [outputs, inputs, 3, 3], less their zero points, as the form for tiles of
+    `tile` transforms them, in the order [panel][point][lane][columns of the panel]. A point has
+    `lanes` lanes of the row `name`."""
     row = PRODUCTS[name]
+    (form,) = (f for f in FORMS if f.tile == tile)
     outputs, inputs = w.shape[:2]
-    flat = known(w.reshape(outputs, -1).T, zero, row).elements.T
-    taps = flat.reshape(outputs, inputs, 3, 3)
-    g = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]])
-    points = np.einsum("ia,jb,ocab->ijco", g, g, taps).reshape(POINTS, inputs, outputs)
-    wide = np.zeros((POINTS, inputs, tiling.columns.padded), np.int64)
-    wide[..., :outputs] = points
-    lanes = np.stack([packed_lanes(point, row) for point in wide])
-    return pack_columns(lanes.reshape(-1, tiling.columns.padded), tiling.columns)
+    taps = _centred(w, zero, row).reshape(outputs, inputs, 3, 3)
+    wide = np.zeros((form.points, lanes * row.group, tiling.columns.padded), np.int16)
+    wide[:, :inputs, :outputs] = form.transformed(taps)
+    packed = np.stack([packed_lanes(point, row) for point in wide])
+    return pack_columns(packed.reshape(-1, tiling.columns.padded), tiling.columns)
 
 
 # ---- transforms
 
 
-def _forward(x: list[Val]) -> list[Val]:
-    return [x[0] - x[2], x[1] + x[2], x[2] - x[1], x[1] - x[3]]
-
-
-def _backward(m: list[Val]) -> list[Val]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _both(lines: list[list[Val]], change: Any) -> list[list[Val]]:
+def _both(lines: list[list[Val]], change: Axis) -> list[list[Val]]:
     """The transform `change` of one axis, applied to the columns, then to the rows, of `lines`."""
     columns = [change(list(column)) for column in zip(*lines, strict=True)]
     return [change(list(line)) for line in zip(*columns, strict=True)]
 
 
-def _transform(em: Emit, tiles: Tiles) -> None:
-    """The phase that transforms the packed input; a tile of work is one row of tiles."""
-    b, plan, group = em.b, tiles.plan, tiles.plan.row.group
-    pixel = tiles.lanes * group
-    row = plan.size[2] * pixel
+def _transform(em: Emit, tiles: Tiles, t: Val, to: Ptr) -> None:
+    """Pack what row of tiles number t needs of the input, and transform its tiles to `to`."""
+    b, plan, form, group = em.b, tiles.plan, tiles.form, tiles.plan.row.group
+    pixel, row = tiles.lanes * group, tiles.row * group
     width = 2 * plan.block if pixel % (2 * plan.block) == 0 else plan.block
-    source = em.scratch.cast(plan.left.packed)
-    with b.loop(em.begin, em.end) as t:
-        image, r = t // tiles.high, t % tiles.high
-        line = (source + (image * plan.size[1] + r * TILE) * row).fixed()
-        sink = (source + t * (tiles.wide * pixel) + tiles.first * group).fixed()
-        with b.loop(0, tiles.wide) as c, b.loop(0, pixel, width) as k:
-            at = (line + c * (TILE * pixel) + k).fixed()
-            to = (sink + c * pixel + k).fixed()
-            window = [[(at + (i * row + j * pixel)).load(width) for j in range(WINDOW)]
-                      for i in range(WINDOW)]  # fmt: skip
-            for i, values in enumerate(_both(window, _forward)):
-                for j, v in enumerate(values):
-                    (to + (i * WINDOW + j) * (tiles.point * group)).store(v)
+    source, sink = em.workspace.cast(plan.left.packed), to.cast(plan.left.packed)
+    zero = plan.left.zeros(em, 0, 1)
+    first = t // tiles.high * plan.size[1] + t % tiles.high * form.tile
+    with b.loop(0, form.window) as i:
+        pack_row(em, plan, first + i, (source + i * row).fixed(), zero)
+    with b.loop(0, tiles.wide) as c, b.loop(0, pixel, width) as k:
+        at = (source + c * (form.tile * pixel) + k).fixed()
+        here = (sink + c * pixel + k).fixed()
+        window = [[(at + (i * row + j * pixel)).load(width) for j in range(form.window)]
+                  for i in range(form.window)]  # fmt: skip
+        for i, values in enumerate(_both(window, form.forward)):
+            for j, v in enumerate(values):
+                (here + (i * form.window + j) * (tiles.point * group)).store(v)
 
 
 # ---- products
 
 
-def _multiply(em: Emit, tiles: Tiles) -> None:
-    """The phase that multiplies; its tiles are (image, band, panel of columns)."""
+def _multiply(em: Emit, tiles: Tiles, place: Val, c: Val, band: Ptr) -> None:
+    """Multiply the transformed tiles of one band, which begin at `band`, by panel c of the weights,
+    and store results. `place`: the number of the band, which counts those of all images."""
     b, plan, lanes = em.b, tiles.plan, tiles.lanes
     columns, rows = plan.tiling.columns, plan.tiling.rows
-    with b.loop(em.begin, em.end) as t:
-        place, c = t // columns.count, t % columns.count
-        band = (em.scratch.cast(I32) + place * (tiles.together * lanes) + tiles.first).fixed()
+    buffer = (em.workspace.cast(I32) + tiles.sums_at).fixed()
 
-        def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
-            size = sum(widths)
-            weights = (em.packed[0].cast(I32) + column * (POINTS * lanes)).fixed()
-            buffer = em.workspace.cast(I32)
-            with b.loop(0, POINTS) as point:
-                a, w = (band + point * tiles.point).fixed(), (weights + point * (lanes * size))
-                to = (buffer + point * (tiles.together * size)).fixed()
+    def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
+        size = sum(widths)
+        weights = (em.packed[0].cast(I32) + column * (tiles.form.points * lanes)).fixed()
+        with b.loop(0, tiles.form.points) as point:
+            a, w = (band + point * tiles.point).fixed(), (weights + point * (lanes * size))
+            to = (buffer + point * (tiles.together * size)).fixed()
 
-                def tile(p: Position, height: int) -> None:
-                    at = Operands((a + p * lanes).fixed(), lanes, w.fixed(), size, lanes,
-                                  row=plan.row)  # fmt: skip
-                    first = (to + p * size).fixed()
-                    for i, line in enumerate(product(b, at, height, widths)):
-                        for j, v in enumerate(line):
-                            (first + (i * size + j * plan.block)).store(v)
+            def tile(p: Position, height: int) -> None:
+                at = Operands((a + p * lanes).fixed(), lanes, w.fixed(), size, lanes, row=plan.row)
+                first = (to + p * size).fixed()
+                for i, line in enumerate(product(b, at, height, widths)):
+                    for j, v in enumerate(line):
+                        (first + (i * size + j * plan.block)).store(v)
 
-                each_row_panel(b, rows, 0, rows.count, tile)
-            with b.loop(0, tiles.together) as p, b.loop(0, len(widths)) as j:
-                block = b.index(column // plan.block) + j
-                _finish(em, tiles, (place, p, block), (buffer + p * size + j * plan.block), size)
+            each_row_panel(b, rows, 0, rows.count, tile)
+        with b.loop(0, tiles.together) as p, b.loop(0, len(widths)) as j:
+            block = b.index(column // plan.block) + j
+            _finish(em, tiles, (place, p, block), (buffer + p * size + j * plan.block), size)
 
-        each_column_panel(b, columns, c, b.index(c) + 1, panel)
+    each_column_panel(b, columns, c, b.index(c) + 1, panel)
 
 
 def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size: int) -> None:
-    """Transform the sums of one tile back, and store those of its 2x2 results that lie in the
+    """Transform the sums of one tile back, and store those of its results that lie in the
     output. `where` is (number of image and band, tile's number in the band, output block)."""
-    b, plan = em.b, tiles.plan
+    b, plan, form = em.b, tiles.plan, tiles.form
     place, p, block = where
     sums, point = sums.fixed(), tiles.together * size
-    lines = [[(sums + (i * WINDOW + j) * point).load(plan.block) for j in range(WINDOW)]
-             for i in range(WINDOW)]  # fmt: skip
+    lines = [[(sums + (i * form.window + j) * point).load(plan.block) for j in range(form.window)]
+             for i in range(form.window)]  # fmt: skip
     r = place % tiles.bands * tiles.band + p // tiles.wide
-    y, x = r * TILE, p % tiles.wide * TILE
-    _, height, width = plan.geo.out
-    for i, line in enumerate(_both(lines, _backward)):
+    y, x = r * form.tile, p % tiles.wide * form.tile
+    _, height, width = tiles.geo.out
+    for i, line in enumerate(_both(lines, form.backward)):
         for j, v in enumerate(line):
-            index = plan.geo.place((place // tiles.bands, block, 0, y + i, x + j))
+            index = tiles.geo.place((place // tiles.bands, block, 0, y + i, x + j))
             inside = None
             for at, extent, more in ((y + i, height, i), (x + j, width, j)):
-                if more and extent % TILE:
+                if more >= (extent % form.tile or form.tile):
                     on = b.index(at) < extent
                     inside = on if inside is None else inside & on
             if inside is None:
-                em.finish(v >> SCALE, index)
+                em.finish(form.result(i, j, v), index)
             else:
                 with b.when(inside):
-                    em.finish(v >> SCALE, index)
+                    em.finish(form.result(i, j, v), index)

@@ -1,0 +1,112 @@
+"""Transposed convolutions of dequantised bytes, whose windows lie side by side, become products of
+bytes for each pixel, and a move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array, filled_dims, static_dims
+from tinsmith.passes.integers import (
+    LEAST,
+    dequantised,
+    flat,
+    float32,
+    need_bytes,
+    need_left,
+    nonzero,
+    scaled,
+)  # fmt: skip
+from tinsmith.passes.lower_quant import given
+from tinsmith.passes.manager import has_bytes, register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+
+rules = RuleSet(
+    "integer-transposed", "Transposed convolutions of bytes become products of bytes and a move."
+)
+register("machine", when=has_bytes)(rules)
+
+_transposed = p.ConvTranspose(
+    p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
+    p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
+    opt(const("b")),
+).named("conv")
+_sample: dict[str, Any] = {
+    "tolerance": 1e-5,
+    "xs": np.array(0.5, np.float32),
+    "xz": np.array(3, np.uint8),
+    "x": given("uint8", 1, LEAST, 3, 4),
+    "w": (np.arange(LEAST * 36 * 4) % 255 - 127).astype(np.int8).reshape(LEAST, 36, 2, 2),
+    "ws": np.linspace(0.01, 0.3, 36, dtype=np.float32),
+    "wz": np.arange(36).astype(np.int8),
+    "b": (36,),
+    "right": {"axis": 1},
+    "conv": {"stride": (2, 2)},
+}
+
+
+@rules.rule(_transposed, **_sample)
+def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
+    """conv_transpose(deq(x), deq(w), b) -> depth_to_space(scaled conv_integer(x, w as one tap)),
+    where windows lie side by side: each pixel becomes r x r results."""
+    (x, xs, xz), (w, ws, wz) = dequantised(left), dequantised(right)
+    need_left(x, xs, xz)
+    need_bytes(w, ws)
+    dims = filled_dims(w)
+    r = dims[-1]
+    beside = np.ravel(conv.pad or 0).any() or np.ravel(conv.output_padding or 0).any()
+    if w.const is None or len(dims) != 4 or dims[2:] != (r, r) or conv.group > 1 or beside:
+        raise Skip("it is not one group of constant square windows without padding")
+    if (
+        (conv.stride or (1, 1)) != (r, r)
+        or r == 1
+        or static_dims(conv.output)[2:] != tuple(r * n for n in static_dims(x)[2:])
+    ):
+        raise Skip("windows do not lie side by side")
+    if min(dims[:2]) < LEAST:
+        raise Skip(f"it has {dims[0]} to {dims[1]} channels: too few")
+    if right.block_size or (ws.size > 1 and right.axis % 4 != 1):
+        raise Skip("the weights do not have a scale for each output")
+    taps = w.const.transpose(2, 3, 1, 0).reshape(-1, dims[0], 1, 1)
+    zeros = nonzero(wz)
+    if zeros is not None and zeros.const is not None and zeros.type.size > 1:
+        zeros = x.graph.const(np.tile(zeros.const, r * r))
+    sums = OPS["ConvInteger"](x, taps, flat(nonzero(xz)), flat(zeros))
+    factor = np.tile((xs.reshape(()) * ws).reshape(-1), r * r if ws.size > 1 else 1)
+    bias = None if b is None else np.tile(b, r * r).reshape(-1, 1, 1)
+    y = scaled(sums, factor.reshape(-1, 1, 1), bias)
+    return OPS["DepthToSpace"](y, blocksize=r, mode="DCR")
+
+
+_move = p.DepthToSpace("x").named("move")
+_moved: dict[str, Any] = {
+    "x": (1, 8, 2, 3),
+    "scale": float32(0.017),
+    "zero": np.array(7, np.uint8),
+    "move": {"blocksize": 2},
+}
+
+
+@rules.rule(p.QuantizeLinear(_move, const("scale"), opt("zero")).named("q"), **_moved)
+def quantised_before_depth(x: Value, move: Node, scale: Array, q: Node) -> Value:
+    """quantise(depth_to_space(x)) -> depth_to_space(quantise(x)), with one scale."""
+    if scale.size != 1:
+        raise Skip("it has a scale for each place")
+    return with_(move, x=with_(q, x=x))
+
+
+@rules.rule(
+    p.QuantizeLinear(
+        p.DequantizeLinear(_move, const("s"), opt("z")).named("d"), const("scale"), opt("zero")
+    ).named("q"),
+    **_moved | {"x": given("uint8", 1, 8, 2, 3), "s": float32(0.03), "z": np.array(3, np.uint8)},
+)
+def requantised_before_depth(x: Value, move: Node, s: Array, d: Node, scale: Array, q: Node) -> Value:
+    """quantise(dequantise(depth_to_space(x))) -> depth_to_space(quantise(dequantise(x))), with one
+    scale each."""
+    if scale.size != 1 or s.size != 1:
+        raise Skip("it has a scale for each place")
+    return with_(move, x=with_(q, x=with_(d, x=x)))
