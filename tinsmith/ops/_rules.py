@@ -12,7 +12,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
-from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
+from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need, op
 from tinsmith.sizes import NUMBER, Number, Size
@@ -245,7 +245,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 def unify(a: Dim, b: Dim, message: str) -> Dim:
     """Of two dims that must be equal, the number if one is, else the second; TypeRuleError with
     `message` where they are different numbers."""
-    need(isinstance(a, str) or isinstance(b, str) or a == b, message)
+    need(agree(a, b), message)
     return b if isinstance(a, str) else a
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import MapType, SequenceType, Type
+from tinsmith.graph import MapType, SequenceType, Type, agree
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_dtype, need_rank, need_same
 from tinsmith.sizes import NUMBER
@@ -177,7 +177,7 @@ def _(pairs, *, classes):
         return pairs.type
     wants = classes * (classes - 1) // 2
     have = pairs.shape[1]
-    need(isinstance(have, str) or have == wants, f"{have} pairs, {classes} classes have {wants}")
+    need(agree(have, wants), f"{have} pairs, {classes} classes have {wants}")
     return pairs.type.like(shape=(pairs.shape[0], classes))
 
 
@@ -192,8 +192,5 @@ def _(x, *, keys):
     need_dtype(x, {"float32", "float64"}, "x")
     need_rank(x, 2, "x")
     width = None if x.shape is None else x.shape[1]
-    need(
-        not isinstance(width, NUMBER) or width == len(keys),
-        f"x has {width} columns, there are {len(keys)} keys",
-    )
+    need(agree(width, len(keys)), f"x has {width} columns, there are {len(keys)} keys")
     return SequenceType(MapType(Type(x.dtype, ())))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._weights import Weights
@@ -94,12 +94,11 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
             wants = w.shape[1] * group if isinstance(w.shape[1], NUMBER) else w.shape[1]
             if isinstance(m, NUMBER):
                 need(m % group == 0, f"group {group} does not divide the {m} outputs of w")
-        if isinstance(have, NUMBER) and isinstance(wants, NUMBER):
-            need(wants == have, f"w wants {wants} channels, x has {have}")
+        need(agree(wants, have), f"w wants {wants} channels, x has {have}")
         if b is not None and b.shape is not None:
             outs = m * group if transposed and isinstance(m, NUMBER) else m
             need(len(b.shape) == 1, f"b needs rank 1, it has {len(b.shape)}")
-            ok = isinstance(b.shape[0], str) or isinstance(outs, str) or b.shape[0] == outs
+            ok = agree(b.shape[0], outs)
             need(ok, f"b has {b.shape[0]} elements, the output has {outs} channels")
 
 

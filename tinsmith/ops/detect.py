@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
+from tinsmith.graph import Type, Value, agree
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import widen
@@ -116,12 +116,11 @@ def _(
     for name, v in (("boxes", boxes), ("scores", scores)):
         need(v.rank in (None, 3), f"{name} needs rank 3, it has {v.rank}")
     if boxes.shape is not None:
-        need(boxes.shape[2] == 4 or isinstance(boxes.shape[2], str), "a box is 4 numbers")
+        need(agree(boxes.shape[2], 4), "a box is 4 numbers")
         if scores.shape is not None:
             for i, j, what in ((0, 0, "batches"), (1, 2, "boxes")):
                 a, b = boxes.shape[i], scores.shape[j]
-                ok = a == b or isinstance(a, str) or isinstance(b, str)
-                need(ok, f"boxes has {a} {what}, scores has {b}")
+                need(agree(a, b), f"boxes has {a} {what}, scores has {b}")
     return Type(np.dtype(np.int64), (fresh(), 3))
 
 
@@ -240,8 +239,7 @@ def _check_rois(x: Value, rois: Value, columns: int) -> None:
     need(rois.rank in (None, 2), f"rois needs rank 2, it has {rois.rank}")
     if rois.shape is not None:
         have = rois.shape[1]
-        ok = have == columns or isinstance(have, str)
-        need(ok, f"rois needs {columns} columns, it has {have}")
+        need(agree(have, columns), f"rois needs {columns} columns, it has {have}")
 
 
 @RoiAlign.type

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Shape, Type, Value
+from tinsmith.graph import Dim, Shape, Type, Value, shapes_agree
 from tinsmith.ops._move import Part, placed, split_moved
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_data, need_dtype, need_same, unify
@@ -192,13 +192,9 @@ def _(x: Value, indices: Value, updates: Value, *, axis: int, reduction: str) ->
 
 
 def _need_shape(updates: Value, wanted: Shape | None) -> None:
-    if updates.shape is None or wanted is None:
-        return
-    fits = len(updates.shape) == len(wanted) and all(
-        isinstance(a, str) or isinstance(b, str) or a == b
-        for a, b in zip(updates.shape, wanted, strict=True)
-    )
-    need(fits, f"updates {updates.type} must have the shape [{','.join(map(str, wanted))}]")
+    shown = ",".join(map(str, wanted or ()))
+    fits = shapes_agree(updates.shape, wanted)
+    need(fits, f"updates {updates.type} must have the shape [{shown}]")
 
 
 @op("overwrites")

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
+from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import axis_of, broadcast, need, op
 from tinsmith.ops.precision import is_float, widen
-from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -32,8 +31,7 @@ def _check_channels(x: Value, **vectors: Value | None) -> None:
             continue
         need(len(v.shape) == 1, f"{name} needs rank 1, it has {len(v.shape)}")
         have = v.shape[0]
-        ok = have == channels or isinstance(have, str) or not isinstance(channels, NUMBER)
-        need(ok, f"{name} has {have} elements, x has {channels} channels")
+        need(agree(have, channels), f"{name} has {have} elements, x has {channels} channels")
 
 
 @op()
@@ -128,22 +126,8 @@ def _check_layer(x: Value, axis: int, **operands: Value | None) -> None:
     axis_of(axis, len(x.shape))
     for name, v in operands.items():
         if v is not None and v.shape is not None:
-            need(
-                _fits(v.shape, x.shape),
-                f"{name} [{','.join(map(str, v.shape))}] does not broadcast to x {x.type}",
-            )
-
-
-def _fits(small: tuple[Any, ...], large: tuple[Any, ...]) -> bool:
-    both = broadcast(small, large)
-    return (
-        both is not None
-        and len(both) == len(large)
-        and all(
-            a == b or isinstance(a, str) or isinstance(b, str)
-            for a, b in zip(both, large, strict=True)
-        )
-    )
+            fits = shapes_agree(broadcast(v.shape, x.shape), x.shape)
+            need(fits, f"{name} [{','.join(map(str, v.shape))}] does not broadcast to x {x.type}")
 
 
 @LayerNorm.type

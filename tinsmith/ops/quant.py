@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, dtype_of
+from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape
@@ -108,15 +108,9 @@ def _check_scale(
     along `axis`, or (with `block_size`) of one number for each block, and the zero point has its
     shape."""
     need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
-    if zero_point is not None and zero_point.shape is not None and scale.shape is not None:
-        one = {(), (1,)}
-        ok = {zero_point.shape, scale.shape} <= one or (
-            len(zero_point.shape) == len(scale.shape)
-            and all(
-                a == b or isinstance(a, str) or isinstance(b, str)
-                for a, b in zip(zero_point.shape, scale.shape, strict=True)
-            )
-        )
+    if zero_point is not None:
+        both = zero_point.shape, scale.shape
+        ok = set(both) <= {(), (1,)} or shapes_agree(*both)
         need(ok, f"zero_point {zero_point.type} does not have the shape of scale {scale.type}")
     if x.shape is None or scale.shape is None or scale.shape in ((), (1,)):
         return
@@ -125,16 +119,12 @@ def _check_scale(
     if not block_size:
         need(len(scale.shape) == 1, f"without block_size scale needs rank 0 or 1: {scale.type}")
         have = scale.shape[0]
-        ok = have == size or isinstance(have, str) or isinstance(size, str)
-        need(ok, f"scale has {have} numbers, axis {axis} of x has {size}")
+        need(agree(have, size), f"scale has {have} numbers, axis {axis} of x has {size}")
         return
     need(block_size > 0, f"block_size must be positive, it is {block_size}")
     wants: list[Dim] = list(x.shape)
     wants[at] = -(-size // block_size) if isinstance(size, NUMBER) else size
-    ok = len(scale.shape) == len(wants) and all(
-        a == b or isinstance(a, str) or isinstance(b, str)
-        for a, b in zip(scale.shape, wants, strict=True)
-    )
+    ok = shapes_agree(scale.shape, wants)
     need(ok, f"blocks of {block_size} need a scale of [{','.join(map(str, wants))}]: {scale.type}")
 
 
@@ -293,8 +283,7 @@ def _(
     need(b is None or b.dtype == np.int32, "b must be int32")
     if w.shape is not None and w_scale.shape is not None and len(w_scale.shape) == 1:
         have, m = w_scale.shape[0], w.shape[0]
-        ok = have in (1, m) or isinstance(have, str) or isinstance(m, str)
-        need(ok, f"w_scale has {have} numbers, w has {m} output channels")
+        need(have == 1 or agree(have, m), f"w_scale has {have} numbers, w has {m} output channels")
     return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 

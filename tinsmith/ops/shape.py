@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._move import Along, Part, spanned, split_moved
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
@@ -183,7 +183,7 @@ def _(x: Value, axes: Value | None) -> Type:
         return Type(x.dtype, tuple(d for d in x.shape if d != 1))
     gone = axes_of(numbers, len(x.shape))
     for a in gone:
-        need(x.shape[a] == 1 or isinstance(x.shape[a], str), f"axis {a} of {x.type} is not 1")
+        need(agree(x.shape[a], 1), f"axis {a} of {x.type} is not 1")
     return Type(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in gone))
 
 
