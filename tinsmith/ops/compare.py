@@ -8,6 +8,7 @@ from tinsmith.graph import Type, Value
 from tinsmith.ops._op import broadcast, need, op
 from tinsmith.ops._rules import (
     BOOL,
+    FLOAT8,
     FLOATS,
     INTS,
     NUMBERS,
@@ -18,8 +19,6 @@ from tinsmith.ops._rules import (
     need_same,
     pointwise,
 )
-
-FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 # ---- comparisons
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops._rules import FLOAT8
 from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape
 from tinsmith.ops.precision import is_float, widen
@@ -17,18 +18,8 @@ from tinsmith.sizes import NUMBER
 Array = np.ndarray[Any, Any]
 
 ENTRIES = 256  # of a table for all bytes
-LOW = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)) | frozenset(
-    f"float{kind}"
-    for kind in (
-        "8_e4m3fn",
-        "8_e4m3fnuz",
-        "8_e5m2",
-        "8_e5m2fnuz",
-        "4_e2m1fn",
-        "6_e2m3fn",
-        "6_e3m2fn",
-    )
-)
+LOW = FLOAT8 | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+LOW |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)}
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from tinsmith.ops._rules import (
     need_dtype,
     scalar,
     unknown,
-    widened,
 )
+from tinsmith.ops.precision import widen
 
 KINDS = (
     "sum", "mean", "max", "min", "prod", "l1", "l2", "sumsquare", "logsum", "logsumexp",
@@ -52,7 +52,7 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
 def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:
     """The reduction `kind` of x over `axis` (None: all); sums of floats are in float64."""
     if kind in ("max", "min"):
-        wide = widened(x)
+        wide = widen(x)
         ufunc = np.maximum if kind == "max" else np.minimum
         initial = _least(wide.dtype) if kind == "max" else _greatest(wide.dtype)
         return ufunc.reduce(wide, axis=axis, keepdims=keep, initial=initial)
@@ -137,7 +137,7 @@ def ArgReduce(x, *, kind, axis=0, keepdims=True, select_last=False):
 
     Of equal ones the first, or with select_last the last. NaN counts as the extreme.
     """
-    wide = widened(x)
+    wide = widen(x)
     find = np.argmax if kind == "max" else np.argmin
     if select_last:
         y = wide.shape[axis] - 1 - find(np.flip(wide, axis), axis=axis, keepdims=bool(keepdims))

@@ -15,7 +15,6 @@ from tinsmith.ops._rules import (
     axes_of,
     bounded,
     const_ints,
-    const_sizes,
     length_of,
     need_data,
     need_dtype,
@@ -75,7 +74,7 @@ def Reshape(x, shape, *, allowzero=False):
 @Reshape.type
 def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
     need_dtype(shape, INTS, "shape")
-    target = const_sizes(shape)
+    target = const_ints(shape)
     if target is None:
         return Type(x.dtype, unknown(length_of(shape)))
     need(target.count(-1) <= 1, f"shape {list(target)} has more than one -1")
@@ -226,7 +225,7 @@ def Expand(x, shape):
 @Expand.type
 def _(x: Value, shape: Value) -> Type:
     need_dtype(shape, INTS, "shape")
-    target = const_sizes(shape)
+    target = const_ints(shape)
     if target is not None:
         need(all(d >= 0 for d in target), f"shape {list(target)} has a negative dim")
         known = x.shape is not None
