@@ -140,12 +140,18 @@ def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
     return Type(x.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 
-@Conv.cost
-def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
+def conv_flops(
+    x: Value, w: Value, b: Value | None = None, *, stride: Any, pad: Any, dilation: Any,
+    auto_pad: str, **_: Any,
+) -> float:  # fmt: skip
+    """The arithmetic operations of a convolution, whose operands have static types."""
     shape = conv_shape(x, w, stride, pad, dilation, auto_pad)
     assert shape is not None
     points = prod(int(d) for d in shape)
     return points * (2 * prod(w.dims[1:]) + (b is not None))
+
+
+Conv.cost(conv_flops)
 
 
 Conv.weights = Weights((1,), 0, data=(0,), bias=2)
@@ -251,11 +257,7 @@ def _(x, w, b=None, *, stride, pad, dilation, group, output_padding, output_shap
     return Type(x.dtype, (n, m, *win.out))
 
 
-@ConvTranspose.cost
-def _(x, w, b=None, *, group, **_):
-    return 2 * x.type.size * prod(w.dims[1:])
-
-
+ConvTranspose.cost(lambda x, w, *_, **__: 2 * x.type.size * prod(w.dims[1:]))
 ConvTranspose.weights = Weights((1,), 1, data=(0,), bias=2)
 Conv.apart(images)
 ConvTranspose.apart(images)

@@ -9,8 +9,8 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import FLOAT8
-from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
-from tinsmith.ops.matmul import matmul_shape
+from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
+from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import window
 from tinsmith.sizes import NUMBER
@@ -318,20 +318,7 @@ def _(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point)
     return Type(y_zero_point.dtype, matmul_shape(a, b))
 
 
-def _product_flops(a: Value, b: Value) -> float:
-    shape = matmul_shape(a, b)
-    assert shape is not None
-    return 2.0 * float(np.prod([int(d) for d in shape])) * a.dims[-1]
-
-
-def _conv_flops(x: Value, w: Value, attrs: dict[str, Any]) -> float:
-    geometry = (attrs[k] for k in ("stride", "pad", "dilation", "auto_pad"))
-    shape = conv_shape(x, w, *geometry)
-    assert shape is not None
-    return 2.0 * float(np.prod([int(d) for d in shape])) * float(np.prod(w.dims[1:]))
-
-
-MatMulInteger.cost(lambda a, b, *_: _product_flops(a, b))
-QLinearMatMul.cost(lambda a, s, z, b, *_: _product_flops(a, b))
-ConvInteger.cost(lambda x, w, *_, **attrs: _conv_flops(x, w, attrs))
-QLinearConv.cost(lambda x, s, z, w, *_, **attrs: _conv_flops(x, w, attrs))
+MatMulInteger.cost(product_flops)
+QLinearMatMul.cost(lambda a, s, z, b, *_: product_flops(a, b))
+ConvInteger.cost(lambda x, w, *_, **attrs: conv_flops(x, w, **attrs))
+QLinearConv.cost(lambda x, s, z, w, *_, **attrs: conv_flops(x, w, **attrs))
