@@ -245,6 +245,4 @@ def _(x, cos_cache, sin_cache, position_ids=None, *, interleaved, num_heads, rot
     return x.type
 
 
-@RotaryEmbedding.cost
-def _(x, *_, **__):
-    return 3 * x.type.size
+RotaryEmbedding.cost(lambda x, *_, **__: 3 * x.type.size)

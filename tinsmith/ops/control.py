@@ -80,9 +80,7 @@ def _(condition, *captured, then_branch, else_branch):
     return tuple(join(a, b, f"output {i}") for i, (a, b) in pairs)
 
 
-@If.cost
-def _(condition, *captured, then_branch, else_branch):
-    return max(flops_of_graph(then_branch), flops_of_graph(else_branch))
+If.cost(lambda *_, then_branch, else_branch: max(map(flops_of_graph, (then_branch, else_branch))))
 
 
 # ---- Loop

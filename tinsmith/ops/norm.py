@@ -49,11 +49,6 @@ def _(x, scale, shift, mean, var, *, eps):
     return x.type
 
 
-@BatchNorm.cost
-def _(x, *_, **__):
-    return 2 * x.type.size
-
-
 def _standard(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(standardised x, mean, 1 / sqrt(var + eps)), the statistics over `axes`, which they keep with
     size 1."""
@@ -142,11 +137,6 @@ def _(x, scale=None, shift=None, *, axis, eps, with_stats):
     return x.type, stats, stats
 
 
-@LayerNorm.cost
-def _(x, *_, **__):
-    return 8 * x.type.size
-
-
 @op("reduction")
 def RMSNorm(x, scale, *, axis=-1, eps=1e-5):
     """y = x / sqrt(mean(x^2) + eps) * scale, the mean over the axes from `axis` on"""
@@ -160,11 +150,6 @@ def RMSNorm(x, scale, *, axis=-1, eps=1e-5):
 def _(x, scale, *, axis, eps):
     _check_layer(x, axis, scale=scale)
     return x.type.like(dtype=scale.dtype)
-
-
-@RMSNorm.cost
-def _(x, *_, **__):
-    return 4 * x.type.size
 
 
 @op("reduction")
@@ -207,11 +192,6 @@ def _(x, *, size, alpha, beta, bias):
     return x.type
 
 
-@LRN.cost
-def _(x, *, size, **_):
-    return (size + 20) * x.type.size
-
-
 @op("reduction")
 def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
     """y = (x - mean) / (std + eps), statistics over the axes"""
@@ -229,6 +209,11 @@ def _(x, *, axes, eps):
             axis_of(axis, len(x.shape))
     return x.type
 
+
+BatchNorm.cost(lambda x, *_, **__: 2 * x.type.size)
+LayerNorm.cost(lambda x, *_, **__: 8 * x.type.size)
+RMSNorm.cost(lambda x, *_, **__: 4 * x.type.size)
+LRN.cost(lambda x, *, size, **_: (size + 20) * x.type.size)
 
 for _norm in (InstanceNorm, GroupNorm, LRN):
     _norm.apart(images)
