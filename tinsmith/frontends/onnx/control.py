@@ -23,8 +23,7 @@ def if_(call: Call) -> Result:
         raise Skipped("")
     captured = _captures(branches)
     yes, no = (b.graph for b in branches)
-    y = call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
 
 
 @importer("Loop")
@@ -34,8 +33,7 @@ def loop(call: Call) -> Result:
     body = _settled(call, call.required("body"), flags, states, [], 1)
     captured = _captures([body])
     values = [call.arg(0), call.arg(1), *states, *captured]
-    y = call.emit("Loop", *values, body=body.graph, captured=len(captured))
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("Loop", *values, body=body.graph, captured=len(captured))
 
 
 @importer("SequenceMap")
@@ -50,8 +48,7 @@ def sequence_map(call: Call) -> Result:
     if body.broken:
         raise Skipped("")
     captured = _captures([body])
-    y = call.emit("SequenceMap", *values, *captured, body=body.graph, captured=len(captured))
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("SequenceMap", *values, *captured, body=body.graph, captured=len(captured))
 
 
 @importer("Scan")
@@ -63,22 +60,17 @@ def scan(call: Call) -> Result:
     if not 0 < count <= len(values):
         raise Unsupported(f"num_scan_inputs is {count}, it has {len(values)} inputs")
     states, inputs = values[:-count], values[-count:]
-    names = (
-        "scan_input_axes",
-        "scan_input_directions",
-        "scan_output_axes",
-        "scan_output_directions",
+    attrs = call.given(
+        "scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"
     )
-    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
     axes = attrs.get("scan_input_axes", [0] * count)
     rows = [_row(v.type, axis) for v, axis in zip(inputs, axes, strict=True)]
     body = _settled(call, call.required("body"), [], states, rows, 0)
     captured = _captures([body])
-    y = call.emit(
+    return call.emit(
         "Scan", *values, *captured, body=body.graph, num_scan_inputs=count, captured=len(captured),
         **attrs,
     )  # fmt: skip
-    return y if isinstance(y, tuple) else (y,)
 
 
 def _scan_batches(call: Call) -> Result:
@@ -99,10 +91,9 @@ def _scan_batches(call: Call) -> Result:
     attrs = {"num_scan_inputs": count, "scan_input_directions": call.attr("directions")}
     node = each.add(OPS["Scan"], *inner, body=body.graph, captured=len(captured), **attrs)
     each.outputs = list(node.outputs)
-    y = call.emit(
+    return call.emit(
         "Scan", *values, *captured, body=each, num_scan_inputs=len(values), captured=len(captured)
     )
-    return y if isinstance(y, tuple) else (y,)
 
 
 def _state(value: Value | None) -> Value:
