@@ -8,8 +8,9 @@ from tinsmith.frontends.importing import Skipped
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.scope import Scope
-from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, bare, same_kind
-from tinsmith.ops import OPS, fresh
+from tinsmith.graph import Graph, SequenceType, Type, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.control import kept_type
 from tinsmith.ops.sequence import item_of
 
 _ROUNDS = 8  # a state's dimensions settle in as many iterations as it has dimensions, at most
@@ -121,37 +122,17 @@ def _settled(
     every iteration. `skip` outputs of the body come before those of the states. Raises Skipped if a
     node of the body cannot be imported."""
     types = [v.type for v in states]
-    own: set[Dim] = set()
+    own: set[str] = set()
     for _ in range(_ROUNDS):
         body = _body(call, proto, [*lead, *types, *rest], "body")
         if body.broken:
             raise Skipped("")
         after = [v.type for v in body.graph.outputs[skip : skip + len(states)]]
-        joined = [_joined(a, b, own) for a, b in zip(types, after, strict=True)]
+        joined = [kept_type(a, b, own) for a, b in zip(types, after, strict=True)]
         if joined == types:
             return body
         types = joined
     raise Unsupported("the types of its states do not settle")
-
-
-def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
-    """A type that covers both. Dims that differ become new symbols, which `own` collects: a symbol
-    in `own` covers any size. Raises Unsupported where element types differ."""
-    if not same_kind(bare(before), bare(after)):
-        raise Unsupported(f"a state is {before} before an iteration and {after} after it")
-    if isinstance(before, OptionalType) or isinstance(after, OptionalType):
-        return OptionalType(_joined(bare(before), bare(after), own))
-    if isinstance(before, SequenceType) and isinstance(after, SequenceType):
-        return SequenceType(_joined(before.item, after.item, own))
-    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
-        return before.like(shape=None)
-    dims = []
-    for a, b in zip(before.shape, after.shape, strict=True):
-        dim = a if a == b or a in own else fresh()
-        if dim is not a:
-            own.add(dim)
-        dims.append(dim)
-    return before.like(shape=tuple(dims))
 
 
 def _captures(scopes: list[Scope]) -> list[Value]:
