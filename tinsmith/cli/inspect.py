@@ -155,7 +155,7 @@ def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict
     from tinsmith.compiler.options import Options, machine_of
 
     options = Options(kernels=build.kernels, passes=build.passes or "")
-    made = Compilation(graph, machine_of(build.target), options, build.cache)
+    made = Compilation(graph, machine_of(build.target), options, not build.no_cache)
     if any(t.shape is None for t in types.values()):
         return str(made.canonical)
     with assuming(types, chosen):
