@@ -55,8 +55,8 @@ def rotary_embedding(r: Row) -> None:
     if at is not None and at.shape is not None and at.shape[0] == 1 and (x.shape or [0])[0] != 1:
         shape = r.put("Concat", r.put("Shape", x, end=1), r.put("Shape", at, start=1), axis=0)
         places = r.put("Expand", at, shape)  # type: ignore[assignment]
-    names = ("interleaved", "num_heads", "rotary_embedding_dim")
-    r.end("RotaryEmbedding", x, r[1], r[2], places, **r.given({n: n for n in names}))
+    names = "interleaved num_heads rotary_embedding_dim"
+    r.end("RotaryEmbedding", x, r[1], r[2], places, **r.given(names))
 
 
 @row("ChannelShuffle")
