@@ -37,8 +37,7 @@ def add_before_transpose(root: Node, x: Value, y: Value, t: Node) -> Value:
     need_anchor(y)
     maker = x.producer
     if maker is not None and maker.op.name == "Transpose" and maker.perm == t.perm:
-        inner = maker.inputs[0]
-        assert inner is not None
+        inner = maker.operand(0)
     elif len(x.uses) == 1 and maker is not None and "anchor" in maker.op.traits:
         raise Skip(f"{maker.name!r} can finish the sum itself")
     else:
