@@ -24,15 +24,11 @@ Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
 
 
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
 # name: (function of x, alpha, beta; default alpha; default beta); None: does not take it
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
+    "sigmoid": (lambda x, a, b: 1 / (1 + np.exp(-x)), None, None),
     "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
     "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
     "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
