@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
-from tinsmith.ops._op import need, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import FLOAT8, dtype_attr
 
 NIBBLES = {"int4", "uint4", "int2", "uint2"}
@@ -117,10 +117,7 @@ def _whole(text: str) -> int:
 
 @Cast.type
 def _(x: Value, *, to: str, saturate: bool, round_mode: str) -> Type:
-    need(
-        round_mode in ("up", "down", "nearest"),
-        f'round_mode is {round_mode!r}, not "up", "down" or "nearest"',
-    )
+    need_one_of(("up", "down", "nearest"), round_mode=round_mode)
     return Type(dtype_attr(to, "to"), x.shape)
 
 

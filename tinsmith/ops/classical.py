@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.errors import DataError
 from tinsmith.graph import MapType, SequenceType, Type, agree
-from tinsmith.ops._op import need, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import need_dtype, need_rank, need_same
 from tinsmith.sizes import NUMBER
 
@@ -84,10 +84,7 @@ def _(x, feature, split, mode, yes, no, missing, roots, first, target, weight, h
     need_dtype(missing, {"bool"}, "missing")
     need_same(split, weight)
     need((held is None) == (member is None), "held and member go together")
-    need(
-        aggregate in AGGREGATES,
-        f"aggregate must be one of {', '.join(AGGREGATES)}, not {aggregate!r}",
-    )
+    need_one_of(AGGREGATES, aggregate=aggregate)
     _check_nodes(x, feature, mode, (yes, no, roots), target, targets)
     return Type(weight.dtype, None if x.shape is None else (x.shape[0], targets))
 

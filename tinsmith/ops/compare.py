@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._op import broadcast, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOAT8,
@@ -117,7 +117,7 @@ def Where(condition, x, y):
 
 @BitShift.type
 def _(x: Value, y: Value, *, direction: str) -> Type:
-    need(direction in ("LEFT", "RIGHT"), f'direction is {direction!r}, not "LEFT" or "RIGHT"')
+    need_one_of(("LEFT", "RIGHT"), direction=direction)
     return pointwise(INTS)(x, y)
 
 

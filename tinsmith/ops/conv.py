@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -204,7 +204,7 @@ def transposed_window(
     dilation = spatial_attr("dilation", dilation, rank, 1, 1)
     extra = spatial_attr("output_padding", output_padding, rank, 0, 0)
     pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
-    need(auto_pad in AUTO_PADS, f"auto_pad {auto_pad!r} is none of {', '.join(AUTO_PADS)}")
+    need_one_of(AUTO_PADS, auto_pad=auto_pad)
     wanted = None
     if output_shape is not None:
         wanted = spatial_attr("output_shape", tuple(output_shape)[-rank:], rank, 1, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, agree
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
@@ -206,9 +206,8 @@ def _kernel(t: Array, mode: str, a: float = -0.75) -> Array:
 
 @GridSample.type
 def _(x, grid, *, mode, padding_mode, align_corners):
-    need(mode in MODES, f"mode {mode!r} is none of {', '.join(MODES)}")
-    known = ("zeros", "border", "reflection")
-    need(padding_mode in known, f"padding_mode {padding_mode!r} is none of {', '.join(known)}")
+    need_one_of(MODES, mode=mode)
+    need_one_of(("zeros", "border", "reflection"), padding_mode=padding_mode)
     if x.shape is not None:
         need(len(x.shape) >= 3, f"x needs a rank of 3 or more, it has {len(x.shape)}")
     if grid.shape is not None:

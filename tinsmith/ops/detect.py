@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, agree
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import widen
 
@@ -248,14 +248,10 @@ def _(
     cut, **_,
 ):  # fmt: skip
     _check_rois(x, rois, 4)
-    need(mode in ("avg", "max"), f"mode {mode!r} is none of avg, max")
+    need_one_of(("avg", "max"), mode=mode)
     need(mode == "avg" or not cut, "a maximum is of whole cells")
     known = ("half_pixel", "output_half_pixel")
-    need(
-        coordinate_transformation_mode in known,
-        f"coordinate_transformation_mode {coordinate_transformation_mode!r} is none of "
-        f"{', '.join(known)}",
-    )
+    need_one_of(known, coordinate_transformation_mode=coordinate_transformation_mode)
     count = rois.shape[0] if rois.shape else fresh()
     if batch_indices.shape and isinstance(count, str):
         count = batch_indices.shape[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, shapes_agree
-from tinsmith.ops._op import need, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops.precision import is_float, widen
 
 Array = np.ndarray[Any, Any]
@@ -68,8 +68,7 @@ def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) ->
     other."""
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     need(labels.dtype.kind in "iu", f"labels must be integers, they are {labels.dtype}")
-    known = ", ".join(REDUCTIONS)
-    need(reduction in REDUCTIONS, f"reduction {reduction!r} is none of {known}")
+    need_one_of(REDUCTIONS, reduction=reduction)
     if x.shape is not None:
         need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
         if labels.shape is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
@@ -172,7 +172,7 @@ def GlobalPool(x, *, kind="mean", p=2, dtype=None):
 
 @GlobalPool.type
 def _(x, *, kind, p, dtype):
-    need(kind in ("mean", "max", "lp"), f"kind {kind!r} is none of mean, max, lp")
+    need_one_of(("mean", "max", "lp"), kind=kind)
     need(dtype is None or kind == "mean", f"only a mean may be {dtype}, kind is {kind}")
     made = x.type if dtype is None else x.type.like(dtype=dtype_of(dtype))
     if x.shape is None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, agree, shapes_agree
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
@@ -265,10 +265,7 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
     `per_direction` is how many activations a direction has. Raises TypeRuleError."""
     x, r, gates = of.x, of.r, of.gates
     direction, layout = attrs["direction"], attrs["layout"]
-    need(
-        direction in ("forward", "reverse", "bidirectional"),
-        f"direction {direction!r} is none of forward, reverse, bidirectional",
-    )
+    need_one_of(("forward", "reverse", "bidirectional"), direction=direction)
     need(layout in (0, 1), f"layout must be 0 or 1, it is {layout}")
     count = 2 if direction == "bidirectional" else 1
     hidden = attrs["hidden_size"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Type, Value
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops._op import axis_of, need, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOATS,
@@ -96,7 +96,7 @@ def _greatest(dtype: np.dtype[Any]) -> Any:
 def _(
     x: Value, axes: Value | None, *, kind: str, keepdims: bool, noop_with_empty_axes: bool
 ) -> Type:
-    need(kind in KINDS, f"kind is {kind!r}, not one of {', '.join(KINDS)}")
+    need_one_of(KINDS, kind=kind)
     need_dtype(x, NUMBERS | BOOL if kind in ("max", "min") else NUMBERS, "x")
     if axes is not None:
         need_dtype(axes, INTS, "axes")
@@ -148,7 +148,7 @@ def ArgReduce(x, *, kind, axis=0, keepdims=True, select_last=False):
 
 @ArgReduce.type
 def _(x: Value, *, kind: str, axis: int, keepdims: bool, select_last: bool) -> Type:
-    need(kind in ("max", "min"), f'kind is {kind!r}, not "max" or "min"')
+    need_one_of(("max", "min"), kind=kind)
     need_dtype(x, NUMBERS, "x")
     if x.shape is None:
         return Type(np.dtype(np.int64), None)
