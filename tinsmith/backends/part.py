@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.backends import BACKENDS, Job
 from tinsmith.errors import BackendFailed, TinsmithError
-from tinsmith.graph import Node, shown
+from tinsmith.graph import Node, shapes_agree, shown
 from tinsmith.ops.region import Part
 
 
@@ -46,17 +46,14 @@ class Running:
         for v, a in zip(self._outputs, results, strict=True):
             if v.dtype == object:
                 continue
-            if not isinstance(a, np.ndarray) or a.dtype != v.dtype or not _fits(v.shape, a.shape):
+            if (
+                not isinstance(a, np.ndarray)
+                or a.dtype != v.dtype
+                or not shapes_agree(v.shape, a.shape)
+            ):
                 found = shown(a) if isinstance(a, np.ndarray) else type(a).__name__
                 raise BackendFailed(f"{self._what} gave {found} for {v.name!r}, which is {v.type}")
         return tuple(results)
 
     def _failed(self, what: str, error: Exception) -> BackendFailed:
         return BackendFailed(f"{self._what} {what}: {type(error).__name__}: {error}")
-
-
-def _fits(shape: Any, dims: tuple[int, ...]) -> bool:
-    return shape is None or (
-        len(shape) == len(dims)
-        and all(isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True))
-    )

@@ -3,16 +3,14 @@ comparison of what was written with what was read."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import DIM, MODEL, READING, Number, as_batch
+from tinsmith.cli._model import DIM, MODEL, READING, Number, as_batch, taken_as
 from tinsmith.cli._sizes import sizes
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
@@ -195,14 +193,5 @@ OPTIONS = (
 )
 
 
-def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments and options of `Writing`; the command gets one as `writing`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        taken = {f.name: kwargs.pop(f.name) for f in fields(Writing)}
-        return command(*args, writing=Writing(**taken), **kwargs)
-
-    for option in reversed(OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+writing_options = taken_as("writing", Writing, OPTIONS)
+"""Adds the arguments and options of `Writing`; the command gets one as `writing`."""

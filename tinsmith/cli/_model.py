@@ -73,7 +73,7 @@ class Build:
     small_memory: bool = False
     shapes: str | None = None
     tune: bool = False
-    cache: bool = True
+    no_cache: bool = False
     trust: bool = False
     fixed: Mapping[str, Any] | None = None
     random_weights: int | None = None
@@ -133,6 +133,7 @@ class Build:
         given = asdict(self) | {"batch": as_batch(self.batch)}
         if given.pop("small_memory"):
             given["memory"] = "small"
+        given["cache"] = not given.pop("no_cache")
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -148,6 +149,44 @@ class Built:
     path: str
     net: Net
     compile_ms: float
+
+
+def taken_as(
+    name: str, record: type, options: Sequence[Callable[..., Any]]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds options to a command, which gets what they say as its argument `name`:
+    one `record`, a data class with the parameters of the options as fields."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            taken = {f.name: kwargs.pop(f.name) for f in fields(record) if f.name in kwargs}
+            return command(*args, **{name: record(**taken)}, **kwargs)
+
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def known_precision(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """A value of --precision. Raises UnknownName."""
+    from tinsmith.compiler.options import PRECISIONS, check_name
+
+    check_name("precision", text or "default", PRECISIONS)
+    return text
+
+
+def known_target(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """A value of --target. Raises UnknownName, and TargetError where no code can be made for this
+    machine."""
+    from tinsmith.codegen.target import ISAS, level
+    from tinsmith.compiler.options import check_name
+
+    check_name("target", text or "host", ("host", "native", *ISAS))
+    level(text or "host")
+    return text
 
 
 READING = (
@@ -184,6 +223,7 @@ BUILD_OPTIONS = (
     click.option(
         "--target",
         metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon]",
+        callback=known_target,
         help="Generate for these instructions rather than for all that this machine has.",
     ),
     click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
@@ -191,6 +231,7 @@ BUILD_OPTIONS = (
     click.option(
         "--precision",
         metavar="[default|strict|bfloat16]",
+        callback=known_precision,
         help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
         " large Winograd tiles. 'bfloat16' rounds what is multiplied, where that is faster.",
     ),
@@ -220,6 +261,7 @@ BUILD_OPTIONS = (
         "fixed",
         multiple=True,
         metavar="NAME=VALUE",
+        callback=lambda _, __, texts: fixed(texts),
         help="Make an input a constant: a number, or a list such as [1,2].",
     ),
     *READING,
@@ -233,20 +275,8 @@ BUILD_OPTIONS = (
 """What commands take that compile a model, as they are listed."""
 
 
-def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `Build`; the command gets one as `build`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        kwargs["cache"] = not kwargs.pop("no_cache")
-        taken = {f.name: kwargs.pop(f.name) for f in fields(Build) if f.name != "sizes"}
-        taken["fixed"] = fixed(taken["fixed"])
-        check_names(taken["precision"], taken["target"])
-        return command(*args, build=Build(**taken), **kwargs)
-
-    for option in reversed(BUILD_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+build_options = taken_as("build", Build, BUILD_OPTIONS)
+"""Adds the options of `Build`; the command gets one as `build`."""
 
 
 def fixed(texts: Sequence[str]) -> dict[str, Any] | None:
@@ -276,16 +306,6 @@ def _holds_numbers(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_holds_numbers, value))
     return isinstance(value, int | float)
-
-
-def check_names(precision: str | None, target: str | None) -> None:
-    """Raises UnknownName for a name that the option does not take."""
-    from tinsmith.codegen.target import ISAS, level
-    from tinsmith.compiler.options import PRECISIONS, check_name
-
-    check_name("precision", precision or "default", PRECISIONS)
-    check_name("target", target or "host", ("host", "native", *ISAS))
-    level(target or "host")  # raises TargetError where no code can be made for this machine
 
 
 @dataclass(frozen=True)
@@ -351,7 +371,7 @@ class Fed:
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the arguments and options of `Given`; the command gets one as `given`."""
-    from tinsmith.cli._picture import SCALES
+    from tinsmith.cli._picture import PICTURES
 
     options = [
         click.argument("inputs", nargs=-1),
@@ -363,30 +383,9 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Of the random inputs.",
         ),
-        click.option(
-            "--scale",
-            type=click.Choice(SCALES),
-            default="unit",
-            show_default=True,
-            help="What pixels become: 0..1, -1..1, ImageNet's mean and deviation, 0..255.",
-        ),
-        click.option(
-            "--fit",
-            type=click.Choice(["crop", "stretch"]),
-            default="crop",
-            show_default=True,
-            help="How a picture gets the input's shape.",
-        ),
+        *PICTURES,
     ]
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        given = Given(**{f.name: kwargs.pop(f.name) for f in fields(Given)})
-        return command(*args, given=given, **kwargs)
-
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+    return taken_as("given", Given, options)(command)
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from tinsmith.errors import InputShapeError, InputTypeError, MissingPackage, ModelFileError, warn
@@ -18,6 +19,23 @@ SUFFIXES = frozenset(
 )
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 SCALES = ("unit", "signed", "imagenet", "bytes")
+PICTURES = (
+    click.option(
+        "--scale",
+        type=click.Choice(SCALES),
+        default="unit",
+        show_default=True,
+        help="What pixels become: 0..1, -1..1, ImageNet's mean and deviation, 0..255.",
+    ),
+    click.option(
+        "--fit",
+        type=click.Choice(["crop", "stretch"]),
+        default="crop",
+        show_default=True,
+        help="How a picture gets the input's shape.",
+    ),
+)
+"""The options of `Picture`."""
 IMAGENET = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], np.float32)
 
 

@@ -91,7 +91,7 @@ def command(
     code = carries(Path(model))
     if json_:
         rows = [row_of(v) for v in given_by(shaped or graph)] if values else None
-        more = {"formulas": formulas(shaped), "values": rows, "code": code_row(code)}
+        more = {"formulas": formulas(shaped), "values": rows, "code": code and code._asdict()}
         return _show.as_json(document(model, graph, facts, planned) | more)
     print_ports(shaped or graph, graph)
     shown = summary(graph, facts, planned)
@@ -155,7 +155,7 @@ def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict
     from tinsmith.compiler.options import Options, machine_of
 
     options = Options(kernels=build.kernels, passes=build.passes or "")
-    made = Compilation(graph, machine_of(build.target), options, build.cache)
+    made = Compilation(graph, machine_of(build.target), options, not build.no_cache)
     if any(t.shape is None for t in types.values()):
         return str(made.canonical)
     with assuming(types, chosen):
@@ -228,11 +228,6 @@ def code_text(code: Carries, inputs: list[str]) -> str:
         for s in code.signatures
     ]
     return f"for {code.target.rpartition('|')[2]}, {'; '.join([*shapes, *code.takes])}"
-
-
-def code_row(code: Carries | None) -> dict[str, Any] | None:
-    """The row of --json about the code in a .tin file; None where the file holds no code."""
-    return None if code is None else code._asdict()
 
 
 def print_ops(facts: Facts) -> None:

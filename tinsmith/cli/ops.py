@@ -38,7 +38,7 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
                 (
                     r["name"],
                     r["signature"].split(", *, ")[0],
-                    first_line(r["formula"]),
+                    r["formula"].strip().split("\n")[0],
                     " ".join(r["traits"]),
                 )
                 for r in rows
@@ -128,7 +128,3 @@ def without_kernel(op: Any) -> str:
         ways.append(f"passes replace it where their rules apply: {', '.join(named)}")
     last = "what is left runs as its numpy reference" if ways else "it runs as its numpy reference"
     return f"no kernel takes {op.name} itself; {'; '.join([*ways, last])}"
-
-
-def first_line(text: str) -> str:
-    return text.strip().split("\n")[0]

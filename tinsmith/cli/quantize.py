@@ -12,7 +12,7 @@ import numpy as np
 from tinsmith.cli import _show
 from tinsmith.cli._files import files_of
 from tinsmith.cli._model import MODEL, READING, Number
-from tinsmith.cli._picture import SCALES, SUFFIXES, Picture
+from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
 from tinsmith.graph import Graph
 
 if TYPE_CHECKING:
@@ -56,20 +56,8 @@ FILES = ("model", "out", "table", "random_weights", "json_")
     help="Points of accuracy that may be lost: what loses most stays in float32. Counts an array "
     "'labels' of the data, or else how often the greatest class changes.",
 )
-@click.option(
-    "--scale",
-    type=click.Choice(SCALES),
-    default="unit",
-    show_default=True,
-    help="What pixels become: 0 to 1, -1 to 1, as ImageNet's nets expect, or 0 to 255.",
-)
-@click.option(
-    "--fit",
-    type=click.Choice(("crop", "stretch")),
-    default="crop",
-    show_default=True,
-    help="How pictures get the size of the input.",
-)
+@PICTURES[0]
+@PICTURES[1]
 @READING[0]  # --random-weights
 @click.option("--threads", type=click.IntRange(1, 64), default=1, help="That calibrate.")
 @_show.json_option

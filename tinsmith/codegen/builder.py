@@ -105,7 +105,7 @@ class Builder:
         one more than `args`."""
         shown = []
         params, table = kind.params, list[str]()
-        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):  # see `share_sizes`
+        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):  # it shares our table
             params, table = params[:-1], [f"ptr %{SIZES}"]
         for (_, ty), a in zip(params, args, strict=True):
             if isinstance(a, Size):
@@ -156,11 +156,6 @@ class Builder:
         has."""
         ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
         return Val(self, I64, ref)
-
-    def share_sizes(self, outer: Builder) -> None:
-        """Read sizes from the table of `outer`, which `call_at` passes on: for a function that only
-        `outer`, and others that share its sizes, call."""
-        self.sizes = outer.sizes
 
     def sizes_from(self, *lines: str) -> None:
         """Set the address of the table of sizes, `%sizes`, by these lines of LLVM text, not by a

@@ -247,13 +247,10 @@ def _where(condition: Val, yes: Val, no: Val) -> Val:
     return condition.select(yes, no)
 
 
-def _emit_astype(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    return args[0].to(kind_of(expr.dtype))
-
-
 FUNCTIONS["astype"] = Function(
-    "astype", lambda e, x: _converted(x, e.dtype), _emit_astype, NATIVE, 1.0
-)
+    "astype", lambda e, x: _converted(x, e.dtype),
+    lambda _, e, args, __: args[0].to(kind_of(e.dtype)), NATIVE, 1.0,
+)  # fmt: skip
 
 
 def _converted(x: Any, dtype: np.dtype[Any]) -> Any:

@@ -67,15 +67,12 @@ def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
     for node in lossy.nodes:
         if node.op.traits & {"view", "move"}:
             continue
-        v = next((v for v in node.outputs if v.name in known and _is_read(v)), None)
+        read = (v for v in node.outputs if v.uses or v in v.graph.outputs)
+        v = next((v for v in read if v.name in known), None)
         nodes = [] if v is None else sorted(_between(v, known), key=rank.__getitem__)
         if v is not None and len(nodes) > 1:
             found.append(Alone(node.name, node.op.name, v.name, tuple(nodes)))
     return found
-
-
-def _is_read(v: Value) -> bool:
-    return bool(v.uses) or v in v.graph.outputs
 
 
 def _between(v: Value, known: set[str]) -> list[Node]:

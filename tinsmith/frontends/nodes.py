@@ -66,6 +66,10 @@ class SourceNode:
         self._read.add(name)
         return self.attrs.get(name, default)
 
+    def given(self, *names: str) -> dict[str, Any]:
+        """The attributes of these names that the node has."""
+        return {n: value for n in names if (value := self.attr(n)) is not None}
+
     def ignore(self, *names: Hashable) -> None:
         """Count attributes that mean nothing in inference as read, so that `check_attrs` does not
         refuse them."""

@@ -10,11 +10,13 @@ from tinsmith.graph.types import (
     SequenceType,
     Shape,
     Type,
+    agree,
     bare,
     compatible,
     dtype_of,
     kind_of,
     same_kind,
+    shapes_agree,
     shown,
 )
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dim", "Graph", "Holder", "MapType", "Node", "OptionalType", "Origin", "SequenceType", "Shape",
-    "Type", "Value", "bare", "compatible", "dtype_of", "kind_of", "same_kind", "shown",
+    "Type", "Value", "agree", "bare", "compatible", "dtype_of", "kind_of", "same_kind",
+    "shapes_agree", "shown",
 ]  # fmt: skip
 
 

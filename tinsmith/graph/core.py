@@ -49,6 +49,17 @@ class Node:
     def output(self) -> Value:
         return self.outputs[0]
 
+    def operand(self, index: int) -> Value:
+        """An input that the operator cannot do without."""
+        value = self.inputs[index]
+        assert value is not None, self
+        return value
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """All inputs, of an operator that can do without none of them."""
+        return tuple(map(self.operand, range(len(self.inputs))))
+
     def __repr__(self) -> str:
         args = ", ".join("-" if v is None else v.name for v in self.inputs)
         return f"{self.op.name}({args}) {self.name!r}"

@@ -226,9 +226,14 @@ def compatible(old: Type, new: Type) -> bool:
         return same_kind(old, new) and compatible(old.item, new.item)  # type: ignore[union-attr]
     if old.dtype != new.dtype:
         return False
-    if old.shape is None or new.shape is None:
-        return True
-    return len(old.shape) == len(new.shape) and all(
-        a == b or isinstance(a, str) or isinstance(b, str)
-        for a, b in zip(old.shape, new.shape, strict=True)
-    )
+    return shapes_agree(old.shape, new.shape)
+
+
+def agree(a: Dim | None, b: Dim | None) -> bool:
+    """Whether two dims may be one size: they are equal, or one is no number (a symbol, None)."""
+    return a is None or b is None or isinstance(a, str) or isinstance(b, str) or a == b
+
+
+def shapes_agree(a: Sequence[Any] | None, b: Sequence[Any] | None) -> bool:
+    """Whether two shapes may be one: a rank is not known (None), or ranks and dims agree."""
+    return a is None or b is None or (len(a) == len(b) and all(map(agree, a, b)))

@@ -72,11 +72,7 @@ class Runs:
 
 
 def _check(site: Site) -> tuple[int, ...]:
-    dims = site.input(0).dims
-    if site.out.dims != dims:
-        raise Skip(f"the output {site.out.dims} is not the input's shape {dims}")
-    if prod(dims) == 0:
-        raise Skip("the input is empty")
+    dims = site.need_same_shape()
     for v in site.inputs[1:]:
         if v is not None and v.dtype != site.input(0).dtype:
             raise Skip(f"{v.name} is {v.dtype}")

@@ -7,7 +7,7 @@ from math import prod
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel
 from tinsmith.kernels.fold import PRODUCT, SUM, Fold, combine
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import each_unit
@@ -23,10 +23,8 @@ def _scan(site: Site, fold: Fold) -> Choice:
     """The choice for running folds along one axis: vectors run along the dimensions after it, and
     floats are folded in double precision."""
     x = site.input(0)
-    dims, ty = x.dims, from_dtype(x.dtype)
+    dims, ty = site.need_same_shape(), from_dtype(x.dtype)
     axis = int(site.const(1, "the axis").reshape(-1)[0]) % len(dims)
-    if prod(dims) == 0 or site.out.dims != dims:
-        raise Skip("the input is empty, or the output has another shape")
     split = around(dims, axis)
     n, inner = split.n, split.inner
     exclusive, reverse = site.attr("exclusive"), site.attr("reverse")

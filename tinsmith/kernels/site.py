@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ class Site:
         if value.const is None:
             raise Skip(f"{what or f'input {index}'} ({value.name}) is not a constant")
         return value.const
+
+    def need_same_shape(self) -> tuple[int, ...]:
+        """The dims of the first input. Raises Skip if the output has others, or there are no
+        elements."""
+        dims = self.input(0).dims
+        if self.out.dims != dims:
+            raise Skip(f"the output {self.out.dims} is not the input's shape {dims}")
+        if prod(dims) == 0:
+            raise Skip("the input is empty")
+        return dims
 
     def need_no_epilogue(self, why: str) -> None:
         """Raise Skip for this reason if anything is fused to the node."""

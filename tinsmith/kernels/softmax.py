@@ -9,7 +9,7 @@ from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.conditions import by_formula
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, View, kernel
 from tinsmith.kernels.fold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import each_unit
@@ -37,11 +37,7 @@ exponentials then hide each other's latency (estimated)."""
 
 
 def _choice(site: Site, log: bool) -> Choice:
-    dims, axis = site.input(0).dims, site.attr("axis")
-    if site.out.dims != dims:
-        raise Skip(f"the output {site.out.dims} is not the input's shape {dims}")
-    if prod(dims) == 0:
-        raise Skip("the input is empty")
+    dims, axis = site.need_same_shape(), site.attr("axis")
     split, lanes = around(dims, axis), block_of(site.target)
     size = typical(prod(dims))
     cost = site.target.time(FLOPS * size, 8.0 * size, 0.5) + 1e-7

@@ -52,7 +52,7 @@ Traits:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,12 @@ def need(condition: Any, message: str) -> None:
     """In a type rule: raise TypeRuleError with `message` unless the condition holds."""
     if not condition:
         raise TypeRuleError(message)
+
+
+def need_one_of(known: Iterable[str], **attrs: str) -> None:
+    """In a type rule: raise TypeRuleError unless each of these attributes has a `known` value."""
+    for name, value in attrs.items():
+        need(value in known, f"{name} {value!r} is none of {', '.join(known)}")
 
 
 Gradient = Callable[[Callable[..., Any], Any, Any], "tuple[Any, ...]"]

@@ -12,15 +12,16 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
-from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
+from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need, op
+from tinsmith.ops.precision import HALVES, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
 
-NARROW = frozenset({"float16", "bfloat16"})
-FLOATS = frozenset({"float32", "float64"}) | NARROW
+FLOAT8 = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
+FLOATS = frozenset({"float32", "float64"}) | HALVES
 SIGNED = frozenset({"int8", "int16", "int32", "int64"})
 UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 INTS = SIGNED | UNSIGNED
@@ -114,17 +115,12 @@ def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(reference)
     def wrapped(x: Any, *rest: Any, **attrs: Any) -> Any:
-        if x.dtype.name not in NARROW:
+        if not is_half(x.dtype):
             return reference(x, *rest, **attrs)
         wide = [None if v is None else v.astype(np.float32) for v in (x, *rest)]
         return reference(*wide, **attrs).astype(x.dtype)
 
     return wrapped
-
-
-def widened(x: Array) -> Array:
-    """`x`, or its float32 copy where it is float16 or bfloat16."""
-    return x.astype(np.float32) if x.dtype.name in NARROW else x
 
 
 # ---- constants and sizes
@@ -137,13 +133,6 @@ def const_ints(value: Value | None) -> tuple[int, ...] | None:
         return None
     flat = np.asarray(value.const).reshape(-1)
     return tuple(v if isinstance(v, Size) else int(v) for v in flat)  # type: ignore[misc]
-
-
-def const_sizes(value: Value | None) -> tuple[Any, ...] | None:
-    """`const_ints`, with sizes that only the call tells as they are."""
-    if value is None or value.const is None:
-        return None
-    return tuple(v if isinstance(v, Size) else int(v) for v in value.const.reshape(-1))
 
 
 def const_int(value: Value | None) -> int | None:
@@ -245,7 +234,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 def unify(a: Dim, b: Dim, message: str) -> Dim:
     """Of two dims that must be equal, the number if one is, else the second; TypeRuleError with
     `message` where they are different numbers."""
-    need(isinstance(a, str) or isinstance(b, str) or a == b, message)
+    need(agree(a, b), message)
     return b if isinstance(a, str) else a
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import OPS, broadcast, need, op
+from tinsmith.ops._op import OPS, broadcast, need, need_one_of, op
 from tinsmith.ops._rules import (
     FLOATS,
     NUMBERS,
@@ -142,7 +142,7 @@ give_rule(pointwise(FLOATS), Celu, Selu, Mish)
 
 @Gelu.type
 def _(x: Value, *, approximate: str) -> Type:
-    need(approximate in ("none", "tanh"), f'approximate is {approximate!r}, not "none" or "tanh"')
+    need_one_of(("none", "tanh"), approximate=approximate)
     return pointwise(FLOATS)(x)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, dtype_of
+from tinsmith.graph import Dim, Type, Value, agree, dtype_of
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_data
 from tinsmith.ops.precision import is_float, widen
@@ -137,10 +137,6 @@ def _split(v: Value, heads: int | None, name: str) -> tuple[Dim, Dim, Dim, Dim]:
     return n, heads, t, wide // heads
 
 
-def _agree(a: Dim, b: Dim, message: str) -> None:
-    need(a == b or isinstance(a, str) or isinstance(b, str), message)
-
-
 @Attention.type
 def _(
     q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *, q_num_heads,
@@ -161,10 +157,10 @@ def _(
     key_batch, groups, keys, width = _split(k, kv_num_heads, "k")
     value_batch, value_groups, values, f = _split(v, kv_num_heads, "v")
     for name, batch in (("k", key_batch), ("v", value_batch)):
-        _agree(n, batch, f"q has a batch of {n}, {name} of {batch}")
-    _agree(e, width, f"the heads of q have {e} elements, those of k {width}")
-    _agree(groups, value_groups, f"k has {groups} heads, v has {value_groups}")
-    _agree(keys, values, f"k has {keys} keys, v has {values} values")
+        need(agree(n, batch), f"q has a batch of {n}, {name} of {batch}")
+    need(agree(e, width), f"the heads of q have {e} elements, those of k {width}")
+    need(agree(groups, value_groups), f"k has {groups} heads, v has {value_groups}")
+    need(agree(keys, values), f"k has {keys} keys, v has {values} values")
     if isinstance(heads, NUMBER) and isinstance(groups, NUMBER):
         need(heads % groups == 0, f"{groups} key heads do not divide {heads} query heads")
     total = keys
@@ -249,6 +245,4 @@ def _(x, cos_cache, sin_cache, position_ids=None, *, interleaved, num_heads, rot
     return x.type
 
 
-@RotaryEmbedding.cost
-def _(x, *_, **__):
-    return 3 * x.type.size
+RotaryEmbedding.cost(lambda x, *_, **__: 3 * x.type.size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type
+from tinsmith.graph import Type, agree
 from tinsmith.ops._op import OPS, fresh, need, op
 from tinsmith.ops._rules import integers, need_data
 from tinsmith.ops.detect import _corners, _suppress
@@ -224,7 +224,7 @@ def _(*grids, classes, boxes, anchors, mask, scales, **_):
     need(len(scales) in (0, len(grids)), f"{len(scales)} scales for {len(grids)} grids")
     want = boxes * (5 + classes)
     for g in grids:
-        need(g.shape[1] == want or isinstance(g.shape[1], str), f"a grid has not {want} channels")
+        need(agree(g.shape[1], want), f"a grid has not {want} channels")
     return Type(np.dtype(np.float32), (grids[0].shape[0], fresh(), 6))
 
 
@@ -319,5 +319,5 @@ def _(x, rois, *, pooled_shape, channels, spatial_scale):
     need(x.rank == 4 and rois.rank == 2, "x is [N, C, H, W], rois [N, 4]")
     need(len(pooled_shape) == 2 and min(pooled_shape) > 0, f"{pooled_shape} is no shape")
     want = channels * pooled_shape[0] * pooled_shape[1]
-    need(x.shape[1] in (want,) or isinstance(x.shape[1], str), f"x has no {want} channels")
+    need(agree(x.shape[1], want), f"x has no {want} channels")
     return x.type.like(shape=(x.shape[0], channels, *pooled_shape))

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
-from tinsmith.ops._op import need, op
-from tinsmith.ops._rules import dtype_attr
+from tinsmith.ops._op import need, need_one_of, op
+from tinsmith.ops._rules import FLOAT8, dtype_attr
 
-SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 NIBBLES = {"int4", "uint4", "int2", "uint2"}
 
 
@@ -28,7 +27,7 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
     dtype = dtype_of(to)
     if x.dtype.kind == "O" or dtype.kind == "O":
         return _cast_string(x, dtype)
-    if dtype.name in SATURATING and saturate:
+    if dtype.name in FLOAT8 and saturate:
         return _saturated(x, dtype)
     if dtype.name == "float8_e8m0fnu":
         return _to_e8m0(np.asarray(x), dtype, saturate, round_mode)
@@ -118,10 +117,7 @@ def _whole(text: str) -> int:
 
 @Cast.type
 def _(x: Value, *, to: str, saturate: bool, round_mode: str) -> Type:
-    need(
-        round_mode in ("up", "down", "nearest"),
-        f'round_mode is {round_mode!r}, not "up", "down" or "nearest"',
-    )
+    need_one_of(("up", "down", "nearest"), round_mode=round_mode)
     return Type(dtype_attr(to, "to"), x.shape)
 
 

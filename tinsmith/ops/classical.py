@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import MapType, SequenceType, Type
-from tinsmith.ops._op import need, op
+from tinsmith.graph import MapType, SequenceType, Type, agree
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import need_dtype, need_rank, need_same
 from tinsmith.sizes import NUMBER
 
@@ -84,10 +84,7 @@ def _(x, feature, split, mode, yes, no, missing, roots, first, target, weight, h
     need_dtype(missing, {"bool"}, "missing")
     need_same(split, weight)
     need((held is None) == (member is None), "held and member go together")
-    need(
-        aggregate in AGGREGATES,
-        f"aggregate must be one of {', '.join(AGGREGATES)}, not {aggregate!r}",
-    )
+    need_one_of(AGGREGATES, aggregate=aggregate)
     _check_nodes(x, feature, mode, (yes, no, roots), target, targets)
     return Type(weight.dtype, None if x.shape is None else (x.shape[0], targets))
 
@@ -177,7 +174,7 @@ def _(pairs, *, classes):
         return pairs.type
     wants = classes * (classes - 1) // 2
     have = pairs.shape[1]
-    need(isinstance(have, str) or have == wants, f"{have} pairs, {classes} classes have {wants}")
+    need(agree(have, wants), f"{have} pairs, {classes} classes have {wants}")
     return pairs.type.like(shape=(pairs.shape[0], classes))
 
 
@@ -192,8 +189,5 @@ def _(x, *, keys):
     need_dtype(x, {"float32", "float64"}, "x")
     need_rank(x, 2, "x")
     width = None if x.shape is None else x.shape[1]
-    need(
-        not isinstance(width, NUMBER) or width == len(keys),
-        f"x has {width} columns, there are {len(keys)} keys",
-    )
+    need(agree(width, len(keys)), f"x has {width} columns, there are {len(keys)} keys")
     return SequenceType(MapType(Type(x.dtype, ())))

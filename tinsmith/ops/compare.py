@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._op import broadcast, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
+    FLOAT8,
     FLOATS,
     INTS,
     NUMBERS,
@@ -18,8 +19,6 @@ from tinsmith.ops._rules import (
     need_same,
     pointwise,
 )
-
-FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 # ---- comparisons
 
@@ -118,7 +117,7 @@ def Where(condition, x, y):
 
 @BitShift.type
 def _(x: Value, y: Value, *, direction: str) -> Type:
-    need(direction in ("LEFT", "RIGHT"), f'direction is {direction!r}, not "LEFT" or "RIGHT"')
+    need_one_of(("LEFT", "RIGHT"), direction=direction)
     return pointwise(INTS)(x, y)
 
 

@@ -80,9 +80,7 @@ def _(condition, *captured, then_branch, else_branch):
     return tuple(join(a, b, f"output {i}") for i, (a, b) in pairs)
 
 
-@If.cost
-def _(condition, *captured, then_branch, else_branch):
-    return max(flops_of_graph(then_branch), flops_of_graph(else_branch))
+If.cost(lambda *_, then_branch, else_branch: max(map(flops_of_graph, (then_branch, else_branch))))
 
 
 # ---- Loop
@@ -136,14 +134,23 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
             return _forgotten(body)
         changed = False
         for i, (v, t) in enumerate(zip(states, types[skip : skip + len(states)], strict=True)):
-            if _covers(v.type, t, own):
-                continue
-            joined = join(v.type, t, f"state {v.name!r}")
-            own.update(d for d in joined.shape or () if d not in (v.shape or ()))  # type: ignore[misc]
-            states[i] = Value(body, joined, v.name)
-            changed = True
+            kept = kept_type(v.type, t, own)
+            if kept is not v.type:
+                states[i] = Value(body, kept, v.name)
+                changed = True
         if not changed:
             return types
+
+
+def kept_type(before: Type, after: Type, own: set[str]) -> Type:
+    """The type of a state that is of type `before` before an iteration and `after` after it:
+    `before` itself if it covers both. Dims that differ become new symbols, which `own` collects: a
+    symbol in `own` covers any size. Raises TypeRuleError where element types differ."""
+    if _covers(before, after, own):
+        return before
+    joined = join(before, after, "a state")
+    own.update(d for d in joined.shape or () if d not in (before.shape or ()))  # type: ignore[misc]
+    return joined
 
 
 def _covers(general: Type, special: Type, own: set[str] | None) -> bool:

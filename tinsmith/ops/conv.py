@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -94,12 +94,11 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
             wants = w.shape[1] * group if isinstance(w.shape[1], NUMBER) else w.shape[1]
             if isinstance(m, NUMBER):
                 need(m % group == 0, f"group {group} does not divide the {m} outputs of w")
-        if isinstance(have, NUMBER) and isinstance(wants, NUMBER):
-            need(wants == have, f"w wants {wants} channels, x has {have}")
+        need(agree(wants, have), f"w wants {wants} channels, x has {have}")
         if b is not None and b.shape is not None:
             outs = m * group if transposed and isinstance(m, NUMBER) else m
             need(len(b.shape) == 1, f"b needs rank 1, it has {len(b.shape)}")
-            ok = isinstance(b.shape[0], str) or isinstance(outs, str) or b.shape[0] == outs
+            ok = agree(b.shape[0], outs)
             need(ok, f"b has {b.shape[0]} elements, the output has {outs} channels")
 
 
@@ -141,12 +140,18 @@ def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
     return Type(x.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 
-@Conv.cost
-def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
+def conv_flops(
+    x: Value, w: Value, b: Value | None = None, *, stride: Any, pad: Any, dilation: Any,
+    auto_pad: str, **_: Any,
+) -> float:  # fmt: skip
+    """The arithmetic operations of a convolution, whose operands have static types."""
     shape = conv_shape(x, w, stride, pad, dilation, auto_pad)
     assert shape is not None
     points = prod(int(d) for d in shape)
     return points * (2 * prod(w.dims[1:]) + (b is not None))
+
+
+Conv.cost(conv_flops)
 
 
 Conv.weights = Weights((1,), 0, data=(0,), bias=2)
@@ -199,7 +204,7 @@ def transposed_window(
     dilation = spatial_attr("dilation", dilation, rank, 1, 1)
     extra = spatial_attr("output_padding", output_padding, rank, 0, 0)
     pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
-    need(auto_pad in AUTO_PADS, f"auto_pad {auto_pad!r} is none of {', '.join(AUTO_PADS)}")
+    need_one_of(AUTO_PADS, auto_pad=auto_pad)
     wanted = None
     if output_shape is not None:
         wanted = spatial_attr("output_shape", tuple(output_shape)[-rank:], rank, 1, 0)
@@ -252,11 +257,7 @@ def _(x, w, b=None, *, stride, pad, dilation, group, output_padding, output_shap
     return Type(x.dtype, (n, m, *win.out))
 
 
-@ConvTranspose.cost
-def _(x, w, b=None, *, group, **_):
-    return 2 * x.type.size * prod(w.dims[1:])
-
-
+ConvTranspose.cost(lambda x, w, *_, **__: 2 * x.type.size * prod(w.dims[1:]))
 ConvTranspose.weights = Weights((1,), 1, data=(0,), bias=2)
 Conv.apart(images)
 ConvTranspose.apart(images)

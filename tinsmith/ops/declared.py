@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import DataError, TypeRuleError
-from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of
+from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import OPS, Op, fresh, need, op
 from tinsmith.ops._rules import need_data
@@ -21,9 +21,8 @@ Claim = tuple[int | None, ...]
 @op("check")
 def Declared(x, *, shape):
     """y = x, which the model declares to have this shape; None is a dim that may be any"""
-    fits = len(shape) == x.ndim and all(d in (None, n) for d, n in zip(shape, x.shape, strict=True))
     need_data(
-        fits,
+        shapes_agree(shape, x.shape),
         f"it gives {x.dtype}{list(x.shape)}, where the model declares {_shown(shape)}: "
         "a size that the model declares is not so",
     )
@@ -34,10 +33,7 @@ def Declared(x, *, shape):
 def _(x: Value, *, shape: Claim) -> Type:
     need(all(d is None or d >= 0 for d in shape), f"a size in {_shown(shape)} is negative")
     known: tuple[Dim | None, ...] = (None,) * len(shape) if x.shape is None else x.shape
-    fits = len(known) == len(shape) and all(
-        d is None or not isinstance(k, NUMBER) or k == d for k, d in zip(known, shape, strict=True)
-    )
-    need(fits, f"the model declares {_shown(shape)}, but it is {x.type}")
+    need(shapes_agree(known, shape), f"the model declares {_shown(shape)}, but it is {x.type}")
     dims = [k if d is None else d for k, d in zip(known, shape, strict=True)]
     return Type(x.dtype, tuple(fresh() if d is None else d for d in dims))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.graph import Dim, Type, agree
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
@@ -106,10 +106,8 @@ def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_g
                 continue
             need(len(v.shape) == len(shape), f"{name} needs rank {len(shape)}, it has {v.rank}")
             have = v.shape[1]
-            need(
-                isinstance(have, str) or have == per * offset_group,
-                f"{name} has {have} channels, {per * offset_group} are needed",
-            )
+            wants = per * offset_group
+            need(agree(have, wants), f"{name} has {have} channels, {wants} are needed")
     if x.shape is not None and isinstance(x.shape[1], NUMBER):
         need(
             x.shape[1] % offset_group == 0,
@@ -208,20 +206,16 @@ def _kernel(t: Array, mode: str, a: float = -0.75) -> Array:
 
 @GridSample.type
 def _(x, grid, *, mode, padding_mode, align_corners):
-    need(mode in MODES, f"mode {mode!r} is none of {', '.join(MODES)}")
-    known = ("zeros", "border", "reflection")
-    need(padding_mode in known, f"padding_mode {padding_mode!r} is none of {', '.join(known)}")
+    need_one_of(MODES, mode=mode)
+    need_one_of(("zeros", "border", "reflection"), padding_mode=padding_mode)
     if x.shape is not None:
         need(len(x.shape) >= 3, f"x needs a rank of 3 or more, it has {len(x.shape)}")
     if grid.shape is not None:
         rank = len(grid.shape)
         need(rank >= 3, f"grid needs a rank of 3 or more, it has {rank}")
         need(x.rank in (None, rank), f"x has rank {x.rank}, grid has {rank}")
-        last = grid.shape[-1]
-        need(
-            isinstance(last, str) or last == rank - 2,
-            f"the last axis of grid has {last} numbers, {rank - 2} are needed",
-        )
+        last, wants = grid.shape[-1], rank - 2
+        need(agree(last, wants), f"the last axis of grid has {last} numbers, {wants} are needed")
     rank = x.rank or grid.rank
     if rank is None:
         return Type(x.dtype, None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.graph import Type, Value, agree
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import widen
 
@@ -116,12 +116,11 @@ def _(
     for name, v in (("boxes", boxes), ("scores", scores)):
         need(v.rank in (None, 3), f"{name} needs rank 3, it has {v.rank}")
     if boxes.shape is not None:
-        need(boxes.shape[2] == 4 or isinstance(boxes.shape[2], str), "a box is 4 numbers")
+        need(agree(boxes.shape[2], 4), "a box is 4 numbers")
         if scores.shape is not None:
             for i, j, what in ((0, 0, "batches"), (1, 2, "boxes")):
                 a, b = boxes.shape[i], scores.shape[j]
-                ok = a == b or isinstance(a, str) or isinstance(b, str)
-                need(ok, f"boxes has {a} {what}, scores has {b}")
+                need(agree(a, b), f"boxes has {a} {what}, scores has {b}")
     return Type(np.dtype(np.int64), (fresh(), 3))
 
 
@@ -240,8 +239,7 @@ def _check_rois(x: Value, rois: Value, columns: int) -> None:
     need(rois.rank in (None, 2), f"rois needs rank 2, it has {rois.rank}")
     if rois.shape is not None:
         have = rois.shape[1]
-        ok = have == columns or isinstance(have, str)
-        need(ok, f"rois needs {columns} columns, it has {have}")
+        need(agree(have, columns), f"rois needs {columns} columns, it has {have}")
 
 
 @RoiAlign.type
@@ -250,14 +248,10 @@ def _(
     cut, **_,
 ):  # fmt: skip
     _check_rois(x, rois, 4)
-    need(mode in ("avg", "max"), f"mode {mode!r} is none of avg, max")
+    need_one_of(("avg", "max"), mode=mode)
     need(mode == "avg" or not cut, "a maximum is of whole cells")
     known = ("half_pixel", "output_half_pixel")
-    need(
-        coordinate_transformation_mode in known,
-        f"coordinate_transformation_mode {coordinate_transformation_mode!r} is none of "
-        f"{', '.join(known)}",
-    )
+    need_one_of(known, coordinate_transformation_mode=coordinate_transformation_mode)
     count = rois.shape[0] if rois.shape else fresh()
     if batch_indices.shape and isinstance(count, str):
         count = batch_indices.shape[0]

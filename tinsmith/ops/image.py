@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.errors import DataError, MissingPackage
 from tinsmith.graph import Type
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need_one_of, op
 from tinsmith.ops._rules import need_dtype, need_rank
 
 FORMATS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
@@ -38,10 +38,7 @@ def ImageDecoder(data, *, pixel_format="RGB"):
 
 @ImageDecoder.type
 def _(data, *, pixel_format):
-    need(
-        pixel_format in FORMATS,
-        f"pixel_format must be one of {', '.join(FORMATS)}, not {pixel_format!r}",
-    )
+    need_one_of(FORMATS, pixel_format=pixel_format)
     need_dtype(data, {"uint8"}, "the encoded image")
     need_rank(data, 1, "the encoded image")
     return Type(np.dtype(np.uint8), (fresh(), fresh(), FORMATS[pixel_format]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Shape, Type, Value
+from tinsmith.graph import Dim, Shape, Type, Value, shapes_agree
 from tinsmith.ops._move import Part, placed, split_moved
-from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops._op import axis_of, need, need_one_of, op
 from tinsmith.ops._rules import INTS, need_data, need_dtype, need_same, unify
 from tinsmith.sizes import NUMBER, Size
 
@@ -179,8 +179,7 @@ def _written(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> A
 def _need_scatter(x: Value, indices: Value, updates: Value, reduction: str) -> None:
     need_dtype(indices, INTS, "indices")
     need_same(x, updates)
-    known = ("none", *COMBINE)
-    need(reduction in known, f"reduction is {reduction!r}, not one of {', '.join(known)}")
+    need_one_of(("none", *COMBINE), reduction=reduction)
 
 
 @ScatterElements.type
@@ -192,13 +191,9 @@ def _(x: Value, indices: Value, updates: Value, *, axis: int, reduction: str) ->
 
 
 def _need_shape(updates: Value, wanted: Shape | None) -> None:
-    if updates.shape is None or wanted is None:
-        return
-    fits = len(updates.shape) == len(wanted) and all(
-        isinstance(a, str) or isinstance(b, str) or a == b
-        for a, b in zip(updates.shape, wanted, strict=True)
-    )
-    need(fits, f"updates {updates.type} must have the shape [{','.join(map(str, wanted))}]")
+    shown = ",".join(map(str, wanted or ()))
+    fits = shapes_agree(updates.shape, wanted)
+    need(fits, f"updates {updates.type} must have the shape [{shown}]")
 
 
 @op("overwrites")
@@ -249,7 +244,7 @@ def TensorScatter(x, update, write_indices=None, *, axis=-2, mode="linear", star
 def _(
     x: Value, update: Value, write_indices: Value | None, *, axis: int, mode: str, start: int
 ) -> Type:  # fmt: skip
-    need(mode in ("linear", "circular"), f'mode is {mode!r}, not "linear" or "circular"')
+    need_one_of(("linear", "circular"), mode=mode)
     need_same(x, update)
     need_dtype(write_indices, INTS, "write_indices")
     if x.shape is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
-from tinsmith.ops._op import need, op
+from tinsmith.graph import Type, Value, shapes_agree
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops.precision import is_float, widen
 
 Array = np.ndarray[Any, Any]
@@ -68,21 +68,16 @@ def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) ->
     other."""
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     need(labels.dtype.kind in "iu", f"labels must be integers, they are {labels.dtype}")
-    known = ", ".join(REDUCTIONS)
-    need(reduction in REDUCTIONS, f"reduction {reduction!r} is none of {known}")
+    need_one_of(REDUCTIONS, reduction=reduction)
     if x.shape is not None:
         need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
         if labels.shape is not None:
             wants = (x.shape[0], *x.shape[2:])
-            ok = len(wants) == len(labels.shape) and all(
-                a == b or isinstance(a, str) or isinstance(b, str)
-                for a, b in zip(wants, labels.shape, strict=True)
-            )
+            ok = shapes_agree(wants, labels.shape)
             need(ok, f"labels of {labels.type} do not fit scores of {x.type}")
         if weight is not None and weight.shape is not None:
-            c, have = x.shape[1], weight.shape[0] if len(weight.shape) == 1 else -1
-            ok = have == c or isinstance(have, str) or isinstance(c, str)
-            need(ok, f"weight needs [{c}], it is {weight.type}")
+            ok = shapes_agree(weight.shape, x.shape[1:2])
+            need(ok, f"weight needs [{x.shape[1]}], it is {weight.type}")
     if reduction != "none":
         return Type(x.dtype, ())
     shape = labels.shape if x.shape is None else (x.shape[0], *x.shape[2:])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import Dim, Node, Type, Value
+from tinsmith.graph import Dim, Node, Type, Value, agree
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._weights import Weights
@@ -36,8 +36,7 @@ def matmul_shape(a: Value, b: Value) -> tuple[Dim, ...] | None:
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     k, wants = left[-1], right[-2]
-    if isinstance(k, NUMBER) and isinstance(wants, NUMBER):
-        need(k == wants, f"b wants {wants} columns, a has {k}: {a.type} times {b.type}")
+    need(agree(k, wants), f"b wants {wants} columns, a has {k}: {a.type} times {b.type}")
     batch = broadcast(left[:-2], right[:-2])
     assert batch is not None
     rows = (left[-2],) if len(a.shape) > 1 else ()
@@ -51,11 +50,14 @@ def _(a, b, **_):
     return Type(a.dtype, matmul_shape(a, b))
 
 
-@MatMul.cost
-def _(a, b, **_):
+def product_flops(a: Value, b: Value, *_: Any, **__: Any) -> float:
+    """The arithmetic operations of a matrix product of a and b, whose types are static."""
     shape = matmul_shape(a, b)
     assert shape is not None
     return 2 * prod(int(d) for d in shape) * a.dims[-1]
+
+
+MatMul.cost(product_flops)
 
 
 @MatMul.gradient
@@ -178,16 +180,10 @@ def _check_square(x: Value) -> None:
     if x.shape is None:
         return
     need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
-    m, n = x.shape[-2:]
-    need(
-        m == n or isinstance(m, str) or isinstance(n, str),
-        f"{x.type} does not hold square matrices",
-    )
+    need(agree(*x.shape[-2:]), f"{x.type} does not hold square matrices")
 
 
-@Det.cost
-def _(x):
-    return x.type.size * x.dims[-1] * 2 / 3
+Det.cost(lambda x: x.type.size * x.dims[-1] * 2 / 3)
 
 
 @op()
@@ -205,11 +201,7 @@ def _(x):
     return x.type
 
 
-@Inverse.cost
-def _(x):
-    return x.type.size * x.dims[-1] * 2
-
-
+Inverse.cost(lambda x: x.type.size * x.dims[-1] * 2)
 MatMul.weights = Weights((1,), -1, data=(0,), channels=-1)
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
+from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import axis_of, broadcast, need, op
 from tinsmith.ops.precision import is_float, widen
-from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -32,8 +31,7 @@ def _check_channels(x: Value, **vectors: Value | None) -> None:
             continue
         need(len(v.shape) == 1, f"{name} needs rank 1, it has {len(v.shape)}")
         have = v.shape[0]
-        ok = have == channels or isinstance(have, str) or not isinstance(channels, NUMBER)
-        need(ok, f"{name} has {have} elements, x has {channels} channels")
+        need(agree(have, channels), f"{name} has {have} elements, x has {channels} channels")
 
 
 @op()
@@ -49,11 +47,6 @@ def BatchNorm(x, scale, shift, mean, var, *, eps=1e-5):
 def _(x, scale, shift, mean, var, *, eps):
     _check_channels(x, scale=scale, shift=shift, mean=mean, var=var)
     return x.type
-
-
-@BatchNorm.cost
-def _(x, *_, **__):
-    return 2 * x.type.size
 
 
 def _standard(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
@@ -128,22 +121,8 @@ def _check_layer(x: Value, axis: int, **operands: Value | None) -> None:
     axis_of(axis, len(x.shape))
     for name, v in operands.items():
         if v is not None and v.shape is not None:
-            need(
-                _fits(v.shape, x.shape),
-                f"{name} [{','.join(map(str, v.shape))}] does not broadcast to x {x.type}",
-            )
-
-
-def _fits(small: tuple[Any, ...], large: tuple[Any, ...]) -> bool:
-    both = broadcast(small, large)
-    return (
-        both is not None
-        and len(both) == len(large)
-        and all(
-            a == b or isinstance(a, str) or isinstance(b, str)
-            for a, b in zip(both, large, strict=True)
-        )
-    )
+            fits = shapes_agree(broadcast(v.shape, x.shape), x.shape)
+            need(fits, f"{name} [{','.join(map(str, v.shape))}] does not broadcast to x {x.type}")
 
 
 @LayerNorm.type
@@ -156,11 +135,6 @@ def _(x, scale=None, shift=None, *, axis, eps, with_stats):
         start = axis_of(axis, len(x.shape))
         stats = stats.like(shape=(*x.shape[:start], *(1,) * (len(x.shape) - start)))
     return x.type, stats, stats
-
-
-@LayerNorm.cost
-def _(x, *_, **__):
-    return 8 * x.type.size
 
 
 @op("reduction")
@@ -176,11 +150,6 @@ def RMSNorm(x, scale, *, axis=-1, eps=1e-5):
 def _(x, scale, *, axis, eps):
     _check_layer(x, axis, scale=scale)
     return x.type.like(dtype=scale.dtype)
-
-
-@RMSNorm.cost
-def _(x, *_, **__):
-    return 4 * x.type.size
 
 
 @op("reduction")
@@ -223,11 +192,6 @@ def _(x, *, size, alpha, beta, bias):
     return x.type
 
 
-@LRN.cost
-def _(x, *, size, **_):
-    return (size + 20) * x.type.size
-
-
 @op("reduction")
 def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
     """y = (x - mean) / (std + eps), statistics over the axes"""
@@ -245,6 +209,11 @@ def _(x, *, axes, eps):
             axis_of(axis, len(x.shape))
     return x.type
 
+
+BatchNorm.cost(lambda x, *_, **__: 2 * x.type.size)
+LayerNorm.cost(lambda x, *_, **__: 8 * x.type.size)
+RMSNorm.cost(lambda x, *_, **__: 4 * x.type.size)
+LRN.cost(lambda x, *, size, **_: (size + 20) * x.type.size)
 
 for _norm in (InstanceNorm, GroupNorm, LRN):
     _norm.apart(images)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._move import MOST, Move, Places, by_table, placed, spanned
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,
@@ -76,8 +76,7 @@ def _fill(value: Any, dtype: Any) -> Any:
 
 @Pad.type
 def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: str) -> Type:
-    modes = ("constant", "reflect", "edge", "wrap")
-    need(mode in modes, f"mode is {mode!r}, not one of {', '.join(modes)}")
+    need_one_of(("constant", "reflect", "edge", "wrap"), mode=mode)
     need_dtype(pads, INTS, "pads")
     need_dtype(axes, INTS, "axes")
     need_same(x, value)

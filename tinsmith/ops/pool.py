@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
@@ -87,23 +87,19 @@ def pool_type(
     return x.type.like(shape=(*x.shape[:2], *win.out))
 
 
-def _flops(x: Value, each: int, kernel: Any, attrs: dict[str, Any]) -> float:
-    """The arithmetic operations of a pooling: `each` for every tap of every output element."""
+def _flops(x: Value, *, kernel: Any, p: int = 0, **attrs: Any) -> float:
+    """The arithmetic operations of a pooling: one for every tap of every output element, three
+    where each tap is raised to the power p."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
     taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
-    return each * taps * size
+    return (3 if p else 1) * taps * size
 
 
 @MaxPool.type
 def _(x, *, kernel, stride, pad, dilation, ceil_mode, storage_order, auto_pad, with_indices):
     y = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
     return (y, y.like(dtype="int64")) if with_indices else y
-
-
-@MaxPool.cost
-def _(x, *, kernel, **attrs):
-    return _flops(x, 1, kernel, attrs)
 
 
 @op("reduction", "homogeneous")
@@ -141,11 +137,6 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pa
     return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
 
 
-@AveragePool.cost
-def _(x, *, kernel, **attrs):
-    return _flops(x, 1, kernel, attrs)
-
-
 @op("reduction", "homogeneous")
 def LpPool(
     x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, p=2, auto_pad="NOTSET"
@@ -160,11 +151,6 @@ def LpPool(
 def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
     need(p > 0, f"p must be positive, it is {p}")
     return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
-
-
-@LpPool.cost
-def _(x, *, kernel, **attrs):
-    return _flops(x, 3, kernel, attrs)
 
 
 @op("reduction", "homogeneous")
@@ -186,7 +172,7 @@ def GlobalPool(x, *, kind="mean", p=2, dtype=None):
 
 @GlobalPool.type
 def _(x, *, kind, p, dtype):
-    need(kind in ("mean", "max", "lp"), f"kind {kind!r} is none of mean, max, lp")
+    need_one_of(("mean", "max", "lp"), kind=kind)
     need(dtype is None or kind == "mean", f"only a mean may be {dtype}, kind is {kind}")
     made = x.type if dtype is None else x.type.like(dtype=dtype_of(dtype))
     if x.shape is None:
@@ -196,9 +182,7 @@ def _(x, *, kind, p, dtype):
     return made.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
 
 
-@GlobalPool.cost
-def _(x, *, kind, p, dtype):
-    return x.type.size * (3 if kind == "lp" else 1)
+GlobalPool.cost(lambda x, *, kind, **_: x.type.size * (3 if kind == "lp" else 1))
 
 
 @op()
@@ -243,5 +227,7 @@ def _(x, indices, output_shape=None, *, kernel, stride, pad):
     return x.type.like(shape=(*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad)))
 
 
+for _pool in (MaxPool, AveragePool, LpPool):
+    _pool.cost(_flops)
 for _pool in (MaxPool, AveragePool, LpPool, GlobalPool):
     _pool.apart(planes)

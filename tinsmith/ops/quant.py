@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value, dtype_of
+from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.ops._op import axis_of, need, op
-from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
-from tinsmith.ops.matmul import matmul_shape
+from tinsmith.ops._rules import FLOAT8
+from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
+from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import window
 from tinsmith.sizes import NUMBER
@@ -17,18 +18,8 @@ from tinsmith.sizes import NUMBER
 Array = np.ndarray[Any, Any]
 
 ENTRIES = 256  # of a table for all bytes
-LOW = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)) | frozenset(
-    f"float{kind}"
-    for kind in (
-        "8_e4m3fn",
-        "8_e4m3fnuz",
-        "8_e5m2",
-        "8_e5m2fnuz",
-        "4_e2m1fn",
-        "6_e2m3fn",
-        "6_e3m2fn",
-    )
-)
+LOW = FLOAT8 | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+LOW |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)}
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -108,15 +99,9 @@ def _check_scale(
     along `axis`, or (with `block_size`) of one number for each block, and the zero point has its
     shape."""
     need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
-    if zero_point is not None and zero_point.shape is not None and scale.shape is not None:
-        one = {(), (1,)}
-        ok = {zero_point.shape, scale.shape} <= one or (
-            len(zero_point.shape) == len(scale.shape)
-            and all(
-                a == b or isinstance(a, str) or isinstance(b, str)
-                for a, b in zip(zero_point.shape, scale.shape, strict=True)
-            )
-        )
+    if zero_point is not None:
+        both = zero_point.shape, scale.shape
+        ok = set(both) <= {(), (1,)} or shapes_agree(*both)
         need(ok, f"zero_point {zero_point.type} does not have the shape of scale {scale.type}")
     if x.shape is None or scale.shape is None or scale.shape in ((), (1,)):
         return
@@ -125,16 +110,12 @@ def _check_scale(
     if not block_size:
         need(len(scale.shape) == 1, f"without block_size scale needs rank 0 or 1: {scale.type}")
         have = scale.shape[0]
-        ok = have == size or isinstance(have, str) or isinstance(size, str)
-        need(ok, f"scale has {have} numbers, axis {axis} of x has {size}")
+        need(agree(have, size), f"scale has {have} numbers, axis {axis} of x has {size}")
         return
     need(block_size > 0, f"block_size must be positive, it is {block_size}")
     wants: list[Dim] = list(x.shape)
     wants[at] = -(-size // block_size) if isinstance(size, NUMBER) else size
-    ok = len(scale.shape) == len(wants) and all(
-        a == b or isinstance(a, str) or isinstance(b, str)
-        for a, b in zip(scale.shape, wants, strict=True)
-    )
+    ok = shapes_agree(scale.shape, wants)
     need(ok, f"blocks of {block_size} need a scale of [{','.join(map(str, wants))}]: {scale.type}")
 
 
@@ -293,8 +274,7 @@ def _(
     need(b is None or b.dtype == np.int32, "b must be int32")
     if w.shape is not None and w_scale.shape is not None and len(w_scale.shape) == 1:
         have, m = w_scale.shape[0], w.shape[0]
-        ok = have in (1, m) or isinstance(have, str) or isinstance(m, str)
-        need(ok, f"w_scale has {have} numbers, w has {m} output channels")
+        need(have == 1 or agree(have, m), f"w_scale has {have} numbers, w has {m} output channels")
     return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 
@@ -338,20 +318,7 @@ def _(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point)
     return Type(y_zero_point.dtype, matmul_shape(a, b))
 
 
-def _product_flops(a: Value, b: Value) -> float:
-    shape = matmul_shape(a, b)
-    assert shape is not None
-    return 2.0 * float(np.prod([int(d) for d in shape])) * a.dims[-1]
-
-
-def _conv_flops(x: Value, w: Value, attrs: dict[str, Any]) -> float:
-    geometry = (attrs[k] for k in ("stride", "pad", "dilation", "auto_pad"))
-    shape = conv_shape(x, w, *geometry)
-    assert shape is not None
-    return 2.0 * float(np.prod([int(d) for d in shape])) * float(np.prod(w.dims[1:]))
-
-
-MatMulInteger.cost(lambda a, b, *_: _product_flops(a, b))
-QLinearMatMul.cost(lambda a, s, z, b, *_: _product_flops(a, b))
-ConvInteger.cost(lambda x, w, *_, **attrs: _conv_flops(x, w, attrs))
-QLinearConv.cost(lambda x, s, z, w, *_, **attrs: _conv_flops(x, w, attrs))
+MatMulInteger.cost(product_flops)
+QLinearMatMul.cost(lambda a, s, z, b, *_: product_flops(a, b))
+ConvInteger.cost(lambda x, w, *_, **attrs: conv_flops(x, w, **attrs))
+QLinearConv.cost(lambda x, s, z, w, *_, **attrs: conv_flops(x, w, **attrs))

@@ -11,7 +11,8 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, need_room, widened
+from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, need_room
+from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
 
 
@@ -90,7 +91,7 @@ def _(x: Value, *, dtype: str | None, seed: Any) -> Type:
 @op("impure")
 def Multinomial(x, *, dtype="int32", sample_size=1, seed=None):
     """y[n, i] = class c with probability e^x[n, c] / sum of e^x[n, :], drawn sample_size times"""
-    wide = widened(x).astype(np.float64)
+    wide = widen(x).astype(np.float64)
     p = np.exp(wide - np.max(wide, axis=1, keepdims=True, initial=-np.inf))
     edges = np.cumsum(p, axis=1)
     drawn = _generator(seed).random((x.shape[0], sample_size, 1)) * edges[:, None, -1:]

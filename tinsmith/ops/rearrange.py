@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._move import Part, placed, split_moved
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_rank, product
 
 
@@ -86,7 +86,7 @@ SpaceToDepth.moves(_moves(_to_depth))
 def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:
     """The dims [N,C,H,W] of x, new symbols where they are unknown. Raises TypeRuleError for another
     rank, or a wrong `mode` or `blocksize`."""
-    need(mode in ("DCR", "CRD"), f'mode is {mode!r}, not "DCR" or "CRD"')
+    need_one_of(("DCR", "CRD"), mode=mode)
     need(blocksize >= 1, f"blocksize is {blocksize}")
     need_rank(x, 4, "x")
     return x.shape or tuple(fresh() for _ in range(4))

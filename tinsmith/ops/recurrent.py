@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type, Value
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.graph import Type, Value, agree, shapes_agree
+from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
@@ -24,15 +24,11 @@ Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
 
 
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
 # name: (function of x, alpha, beta; default alpha; default beta); None: does not take it
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
+    "sigmoid": (lambda x, a, b: 1 / (1 + np.exp(-x)), None, None),
     "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
     "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
     "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
@@ -249,10 +245,6 @@ def LSTM(
 # ---- types
 
 
-def _is(have: Any, wants: Any) -> bool:
-    return have == wants or not isinstance(have, NUMBER) or not isinstance(wants, NUMBER)
-
-
 @dataclass(frozen=True)
 class _Operands:
     """The inputs of a recurrent layer of `gates` gates, for its type rule. `vectors`: name ->
@@ -273,19 +265,16 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
     `per_direction` is how many activations a direction has. Raises TypeRuleError."""
     x, r, gates = of.x, of.r, of.gates
     direction, layout = attrs["direction"], attrs["layout"]
-    need(
-        direction in ("forward", "reverse", "bidirectional"),
-        f"direction {direction!r} is none of forward, reverse, bidirectional",
-    )
+    need_one_of(("forward", "reverse", "bidirectional"), direction=direction)
     need(layout in (0, 1), f"layout must be 0 or 1, it is {layout}")
     count = 2 if direction == "bidirectional" else 1
     hidden = attrs["hidden_size"]
     if r.shape is not None:
         need(len(r.shape) == 3, f"r needs rank 3 ([D,{gates}H,H]), it has {len(r.shape)}")
-        need(_is(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
+        need(agree(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
         hidden = r.shape[2] if hidden is None else hidden
         need(
-            not isinstance(hidden, NUMBER) or _is(r.shape[1], gates * hidden),
+            not isinstance(hidden, NUMBER) or agree(r.shape[1], gates * hidden),
             f"r has {r.shape[1]} rows, {gates} gates of {hidden} need {gates * (hidden or 0)}"
             if isinstance(hidden, NUMBER)
             else "",
@@ -323,23 +312,24 @@ def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
         n, t = x.shape[:2] if layout else x.shape[1::-1]
     if w.shape is not None:
         need(len(w.shape) == 3, f"w needs rank 3 ([D,{gates}H,I]), it has {len(w.shape)}")
-        need(_is(w.shape[0], count), f"w has {w.shape[0]} directions, {count} are needed")
+        need(agree(w.shape[0], count), f"w has {w.shape[0]} directions, {count} are needed")
         if isinstance(hidden, NUMBER):
-            need(_is(w.shape[1], gates * hidden), f"w has {w.shape[1]} rows, not {gates * hidden}")
+            need(
+                agree(w.shape[1], gates * hidden), f"w has {w.shape[1]} rows, not {gates * hidden}"
+            )
         if x.shape is not None:
-            need(_is(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
+            need(agree(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
     for name, (v, times) in of.vectors.items():
         if v is not None and v.shape is not None and isinstance(hidden, NUMBER):
-            ok = len(v.shape) == 2 and _is(v.shape[0], count) and _is(v.shape[1], times * hidden)
+            ok = shapes_agree(v.shape, (count, times * hidden))
             need(ok, f"{name} needs [{count},{times * hidden}], it is {v.type}")
     if lens is not None and lens.shape is not None:
-        ok = len(lens.shape) == 1 and _is(lens.shape[0], n)
-        need(ok, f"sequence_lens needs [{n}], it is {lens.type}")
+        need(shapes_agree(lens.shape, (n,)), f"sequence_lens needs [{n}], it is {lens.type}")
         need_lengths(lens, t)
     for name, v in of.initial.items():
         if v is not None and v.shape is not None:
             wants = (n, count, hidden) if layout else (count, n, hidden)
-            ok = len(v.shape) == 3 and all(map(_is, v.shape, wants))
+            ok = shapes_agree(v.shape, wants)
             need(ok, f"{name} needs [{','.join(map(str, wants))}], it is {v.type}")
     return n
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Type, Value
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops._op import axis_of, need, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOATS,
@@ -24,8 +24,8 @@ from tinsmith.ops._rules import (
     need_dtype,
     scalar,
     unknown,
-    widened,
 )
+from tinsmith.ops.precision import widen
 
 KINDS = (
     "sum", "mean", "max", "min", "prod", "l1", "l2", "sumsquare", "logsum", "logsumexp",
@@ -52,7 +52,7 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
 def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:
     """The reduction `kind` of x over `axis` (None: all); sums of floats are in float64."""
     if kind in ("max", "min"):
-        wide = widened(x)
+        wide = widen(x)
         ufunc = np.maximum if kind == "max" else np.minimum
         initial = _least(wide.dtype) if kind == "max" else _greatest(wide.dtype)
         return ufunc.reduce(wide, axis=axis, keepdims=keep, initial=initial)
@@ -96,7 +96,7 @@ def _greatest(dtype: np.dtype[Any]) -> Any:
 def _(
     x: Value, axes: Value | None, *, kind: str, keepdims: bool, noop_with_empty_axes: bool
 ) -> Type:
-    need(kind in KINDS, f"kind is {kind!r}, not one of {', '.join(KINDS)}")
+    need_one_of(KINDS, kind=kind)
     need_dtype(x, NUMBERS | BOOL if kind in ("max", "min") else NUMBERS, "x")
     if axes is not None:
         need_dtype(axes, INTS, "axes")
@@ -137,7 +137,7 @@ def ArgReduce(x, *, kind, axis=0, keepdims=True, select_last=False):
 
     Of equal ones the first, or with select_last the last. NaN counts as the extreme.
     """
-    wide = widened(x)
+    wide = widen(x)
     find = np.argmax if kind == "max" else np.argmin
     if select_last:
         y = wide.shape[axis] - 1 - find(np.flip(wide, axis), axis=axis, keepdims=bool(keepdims))
@@ -148,7 +148,7 @@ def ArgReduce(x, *, kind, axis=0, keepdims=True, select_last=False):
 
 @ArgReduce.type
 def _(x: Value, *, kind: str, axis: int, keepdims: bool, select_last: bool) -> Type:
-    need(kind in ("max", "min"), f'kind is {kind!r}, not "max" or "min"')
+    need_one_of(("max", "min"), kind=kind)
     need_dtype(x, NUMBERS, "x")
     if x.shape is None:
         return Type(np.dtype(np.int64), None)

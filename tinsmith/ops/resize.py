@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._op import axis_of, fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import NamedTuple, dataclass
@@ -292,13 +292,10 @@ def _(
     x, roi=None, scales=None, sizes=None, *, mode, coordinate_transformation_mode, nearest_mode,
     antialias, axes, keep_aspect_ratio_policy, **_,
 ):  # fmt: skip
-    for name, value, known in (
-        ("mode", mode, MODES),
-        ("coordinate_transformation_mode", coordinate_transformation_mode, COORDINATES),
-        ("nearest_mode", nearest_mode, ROUNDINGS),
-        ("keep_aspect_ratio_policy", keep_aspect_ratio_policy, POLICIES),
-    ):
-        need(value in known, f"{name} {value!r} is none of {', '.join(known)}")
+    need_one_of(MODES, mode=mode)
+    need_one_of(COORDINATES, coordinate_transformation_mode=coordinate_transformation_mode)
+    need_one_of(ROUNDINGS, nearest_mode=nearest_mode)
+    need_one_of(POLICIES, keep_aspect_ratio_policy=keep_aspect_ratio_policy)
     need(not (antialias and mode == "nearest"), "antialias needs mode linear or cubic")
     scales, sizes = _given(scales), _given(sizes)
     need((scales is None) != (sizes is None), "either scales or sizes is needed, and not both")

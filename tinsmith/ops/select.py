@@ -20,8 +20,8 @@ from tinsmith.ops._rules import (
     need_room,
     product,
     scalar,
-    widened,
 )
+from tinsmith.ops.precision import widen
 
 INT64 = np.dtype(np.int64)
 
@@ -33,7 +33,7 @@ def TopK(x, k, *, axis=-1, largest=True, sorted=True):
     Of equal ones, that with the lower index comes first. NaN is larger than any number. The
     order is by value whatever `sorted` says.
     """
-    wide, k = np.moveaxis(widened(x), axis, -1), scalar(k)
+    wide, k = np.moveaxis(widen(x), axis, -1), scalar(k)
     size = wide.shape[-1]
     need_data(0 <= k <= size, f"k is {k}, but axis {axis} has {size} elements")
     if largest:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._move import Along, Part, spanned, split_moved
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
@@ -15,7 +15,6 @@ from tinsmith.ops._rules import (
     axes_of,
     bounded,
     const_ints,
-    const_sizes,
     length_of,
     need_data,
     need_dtype,
@@ -75,7 +74,7 @@ def Reshape(x, shape, *, allowzero=False):
 @Reshape.type
 def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
     need_dtype(shape, INTS, "shape")
-    target = const_sizes(shape)
+    target = const_ints(shape)
     if target is None:
         return Type(x.dtype, unknown(length_of(shape)))
     need(target.count(-1) <= 1, f"shape {list(target)} has more than one -1")
@@ -183,7 +182,7 @@ def _(x: Value, axes: Value | None) -> Type:
         return Type(x.dtype, tuple(d for d in x.shape if d != 1))
     gone = axes_of(numbers, len(x.shape))
     for a in gone:
-        need(x.shape[a] == 1 or isinstance(x.shape[a], str), f"axis {a} of {x.type} is not 1")
+        need(agree(x.shape[a], 1), f"axis {a} of {x.type} is not 1")
     return Type(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in gone))
 
 
@@ -226,7 +225,7 @@ def Expand(x, shape):
 @Expand.type
 def _(x: Value, shape: Value) -> Type:
     need_dtype(shape, INTS, "shape")
-    target = const_sizes(shape)
+    target = const_ints(shape)
     if target is not None:
         need(all(d >= 0 for d in target), f"shape {list(target)} has a negative dim")
         known = x.shape is not None

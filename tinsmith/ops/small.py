@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Type
 from tinsmith.ops._op import need, op
-from tinsmith.ops.matmul import matmul_shape
+from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_half
 from tinsmith.ops.quant import LOW
 
@@ -55,8 +54,4 @@ def _(a, w, scale=None, zero=None, *, block_size):
     return Type(a.dtype, matmul_shape(a, w))
 
 
-@SmallMatMul.cost
-def _(a, w, *_, **__):
-    shape = matmul_shape(a, w)
-    assert shape is not None
-    return 2 * prod(int(d) for d in shape) * a.dims[-1]
+SmallMatMul.cost(product_flops)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, shapes_agree
 from tinsmith.ops._automaton import Matcher
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import need_dtype, need_room
@@ -101,9 +101,7 @@ def _(
     need(case_change_action in actions, f"case_change_action is {case_change_action!r}")
     if x.shape is None:
         return Type(STRING, None)
-    fits = len(x.shape) == 1 or (
-        len(x.shape) == 2 and (x.shape[0] == 1 or isinstance(x.shape[0], str))
-    )
+    fits = len(x.shape) == 1 or shapes_agree(x.shape, (1, None))
     need(fits, f"x is {x.type}; it must be [C] or [1,C]")
     last: Dim = fresh() if stopwords else x.shape[-1]
     return Type(STRING, (*x.shape[:-1], 1 if last == 0 else last))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim
-from tinsmith.ops._op import fresh, need
+from tinsmith.ops._op import fresh, need, need_one_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
@@ -72,7 +72,7 @@ def window(
     stride = spatial_attr("stride", stride, rank, 1, 1)
     dilation = spatial_attr("dilation", dilation, rank, 1, 1)
     pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
-    need(auto_pad in AUTO_PADS, f"auto_pad {auto_pad!r} is none of {', '.join(AUTO_PADS)}")
+    need_one_of(AUTO_PADS, auto_pad=auto_pad)
     begin, end, out = [], [], []
     for i, (size, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
         span = (k - 1) * d + 1

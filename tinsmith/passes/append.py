@@ -55,14 +55,12 @@ def _shortened(graph: Graph, node: Node) -> int:
     axis, whole = node.axis % len(room.dims), rows
     later = _later(rows, axis)
     if later is not None:
-        whole = later.inputs[0]
-        assert whole is not None
+        whole = later.operand(0)
     join = whole.producer
     move = None if join is None else moves_of(join)[whole.index]
     if join is None or move is None or [p.source for p in move.parts] != [0, 1]:
         raise Skip("the rows are no join of two values")
-    past, new = join.inputs
-    assert past is not None and new is not None
+    past, new = join.operands
     pairs = zip(move.parts, (past, new), strict=True)
     with by_formula():
         if move.axis != axis or not all(p.is_whole(v.dims) for p, v in pairs):

@@ -71,8 +71,7 @@ class LowerAttention:
 def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     """Replace the attention around a softmax by one RowAttention, and return that. Raises Skip."""
     outputs = set(graph.outputs)
-    x, weights = softmax.inputs[0], softmax.output
-    assert x is not None
+    x, weights = softmax.operand(0), softmax.output
     if x.dtype != np.float32:
         raise Skip(f"it is {x.dtype}")
     if not x.type.is_static or not x.type.size or (x.rank or 0) < 2:
@@ -283,8 +282,8 @@ def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
 def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Value, Array]:
     """The value from which moves make operand `index` of a RowAttention, and the table of offsets
     of the operand's rows in it; the operand and its table, if a row is in pieces there."""
-    own, table = node.inputs[index], node.inputs[3 + index]
-    assert own is not None and table is not None and table.const is not None
+    own, table = node.operand(index), node.operand(3 + index)
+    assert table.const is not None
     source = positions.source(own)
     moved = positions.once(_moved_rows, source.at, table.const, width)
     return (own, table.const) if moved is None else (source.base, moved)

@@ -3,7 +3,6 @@ arithmetic, and attention over rows, or products and a softmax where scores are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import chain
 from math import prod
@@ -15,48 +14,23 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.attention import rows_at, term_of
 from tinsmith.passes.facts import i64
-from tinsmith.passes.manager import Context, register
+from tinsmith.passes.manager import register
 from tinsmith.passes.strides import dense, formula, merged
 from tinsmith.records import dataclass
-from tinsmith.rewrite import Skip, replace_outputs
+from tinsmith.rewrite import RuleSet, Skip, p
 from tinsmith.sizes import Number, Size, same
 
-NAME = "split-attention"
-Add = Callable[..., Value]
+rules = RuleSet(
+    "split-attention",
+    "Attention becomes attention over rows, rotary embedding moves and elementwise nodes.",
+    tolerance=1e-5,
+)
+register("machine", devices=("cpu",))(rules)
 
 
-@register("machine", name=NAME, devices=("cpu",))
-@dataclass(frozen=True)
-class SplitAttention:
-    """Attention becomes attention over rows, rotary embedding moves and elementwise nodes."""
-
-    def run(self, graph: Graph, context: Context) -> int:
-        changes = 0
-        for node in list(graph.nodes):
-            split = {"Attention": _attention, "RotaryEmbedding": _rotary}.get(node.op.name)
-            if split is None:
-                continue
-            try:
-                if any(
-                    v is not None and not v.type.is_static for v in (*node.inputs, *node.outputs)
-                ):
-                    raise Skip("a shape is not static")
-                new = split(node, partial(_add, graph, node))
-            except Skip as why:
-                context.refuse(NAME, node.name, str(why))
-                continue
-            if new is not None and replace_outputs(graph, node, new):
-                graph.sweep([node])
-                changes += 1
-        return changes
-
-
-def _add(graph: Graph, node: Node, op: str, *inputs: Any, **attrs: Any) -> Any:
-    """Add a node of the operator named `op` before `node`, with its origin. Returns its output, or
-    the tuple of its outputs if it has several. The helpers below get it as `add(op, *inputs)`."""
-    attrs = {"name": f"{node.name}/{op}", "origin": node.origin, "before": node} | attrs
-    made = graph.add(OPS[op], *inputs, **attrs)
-    return made.outputs[0] if len(made.outputs) == 1 else made.outputs
+def _need_static(node: Node) -> None:
+    if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
+        raise Skip("a shape is not static")
 
 
 # ---- attention
@@ -80,9 +54,17 @@ class _Heads:
     keys: int
 
 
-def _attention(node: Node, add: Add) -> tuple[Value, ...]:
-    """The outputs of an Attention node, computed by added nodes: a RowAttention, or products and a
-    softmax where the scores are wanted as an output. Raises Skip for what these cannot compute."""
+@rules.rule(
+    p.Attention("q", "k", "v", ...).named("node"),
+    q=(2, 2, 3, 4),
+    k=(2, 2, 5, 4),
+    v=(2, 2, 5, 6),
+    node={"is_causal": True},
+)
+def attention(node: Node) -> tuple[Value, ...]:
+    """attention(q, k, v) -> row_attention(q, k, v), or products and a softmax, where the scores are
+    wanted as an output."""
+    _need_static(node)
     q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
     assert q is not None and k is not None and v is not None
     if q.dtype != np.float32:
@@ -95,33 +77,33 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
     heads = q.dims[1] if q.rank == 4 else node.q_num_heads
     groups = k.dims[1] if k.rank == 4 else node.kv_num_heads
     of = _Heads(q.dims[0], groups, heads // groups, q.dims[-2], before + k.dims[-2])
-    terms: list[Any] = [] if mask is None else [_covering(add, mask, of)]
+    terms: list[Any] = [] if mask is None else [_covering(mask, of)]
     if past_key is not None or node.with_present:
-        k, v = (_by_head(add, x, groups) for x in (k, v))
+        k, v = (_by_head(x, groups) for x in (k, v))
     if past_key is not None and past_value is not None:
-        k, v = add("Concat", past_key, k, axis=2), add("Concat", past_value, v, axis=2)
+        k, v = OPS["Concat"](past_key, k, axis=2), OPS["Concat"](past_value, v, axis=2)
     low, high = _window(node, before)
     if lengths is not None:
-        terms.append(_seen(add, of, lengths, low, high))
+        terms.append(_seen(of, lengths, low, high))
         low = high = None
     low = low if low is not None and low + of.queries > 1 else None
     high = high if high is not None and high + 1 < of.keys else None
     present: tuple[Value, ...] = ()
     if node.with_present:
-        present = tuple(x if x.producer is not None and past_key else add("Identity", x)
+        present = tuple(x if x.producer is not None and past_key else OPS["Identity"](x)
                         for x in (k, v))  # fmt: skip
     if not node.with_qk:
-        return _over_rows(node, add, (q, k, v), of, terms, low, high), *present
+        return _over_rows(node, (q, k, v), of, terms, low, high), *present
     if any(isinstance(n, Size) for n in (low, high, of.keys, of.queries)):
         raise Skip("its scores are wanted, and sizes are known only in the call")
     steps = np.arange(of.keys) - np.arange(of.queries)[:, None]
     terms += [steps >= low] if low is not None else []
     terms += [steps <= high] if high is not None else []
-    y, scores = _in_products(node, add, q, k, v, terms)
+    y, scores = _in_products(node, q, k, v, terms)
     return y, *present, scores
 
 
-def _covering(add: Add, mask: Value, of: _Heads) -> Value:
+def _covering(mask: Value, of: _Heads) -> Value:
     """A mask, of bool or float32, that broadcasts to the scores [N, heads, Q, K]. Where it has
     fewer keys (but not 1), it is extended: no query sees those. Raises Skip if it does not fit."""
     if mask.dtype.name not in ("bool", "float32"):
@@ -138,7 +120,7 @@ def _covering(add: Add, mask: Value, of: _Heads) -> Value:
     if keys in (1, of.keys):
         return mask
     unseen = False if mask.dtype == np.bool_ else -np.inf
-    return add("Concat", mask, np.full((*outer, of.keys - keys), unseen, mask.dtype), axis=-1)
+    return OPS["Concat"](mask, np.full((*outer, of.keys - keys), unseen, mask.dtype), axis=-1)
 
 
 def _window(node: Node, before: int) -> tuple[int | None, int | None]:
@@ -149,38 +131,39 @@ def _window(node: Node, before: int) -> tuple[int | None, int | None]:
     return before - left if left >= 0 else None, before + min(ahead) if ahead else None
 
 
-def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
+def _seen(of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
     """A mask of bool [N,1,Q,K] of the keys that each query sees: of batch element i the first
     lengths[i] keys, and of these only the keys n + low to n + high (None: no bound), where the
     queries are taken to stand at the last of these keys, in order: n is a query's place there."""
-    length = add("Reshape", lengths, i64(-1, 1, 1, 1))
-    length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
-    seen = add("Less", _count(add, of.keys), length)
+    length = OPS["Reshape"](lengths, i64(-1, 1, 1, 1))
+    length = OPS["Cast"](length, to="int64") if length.dtype != np.int64 else length
+    graph = lengths.graph
+    seen = OPS["Less"](_count(graph, of.keys), length)
     for bound, relation in ((high, "LessOrEqual"), (low, "GreaterOrEqual")):
         if bound is not None:  # query n is at place length - queries + n
-            steps = _steps(add, of, bound - of.queries)
-            seen = add("And", seen, add(relation, steps, length))
+            steps = _steps(graph, of, bound - of.queries)
+            seen = OPS["And"](seen, OPS[relation](steps, length))
     return seen
 
 
-def _count(add: Add, count: Number) -> Any:
+def _count(graph: Graph, count: Number) -> Any:
     """The vector 0, 1, ..., count - 1: an array, or for a free size the result of a Range node."""
     if not isinstance(count, Size):
         return np.arange(count)
-    return add("Range", np.int64(0), np.array(count, object), np.int64(1))
+    return OPS["Range"](graph.const(np.int64(0)), np.array(count, object), np.int64(1))
 
 
-def _steps(add: Add, of: _Heads, less: Number) -> Any:
+def _steps(graph: Graph, of: _Heads, less: Number) -> Any:
     """Integers [Q, K]: the number of the key, less that of the query, less `less`. An array, or for
     free sizes the result of added nodes."""
     if not any(isinstance(n, Size) for n in (of.keys, of.queries, less)):
         return np.arange(of.keys) - np.arange(of.queries)[:, None] - less
-    rows = add("Reshape", _count(add, of.queries), i64(-1, 1))
-    return add("Sub", add("Sub", _count(add, of.keys), rows), i64(less))
+    rows = OPS["Reshape"](_count(graph, of.queries), i64(-1, 1))
+    return OPS["Sub"](OPS["Sub"](_count(graph, of.keys), rows), i64(less))
 
 
 def _over_rows(
-    node: Node, add: Add, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
+    node: Node, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
     low: int | None, high: int | None,
 ) -> Value:  # fmt: skip
     """The result of an Attention as that of a RowAttention. `terms` are masks that broadcast to the
@@ -201,11 +184,11 @@ def _over_rows(
     width, value_width = (x.dims[-1] if x.rank == 4 else x.dims[-1] // h
                           for x, h in ((q, heads), (v, of.groups)))  # fmt: skip
     at = partial(_formula, of, together) if even else _table
-    return add(
-        "RowAttention", q, k, v, *(at(*part, lead) for part in parts), *chain(*added), even=even,
+    return OPS["RowAttention"](
+        q, k, v, *(at(*part, lead) for part in parts), *chain(*added), even=even,
         width=width, value_width=value_width, shape=node.outputs[0].dims,
         scale=width**-0.5 if node.scale is None else node.scale, softcap=node.softcap,
-        low=low, high=high, zeros=True, name=node.name,
+        low=low, high=high, zeros=True,
     )  # fmt: skip
 
 
@@ -247,60 +230,68 @@ def _table(
     return rows_at(at.reshape(*own, -1, at.shape[-1]), lead)
 
 
-def _by_head(add: Add, x: Value, heads: int | None) -> Value:
+def _by_head(x: Value, heads: int | None) -> Value:
     """[N,T,H*E] as [N,H,T,E]; rank 4 as it is."""
     if x.rank == 4 or heads is None:
         return x
     n, t, wide = x.dims
     if 1 in (t, heads):
-        return add("Reshape", x, i64(n, heads, t, wide // heads))
-    return add("Transpose", add("Reshape", x, i64(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
+        return OPS["Reshape"](x, i64(n, heads, t, wide // heads))
+    return OPS["Transpose"](OPS["Reshape"](x, i64(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
 
 
-def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
+def _in_products(node: Node, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
     """(y, scores) of an Attention, by products and a softmax. `scores` are those that the attribute
     `qk_matmul_output_mode` asks for: of the product, after softcap, after `terms`, or after the
     softmax. Queries that see no key give 0."""
     rank = q.rank
-    q = _by_head(add, q, node.q_num_heads)
-    k, v = (_by_head(add, x, node.kv_num_heads) for x in (k, v))
+    q = _by_head(q, node.q_num_heads)
+    k, v = (_by_head(x, node.kv_num_heads) for x in (k, v))
     (n, heads, queries, e), (_, groups, keys, f) = q.dims, v.dims
     scale = e**-0.5 if node.scale is None else node.scale
     rows = i64(n, groups, heads // groups * queries, e)
-    scores = add("MatMul", add("Reshape", q, rows), add("Transpose", k, perm=(0, 1, 3, 2)))
+    scores = OPS["MatMul"](OPS["Reshape"](q, rows), OPS["Transpose"](k, perm=(0, 1, 3, 2)))
     whole = i64(n, heads, queries, keys)
-    scores = add("Reshape", add("Mul", scores, np.float32(scale)), whole)
+    scores = OPS["Reshape"](OPS["Mul"](scores, np.float32(scale)), whole)
     shown = [scores]
     if node.softcap > 0:
         cap = np.float32(node.softcap)
-        scores = add("Mul", add("Tanh", add("Div", scores, cap)), cap)
+        scores = OPS["Mul"](OPS["Tanh"](OPS["Div"](scores, cap)), cap)
     shown.append(scores)
     for term in terms:
-        told = ("Where", term, scores, np.float32(-np.inf)), ("Add", scores, term)
-        scores = add(*told[term.dtype != np.bool_])
+        masked = term.dtype == np.bool_
+        scores = (
+            OPS["Where"](term, scores, np.float32(-np.inf)) if masked else OPS["Add"](scores, term)
+        )
     shown.append(scores)
     if not terms:
-        weights = add("Softmax", scores, axis=-1)
+        weights = OPS["Softmax"](scores, axis=-1)
     else:
-        top = add("Reduce", scores, i64(3), kind="max")
-        blind = add("Equal", top, np.float32(-np.inf))
-        weights = add("Softmax", add("Where", blind, np.float32(0), scores), axis=-1)
-        weights = add("Where", blind, np.float32(0), weights)
+        top = OPS["Reduce"](scores, i64(3), kind="max")
+        blind = OPS["Equal"](top, np.float32(-np.inf))
+        weights = OPS["Softmax"](OPS["Where"](blind, np.float32(0), scores), axis=-1)
+        weights = OPS["Where"](blind, np.float32(0), weights)
     shown.append(weights)
-    y = add("MatMul", add("Reshape", weights, i64(n, groups, -1, keys)), v)
-    y = add("Reshape", y, i64(n, heads, queries, f))
+    y = OPS["MatMul"](OPS["Reshape"](weights, i64(n, groups, -1, keys)), v)
+    y = OPS["Reshape"](y, i64(n, heads, queries, f))
     if rank == 3:
-        y = add("Transpose", y, perm=(0, 2, 1, 3))
-        y = add("Reshape", y, i64(n, queries, heads * f))
+        y = OPS["Transpose"](y, perm=(0, 2, 1, 3))
+        y = OPS["Reshape"](y, i64(n, queries, heads * f))
     return y, shown[node.qk_matmul_output_mode]
 
 
 # ---- rotary embedding
 
 
-def _rotary(node: Node, add: Add) -> tuple[Value, ...]:
-    """The output of a RotaryEmbedding, by moves and elementwise nodes: each pair (a, b) of elements
-    of a row becomes (a cos - b sin, a sin + b cos). Raises Skip."""
+@rules.rule(
+    p.RotaryEmbedding("x", "cos", "sin", ...).named("node"),
+    x=(2, 2, 3, 4),
+    cos=(2, 3, 2),
+    sin=(2, 3, 2),
+)
+def rotary(node: Node) -> Value:
+    """rotary(x, cos, sin) -> (a cos - b sin, a sin + b cos) for each pair (a, b) of a row."""
+    _need_static(node)
     x, cos, sin, places = (*node.inputs, None)[:4]
     assert x is not None and cos is not None and sin is not None
     if x.dtype != np.float32 or not x.type.size:
@@ -308,36 +299,36 @@ def _rotary(node: Node, add: Add) -> tuple[Value, ...]:
     dims, axis = x.dims, 2  # of the rows: heads lie before them in rank 4, behind them in rank 3
     if x.rank == 3:
         heads = node.num_heads
-        x, axis = add("Reshape", x, i64(*dims[:2], heads, dims[2] // heads)), 1
+        x, axis = OPS["Reshape"](x, i64(*dims[:2], heads, dims[2] // heads)), 1
     width = node.rotary_embedding_dim or x.dims[-1]
     if places is not None:
-        cos, sin = (add("Gather", cache, places, axis=0) for cache in (cos, sin))
-    cos, sin = (add("Unsqueeze", cache, i64(3 - axis)) for cache in (cos, sin))
-    part = x if width == x.dims[-1] else _cut(add, x, 0, width)
-    a, b = _pairs(add, part, node.interleaved)
-    first = add("Sub", add("Mul", a, cos), add("Mul", b, sin))
-    second = add("Add", add("Mul", a, sin), add("Mul", b, cos))
+        cos, sin = (OPS["Gather"](cache, places, axis=0) for cache in (cos, sin))
+    cos, sin = (OPS["Unsqueeze"](cache, i64(3 - axis)) for cache in (cos, sin))
+    part = x if width == x.dims[-1] else _cut(x, 0, width)
+    a, b = _pairs(part, node.interleaved)
+    first = OPS["Sub"](OPS["Mul"](a, cos), OPS["Mul"](b, sin))
+    second = OPS["Add"](OPS["Mul"](a, sin), OPS["Mul"](b, cos))
     if node.interleaved:
-        both = (add("Unsqueeze", v, i64(4)) for v in (first, second))
-        y = add("Reshape", add("Concat", *both, axis=4), i64(*part.dims))
-        y = y if part is x else add("Concat", y, _cut(add, x, width, x.dims[-1]), axis=3)
+        both = (OPS["Unsqueeze"](v, i64(4)) for v in (first, second))
+        y = OPS["Reshape"](OPS["Concat"](*both, axis=4), i64(*part.dims))
+        y = y if part is x else OPS["Concat"](y, _cut(x, width, x.dims[-1]), axis=3)
     else:
-        rest = () if part is x else (_cut(add, x, width, x.dims[-1]),)
-        y = add("Concat", first, second, *rest, axis=3)
-    return (y if len(dims) == 4 else add("Reshape", y, i64(*dims)),)
+        rest = () if part is x else (_cut(x, width, x.dims[-1]),)
+        y = OPS["Concat"](first, second, *rest, axis=3)
+    return y if len(dims) == 4 else OPS["Reshape"](y, i64(*dims))
 
 
-def _cut(add: Add, x: Value, start: int, end: int) -> Value:
-    return add("Slice", x, i64(start), i64(end), i64(len(x.dims) - 1), i64(1))
+def _cut(x: Value, start: int, end: int) -> Value:
+    return OPS["Slice"](x, i64(start), i64(end), i64(len(x.dims) - 1), i64(1))
 
 
-def _pairs(add: Add, x: Value, interleaved: bool) -> tuple[Value, Value]:
+def _pairs(x: Value, interleaved: bool) -> tuple[Value, Value]:
     """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
     pair is two neighbours if `interleaved`, else element i of both halves."""
     *outer, width = x.dims
     if not interleaved:
-        return _cut(add, x, 0, width // 2), _cut(add, x, width // 2, width)
-    apart = add("Reshape", x, i64(*outer, width // 2, 2))
-    first, second = (_cut(add, apart, i, i + 1) for i in (0, 1))
+        return _cut(x, 0, width // 2), _cut(x, width // 2, width)
+    apart = OPS["Reshape"](x, i64(*outer, width // 2, 2))
+    first, second = (_cut(apart, i, i + 1) for i in (0, 1))
     shape = i64(*outer, width // 2)
-    return add("Reshape", first, shape), add("Reshape", second, shape)
+    return OPS["Reshape"](first, shape), OPS["Reshape"](second, shape)

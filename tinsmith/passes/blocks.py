@@ -88,8 +88,7 @@ def _also_elsewhere(node: Node, conv: Node) -> bool:
 
 
 def _is_depthwise(conv: Node) -> bool:
-    x, w = conv.inputs[0], conv.inputs[1]
-    assert x is not None and w is not None
+    x, w = conv.operand(0), conv.operand(1)
     if x.shape is None or w.shape is None or len(x.shape) != RANK:
         return False
     return conv.attrs["group"] == x.shape[1] == w.shape[0] and conv.attrs["group"] != 1

@@ -50,8 +50,7 @@ class _Taken(NamedTuple):
 
 
 def _taken(node: Node) -> _Taken | None:
-    condition = node.inputs[0]
-    assert condition is not None
+    condition = node.operand(0)
     if condition.const is not None:
         return _Taken(bool(condition.const.reshape(())))
     refused: list[_Taken] = []

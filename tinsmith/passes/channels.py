@@ -264,7 +264,7 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
     if any(v is None or v.const is None for v in reader.inputs[1:]):
         return False
     size = value.shape[1] if value.shape else None
-    return reader.group == 1 or reader.group == size == shape_of(reader.inputs[1])[0]  # type: ignore[arg-type]
+    return reader.group == 1 or reader.group == size == shape_of(reader.operand(1))[0]
 
 
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:

@@ -47,9 +47,6 @@ class Entry:
     options: dict[str, Any]
     summary: str
 
-    def supports(self, device: str) -> bool:
-        return self.devices is None or device in self.devices
-
 
 PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes", "tinsmith passes")
 
@@ -149,7 +146,7 @@ def list_passes(
         e
         for e in rows
         if (stage is None or e.stage == stage)
-        and (device is None or e.supports(device))
+        and (device is None or e.devices is None or device in e.devices)
         and e.name not in choice.skip
         and (spec is None or e.default or e.name in choice.add)
     ]

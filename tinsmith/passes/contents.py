@@ -144,8 +144,7 @@ def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
 
 
 def _cast(node: Node, x: Content) -> Content | None:
-    source, out = node.inputs[0], node.outputs[0]
-    assert source is not None
+    source, out = node.operand(0), node.outputs[0]
     if "b" in out.dtype.kind + source.dtype.kind:
         return None
     if source.dtype.kind == "f" and out.dtype.kind != "f":

@@ -4,50 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
-from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.matmul import einsum_terms
-from tinsmith.passes.facts import shape_of, target_of
-from tinsmith.passes.manager import Context, register
-from tinsmith.records import dataclass
-from tinsmith.rewrite import Skip
+from tinsmith.passes.facts import i64, reshaped, shape_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, p
 from tinsmith.sizes import NUMBER
 
 Term = tuple[Value, str]  # a value and a letter for each of its axes
 
 
-@register("portable")
-@dataclass(frozen=True)
-class LowerEinsum:
-    """Einsum becomes MatMul, Mul, Reduce, Transpose and Reshape, two operands at a time.
+rules = RuleSet(
+    "lower-einsum",
+    "Einsum becomes MatMul, Mul, Reduce, Transpose and Reshape, two operands at a time.",
+    tolerance=1e-5,
+)
+register("portable")(rules)
 
-    Not where a letter stands twice in one operand (a diagonal) or for two different sizes.
-    """
 
-    operators: ClassVar = frozenset(("Einsum",))
-
-    def run(self, graph: Graph, context: Context) -> int:
-        changes = 0
-        for node in graph.nodes:
-            if node.op.name != "Einsum":
-                continue
-            try:
-                terms, right = _terms(node)
-                _check(terms)
-                new = _Lowering(node).sum(terms, right)
-            except Skip as skip:
-                context.refuse("lower-einsum", node.name, str(skip))
-                continue
-            if new in node.inputs:
-                new = OPS["Identity"](new, before=node, origin=node.origin)
-            graph.replace(node.output, new)
-            changes += 1
-        graph.sweep()
-        return changes
+@rules.rule(p.Einsum("x", ...).named("node"), x=(2, 3, 4), node={"equation": "bij->jb"})
+def einsum(node: Node) -> Value:
+    """einsum(x, ...) -> x @ y, x * y, ..., where a letter is one size, and once in an operand."""
+    terms, right = _terms(node)
+    _check(terms)
+    value, letters = terms[0]
+    for k, (other, others) in enumerate(terms[1:], start=1):
+        kept = set(right).union(*(t for _, t in terms[k + 1 :]))
+        value, letters = _pair((value, letters), (other, others), kept)
+    value, letters = _reduced(value, letters, set(right))
+    value = _ordered(value, letters, right)
+    return OPS["Identity"](value) if value in node.inputs else value
 
 
 def _terms(node: Node) -> tuple[list[Term], str]:
@@ -57,8 +47,7 @@ def _terms(node: Node) -> tuple[list[Term], str]:
     terms, right = einsum_terms(node.equation, len(node.inputs))
     operands: list[Term] = []
     widest = 0
-    for value, term in zip(node.inputs, terms, strict=True):
-        assert value is not None
+    for value, term in zip(node.operands, terms, strict=True):
         extra = len(shape_of(value)) - len(term.replace(".", ""))
         if extra > 10:
             raise Skip(f"an ellipsis stands for {extra} axes")
@@ -83,75 +72,54 @@ def _check(terms: Sequence[Term]) -> None:
                 raise Skip(f"the letter {letter!r} stands for {sizes[letter]} and for {size}")
 
 
-class _Lowering:
-    """Builds the nodes in place of one Einsum: `sum` gives the value in place of its result."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-
-    def _op(self, name: str, *inputs: object, **attrs: object) -> Value:
-        return OPS[name](*inputs, before=self.node, origin=self.node.origin, **attrs)
-
-    def sum(self, terms: Sequence[Term], right: str) -> Value:
-        value, letters = terms[0]
-        for k, (other, others) in enumerate(terms[1:], start=1):
-            kept = set(right).union(*(t for _, t in terms[k + 1 :]))
-            value, letters = self._pair((value, letters), (other, others), kept)
-        value, letters = self._reduced(value, letters, set(right))
-        return self._ordered(value, letters, right)
-
-    def _pair(self, a: Term, b: Term, kept: set[str]) -> Term:
-        """The product of two operands, summed over the letters that are not in `kept`: those that
-        neither a later operand nor the result has. By a MatMul if both have a letter that is summed
-        over, else by a Mul."""
-        a = self._reduced(*a, kept | set(b[1]))
-        b = self._reduced(*b, kept | set(a[1]))
-        common = [c for c in a[1] if c in b[1]]
-        batch = "".join(c for c in common if c in kept)
-        inner = "".join(c for c in common if c not in kept)
-        rows = "".join(c for c in a[1] if c not in common)
-        columns = "".join(c for c in b[1] if c not in common)
-        if not inner:
-            letters = batch + rows + columns
-            return self._op("Mul", self._spread(a, letters), self._spread(b, letters)), letters
-        sizes = dict(zip(a[1] + b[1], shape_of(a[0]) + shape_of(b[0]), strict=True))
-        x = self._matrix(a, batch, rows, inner, sizes)
-        y = self._matrix(b, batch, inner, columns, sizes)
-        product = self._op("MatMul", x, y)
+def _pair(a: Term, b: Term, kept: set[str]) -> Term:
+    """The product of two operands, summed over the letters that are not in `kept`: those that
+    neither a later operand nor the result has. By a MatMul if both have a letter that is summed
+    over, else by a Mul."""
+    a = _reduced(*a, kept | set(b[1]))
+    b = _reduced(*b, kept | set(a[1]))
+    common = [c for c in a[1] if c in b[1]]
+    batch = "".join(c for c in common if c in kept)
+    inner = "".join(c for c in common if c not in kept)
+    rows = "".join(c for c in a[1] if c not in common)
+    columns = "".join(c for c in b[1] if c not in common)
+    if not inner:
         letters = batch + rows + columns
-        return self._shaped(product, [sizes[c] for c in letters]), letters
+        return OPS["Mul"](_spread(a, letters), _spread(b, letters)), letters
+    sizes = dict(zip(a[1] + b[1], shape_of(a[0]) + shape_of(b[0]), strict=True))
+    x = _matrix(a, batch, rows, inner, sizes)
+    y = _matrix(b, batch, inner, columns, sizes)
+    product = OPS["MatMul"](x, y)
+    letters = batch + rows + columns
+    return reshaped(product, [sizes[c] for c in letters]), letters
 
-    def _matrix(
-        self, term: Term, batch: str, rows: str, columns: str, sizes: dict[str, Dim]
-    ) -> Value:
-        """The operand `term`, transposed and reshaped to a matrix [*batch, product of rows, product
-        of columns]; `batch`, `rows` and `columns` are its letters, `sizes` their extents."""
-        value = self._ordered(*term, batch + rows + columns)
-        both = [_product([sizes[c] for c in letters]) for letters in (rows, columns)]
-        return self._shaped(value, [*(sizes[c] for c in batch), *both])
 
-    def _shaped(self, value: Value, dims: Sequence[Dim]) -> Value:
-        if value.shape == tuple(dims):
-            return value
-        return self._op("Reshape", value, np.array(target_of(dims), np.int64))
+def _matrix(term: Term, batch: str, rows: str, columns: str, sizes: dict[str, Dim]) -> Value:
+    """The operand `term`, transposed and reshaped to a matrix [*batch, product of rows, product
+    of columns]; `batch`, `rows` and `columns` are its letters, `sizes` their extents."""
+    value = _ordered(*term, batch + rows + columns)
+    both = [_product([sizes[c] for c in letters]) for letters in (rows, columns)]
+    return reshaped(value, [*(sizes[c] for c in batch), *both])
 
-    def _reduced(self, value: Value, letters: str, kept: set[str]) -> Term:
-        axes = [i for i, c in enumerate(letters) if c not in kept]
-        if axes:
-            at = np.array(axes, np.int64)
-            value = self._op("Reduce", value, at, kind="sum", keepdims=False)
-        return value, "".join(c for c in letters if c in kept)
 
-    def _ordered(self, value: Value, letters: str, wanted: str) -> Value:
-        perm = tuple(letters.index(c) for c in wanted)
-        return value if letters == wanted else self._op("Transpose", value, perm=perm)
+def _reduced(value: Value, letters: str, kept: set[str]) -> Term:
+    axes = [i for i, c in enumerate(letters) if c not in kept]
+    if axes:
+        value = OPS["Reduce"](value, i64(*axes), kind="sum", keepdims=False)
+    return value, "".join(c for c in letters if c in kept)
 
-    def _spread(self, term: Term, letters: str) -> Value:
-        """The operand with its axes in the order of `letters`, and an axis of extent 1 for each of
-        them that it lacks."""
-        value = self._ordered(*term, "".join(c for c in letters if c in term[1]))
-        missing = [i for i, c in enumerate(letters) if c not in term[1]]
-        return self._op("Unsqueeze", value, np.array(missing, np.int64)) if missing else value
+
+def _ordered(value: Value, letters: str, wanted: str) -> Value:
+    perm = tuple(letters.index(c) for c in wanted)
+    return value if letters == wanted else OPS["Transpose"](value, perm=perm)
+
+
+def _spread(term: Term, letters: str) -> Value:
+    """The operand with its axes in the order of `letters`, and an axis of extent 1 for each of
+    them that it lacks."""
+    value = _ordered(*term, "".join(c for c in letters if c in term[1]))
+    missing = [i for i, c in enumerate(letters) if c not in term[1]]
+    return OPS["Unsqueeze"](value, i64(*missing)) if missing else value
 
 
 def _product(dims: Sequence[Dim]) -> Dim:

@@ -52,8 +52,7 @@ def _without(graph: Graph, node: Node) -> int:
     writes into. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
     name = node.op.name
     if name in ("ScatterND", "ScatterElements") and _is_empty(node.inputs[2]):
-        x = node.inputs[0]
-        assert x is not None
+        x = node.operand(0)
         return int(x.type == node.output.type and _instead(graph, node, x))
     if name == "Concat":
         kept = [v for v in node.inputs if v is not None and not _is_empty(v)]

@@ -95,7 +95,7 @@ def need_float(value: Value) -> None:
 
 def axes_of(node: Node) -> tuple[int, ...]:
     """The axes of a Reduce node, not negative and sorted. Raises Skip if they are not known."""
-    rank = len(shape_of(node.inputs[0]))  # type: ignore[arg-type]
+    rank = len(shape_of(node.operand(0)))
     given = node.inputs[1] if len(node.inputs) > 1 else None
     if given is None:
         return () if node.noop_with_empty_axes else tuple(range(rank))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith import budget
 from tinsmith.errors import BudgetExceeded, OutOfMemory, ReferenceFailed
-from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.graph import Graph, Holder, Node, Value, shapes_agree
 from tinsmith.graph.infer import check_types
 from tinsmith.passes.facts import is_small_half
 from tinsmith.passes.manager import Context, register
@@ -161,10 +161,6 @@ def evaluate(node: Node) -> tuple[np.ndarray, ...]:
 def mismatch(node: Node, arrays: tuple[np.ndarray, ...]) -> str:
     """In words, how arrays contradict the types of a node's outputs; "" if they do not."""
     for v, a in zip(node.outputs, arrays, strict=True):
-        fits = v.shape is None or (
-            len(v.shape) == a.ndim
-            and all(isinstance(d, str) or d == n for d, n in zip(v.shape, a.shape, strict=True))
-        )
-        if a.dtype != v.dtype or not fits:
+        if a.dtype != v.dtype or not shapes_agree(v.shape, a.shape):
             return f"the reference gives {a.dtype}{list(a.shape)}, the type is {v.type}"
     return ""

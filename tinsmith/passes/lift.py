@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ register("machine")(rules)
 _REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
-def _feeds_from_anchor(x: Value, moves: bool = False) -> None:
+def need_anchor(x: Value, moves: bool = False) -> None:
     """Raise Skip unless an anchor makes x (`_is_from_anchor`)."""
     if not _is_from_anchor(x, moves):
         raise Skip(f"no anchor finishes {x.name!r}")
@@ -41,16 +41,20 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
             continue
         if "elementwise" not in v.producer.op.traits:
             break
-        alike = [i for i in v.producer.inputs if i is not None and same(i.shape, v.shape)]
+        alike = [i for i in v.producer.inputs if i and i.const is None and same(i.shape, v.shape)]
         if not alike:
             break
         v = alike[0]
     return False
 
 
-def _product(graph: Graph, dtype: Any) -> Value:
-    """For the samples of rules: adds an anchor to the test's graph, and gives its result."""
-    return OPS["MatMul"](graph.input("a", Type(dtype, (6, 4))), np.ones((4, 5), dtype))
+def of_anchor(dims: tuple[int, ...]) -> Callable[[Graph, Any], Value]:
+    """A sample of a rule: the result of an anchor, the product of an input of these dims and of a
+    matrix with one column more than rows."""
+    width = dims[-1]
+    return lambda graph, dtype: OPS["MatMul"](
+        graph.input("a", Type(dtype, dims)), np.ones((width, width + 1), dtype)
+    )
 
 
 def _under(y: Value, dims: Sequence[Dim]) -> Any:
@@ -60,26 +64,26 @@ def _under(y: Value, dims: Sequence[Dim]) -> Any:
 
 @rules.rule(
     p.trait("activation")(p.Reshape("x", ...).named("r") | p.Transpose("x").named("t")).named("f"),
-    x=_product,
+    x=of_anchor((6, 4)),
     r={"#1": np.array([2, 3, 5])},
     t={"perm": (1, 0)},
 )
 def lift_activation(x: Value, f: Node) -> Value:
     """f(reshape(x)) -> reshape(f(x)), and the same for transpose, where an anchor makes x."""
-    _feeds_from_anchor(x, moves=True)
+    need_anchor(x, moves=True)
     assert f.inputs[0] is not None and f.inputs[0].producer is not None
     return with_(f.inputs[0].producer, x=OPS[f.op.name](x, **f.attrs))
 
 
 @rules.rule(
     p.Add(p.Reshape("x", ...).named("r"), "y") | p.Mul(p.Reshape("x", ...).named("r"), "y"),
-    x=_product,
+    x=of_anchor((6, 4)),
     y=(2, 3, 5),
     r={"#1": np.array([2, 3, 5])},
 )
 def lift_binary(root: Node, x: Value, y: Value, r: Node) -> Value:
     """reshape(x) + y -> reshape(x + reshape(y)), and the same for *, where an anchor makes x."""
-    _feeds_from_anchor(x)
+    need_anchor(x)
     shape, target = shape_of(x), shape_of(r.output)
     if root.output.shape != target or y.shape is None or y is x:
         raise Skip("y makes the result larger")

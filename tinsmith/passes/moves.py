@@ -171,8 +171,7 @@ def _columns(value: Value) -> list[Array]:
 
 def _source(value: Value, part: Part) -> Value:
     assert value.producer is not None
-    source = value.producer.inputs[part.source]
-    assert source is not None
+    source = value.producer.operand(part.source)
     return source
 
 
@@ -223,8 +222,7 @@ _dense = _product | p.Add(_product, const("b")) | p.Conv("a", const("v"), opt(co
 )
 def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
     """transpose(x) * c -> transpose(x * c'), and the same for +, where weights can take c'."""
-    x = t.inputs[0]
-    assert x is not None
+    x = t.operand(0)
     rank = len(shape_of(x))
     if t.perm is None or c.ndim > rank or shape_of(root.output) != shape_of(t.output):
         raise Skip("the constant makes the result larger")

@@ -172,8 +172,7 @@ def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
     before the bias is read elsewhere."""
     node, bias = value.producer, None
     if node is not None and adds(node):
-        a, b = node.inputs
-        assert a is not None and b is not None
+        a, b = node.operands
         product, bias = (a, b) if a.const is None else (b, a)
         if bias.const is None or not _along_last(bias, value):
             return None

@@ -64,8 +64,7 @@ def strided(value: Value) -> Strided:
     if any(relation == "==" for _, relation in found):
         return own(value)  # its places are known for the example alone
     (part,) = move.parts
-    x = node.inputs[part.source]
-    assert x is not None
+    x = node.operand(part.source)
     source = strided(x)
     groups = aligned(source.axes, part.dims)
     if groups is None:

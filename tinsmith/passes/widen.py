@@ -79,8 +79,7 @@ class _Widening:
         """Visit a cast from or to a half. One from a half that is computed reads the float32 value
         from which that was rounded instead; one from float32 or integers to a half stays, and the
         float32 value is remembered in `wide`."""
-        x, y = node.inputs[0], node.output
-        assert x is not None
+        x, y = node.operand(0), node.output
         if is_small_half(node):
             return
         if is_half(x.dtype):

@@ -27,25 +27,19 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
     return last
 
 
-def take_over(
-    placed: list[Placed], outputs: list[Tensor], kept: Mapping[int, int] | None = None
-) -> None:
-    """Let steps write their result into the memory of an operand, to need less memory: `parent` of
-    the result becomes the operand's root. The kernel must allow it (`Choice.may_take_over`), no
-    later step may need the operand, and both must lie alike. `outputs` are the program's: their
-    memory is not taken over. An input's memory is taken only by an output that is kept in it:
-    `kept` maps the output's number to the input's."""
-    with by_formula():
-        _take_over(placed, outputs, kept or {})
-
-
 def is_in_place(step: Placed, operand: int) -> bool:
     """Whether a step's output 0 lies where that operand lies."""
     x, y = step.reads[operand], step.writes[0]
     return x is not None and x.root is y.root and x.shift == y.shift
 
 
-def _take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[int, int]) -> None:
+@by_formula()
+def take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[int, int]) -> None:
+    """Let steps write their result into the memory of an operand, to need less memory: `parent` of
+    the result becomes the operand's root. The kernel must allow it (`Choice.may_take_over`), no
+    later step may need the operand, and both must lie alike. `outputs` are the program's: their
+    memory is not taken over. An input's memory is taken only by an output that is kept in it:
+    `of_inputs` maps the output's number to the input's."""
     last = _last_reads(placed)
     kept = {t.root for t in outputs}
     owns = _owns(placed, of_inputs)

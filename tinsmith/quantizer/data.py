@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.errors import CalibrationError
 from tinsmith.formats import npz
-from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph import Graph, Type, Value, shapes_agree
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
@@ -166,9 +166,9 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     dims = type_.shape
     if dims is None:
         return [x]
-    if x.ndim == len(dims) - 1 and _fits(x.shape, dims[1:]):
+    if x.ndim == len(dims) - 1 and shapes_agree(x.shape, dims[1:]):
         x = x[None]
-    if x.ndim != len(dims) or not _fits(x.shape[1:], dims[1:]):
+    if x.ndim != len(dims) or not shapes_agree(x.shape[1:], dims[1:]):
         raise CalibrationError(
             f"the data for {v.name!r} are {list(x.shape)}, the model takes {type_}"
         )
@@ -181,9 +181,3 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
             "takes"
         )
     return [x[i : i + size] for i in range(0, len(x), size)]
-
-
-def _fits(shape: Sequence[int], dims: Sequence[Any]) -> bool:
-    return len(shape) == len(dims) and all(
-        isinstance(d, str) or d == n for n, d in zip(shape, dims, strict=True)
-    )

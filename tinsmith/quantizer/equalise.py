@@ -122,6 +122,5 @@ def _from_input(v: Array, shape: tuple[int, ...], group: int) -> Array:
 
 
 def _set(graph: Graph, node: Node, place: int, array: Array) -> None:
-    old = node.inputs[place]
-    assert old is not None
+    old = node.operand(place)
     graph.set_input(node, place, graph.const(array.astype(np.float32), old.name))

@@ -65,8 +65,7 @@ def _bits(node: Node) -> int:
         return 8
     steps = {*(node.attrs["stride"] or (1,)), *(node.attrs["dilation"] or (1,))}
     one = steps | {node.attrs["group"]} == {1}
-    w = node.inputs[1]
-    assert w is not None
+    w = node.operand(1)
     return 6 if one and w.dims[2:] == (3, 3) else 8
 
 

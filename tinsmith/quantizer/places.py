@@ -72,8 +72,7 @@ def root_of(v: Value) -> Value:
     while v.producer is not None and v.producer.op.name in CARRIERS:
         if len(v.producer.outputs) > 1 and v.producer.op.name == "MaxPool":
             break
-        before = v.producer.inputs[0]
-        assert before is not None
+        before = v.producer.operand(0)
         v = before
     return v
 

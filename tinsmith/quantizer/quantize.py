@@ -244,11 +244,8 @@ class _Quantising:
         for node in nodes:
             if node.name in self.shifts:
                 add_bias(graph, node, self.shifts[node.name])
-        (written or form).insert(graph, nodes, scales, self._weights_of)
+        (written or form).insert(graph, nodes, scales, lambda node, k: self.weights[node.name, k])
         return graph
-
-    def _weights_of(self, node: Node, place: int) -> tuple[Array, Scale]:
-        return self.weights[node.name, place]
 
     # ---- mixed precision
 

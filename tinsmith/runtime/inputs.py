@@ -17,7 +17,15 @@ from tinsmith.errors import (
     size_text,
     suggest,
 )
-from tinsmith.graph import Holder, OptionalType, SequenceType, Type, compatible, dtype_of
+from tinsmith.graph import (
+    Holder,
+    OptionalType,
+    SequenceType,
+    Type,
+    compatible,
+    dtype_of,
+    shapes_agree,
+)
 from tinsmith.runtime.outputs import check_names
 
 if TYPE_CHECKING:
@@ -198,14 +206,14 @@ class Inputs:
         shape = self.shapes[i]
         if shape is None:
             return
-        if not _fits(shape, dims):
+        if not shapes_agree(shape, dims):
             name = self.names[i]
             hint = ""
-            if len(dims) == 4 and _fits(shape, (dims[0], dims[3], dims[1], dims[2])):
+            if len(dims) == 4 and shapes_agree(shape, (dims[0], dims[3], dims[1], dims[2])):
                 hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
-            elif _fits(shape, (1, *dims)):
+            elif shapes_agree(shape, (1, *dims)):
                 hint = "; array[None] fits: a batch of one"
-            elif dims and _fits(shape[1:], dims[1:]):
+            elif dims and shapes_agree(shape[1:], dims[1:]):
                 hint = (
                     "; its first size is fixed: give as many at a time, or make it free, as "
                     'batch="free" does for ncnn and PNNX, dynamic_shapes of torch.onnx.export '
@@ -297,18 +305,12 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
         )
     if type.is_static and array.size == type.size == 1:
         array = array.reshape(type.dims)
-    if type.shape is not None and not _fits(type.shape, array.shape):
+    if type.shape is not None and not shapes_agree(type.shape, array.shape):
         raise InputShapeError(
             f"the input {name!r} of {model} must have shape [{', '.join(map(str, type.shape))}], "
             f"not {list(array.shape)}"
         )
     return array
-
-
-def _fits(shape: Sequence[str | int], dims: Sequence[int]) -> bool:
-    return len(shape) == len(dims) and all(
-        isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True)
-    )
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:

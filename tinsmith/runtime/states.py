@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import OptionError, StateError, UnknownName
-from tinsmith.graph import Holder, Type
+from tinsmith.graph import Holder, Type, compatible, shapes_agree
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.memory import aligned
 
@@ -197,15 +197,7 @@ def _misfit(wanted: Type, given: Type) -> str:
     """Why a result of one type can be no input of another; empty where it may."""
     if isinstance(wanted, Holder) or isinstance(given, Holder):
         return "states are tensors"
-    if wanted.dtype != given.dtype:
-        return f"it is {given}, the input {wanted}"
-    if wanted.shape is None or given.shape is None:
-        return ""
-    fits = len(wanted.shape) == len(given.shape) and all(
-        isinstance(a, str) or isinstance(b, str) or a == b
-        for a, b in zip(wanted.shape, given.shape, strict=True)
-    )
-    return "" if fits else f"it is {given}, the input {wanted}"
+    return "" if compatible(wanted, given) else f"it is {given}, the input {wanted}"
 
 
 def _grows(wanted: Type, given: Type) -> tuple[int, ...]:
@@ -253,14 +245,8 @@ def check_result(model: str, state: State, type: Type, result: Any) -> None:
             f"the output {state.output!r} of {model} is {found}; as the next input "
             f"{state.input!r} it must be {type}"
         )
-    if type.shape is not None and not _fits(type.shape, result.shape):
+    if not shapes_agree(type.shape, result.shape):
         raise StateError(
             f"the output {state.output!r} of {model} has shape {list(result.shape)}; as the next "
             f"input {state.input!r} it must be {type}"
         )
-
-
-def _fits(shape: Sequence[Any], dims: Iterable[int]) -> bool:
-    dims = tuple(dims)
-    pairs = zip(shape, dims, strict=False)
-    return len(shape) == len(dims) and all(isinstance(d, str) or d == n for d, n in pairs)

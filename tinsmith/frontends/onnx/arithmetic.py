@@ -158,27 +158,22 @@ def scaled(call: Call, x: Value, factor: float) -> Value:
     return call.emit("Mul", x, call.number(factor, x))
 
 
-_REDUCTIONS = {
-    "ReduceSum": "sum",
-    "ReduceMean": "mean",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceSumSquare": "sumsquare",
-    "ReduceLogSum": "logsum",
-    "ReduceLogSumExp": "logsumexp",
-}
+REDUCTIONS = {
+    name.lower(): f"Reduce{name}"
+    for name in (
+        "Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp",
+    )
+}  # fmt: skip
+"""Kind of our Reduce -> ONNX's operator."""
 
 
-@importer(*_REDUCTIONS)
+@importer(*REDUCTIONS.values())
 def reduction(call: Call) -> Result:
     axes = call.arg(1)
     if (given := call.attr("axes")) is not None:
         axes = call.ints(*given)
     return call.emit(
-        "Reduce", call[0], axes, kind=_REDUCTIONS[call.type],
+        "Reduce", call[0], axes, kind=call.type.removeprefix("Reduce").lower(),
         keepdims=bool(call.attr("keepdims", 1)),
         noop_with_empty_axes=bool(call.attr("noop_with_empty_axes", 0)),
     )  # fmt: skip

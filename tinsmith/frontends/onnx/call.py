@@ -51,10 +51,6 @@ def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]
     return IMPORTERS(*names)
 
 
-def qualified(domain: str, type: str) -> str:
-    return type if domain in STANDARD else f"{domain}.{type}"
-
-
 def check_text(model: str, *names: Any) -> None:
     """Raise ModelFileError for one of `names` that is not UTF-8: protobuf gives that as bytes.
     `model` names the file."""
@@ -78,7 +74,7 @@ class Call(SourceNode):
             scope, proto.op_type, proto.name, proto.input, proto.output,
             edition=f"opset {self.opset}",
         )  # fmt: skip
-        self.key = qualified(self.domain, self.type)
+        self.key = f"{self.domain}.{self.type}" if self.domain else self.type
         self.origin = scope.origin or self.origin
         self.needs = reads(proto)
 

@@ -55,13 +55,6 @@ def skip_rms_norm(call: Call) -> Result:
     return y, None, None, total
 
 
-@importer("SimplifiedLayerNormalization", _MS + "SimplifiedLayerNormalization")
-def rms_norm(call: Call) -> Result:
-    call.ignore("stash_type")
-    axis, eps = call.attr("axis", -1), call.attr("epsilon", 1e-5)
-    return call.emit("RMSNorm", call[0], call[1], axis=axis, eps=eps)
-
-
 @importer(_MS + "FusedMatMul", _MS + "TransposeMatMul")
 def fused_matmul(call: Call) -> Result:
     a, b = (_transposed(call, _batch_last(call, call[i], side), f"trans{side}")
@@ -199,19 +192,18 @@ def fused_conv(call: Call) -> Result:
 @importer(_MS + "FusedGemm")
 def fused_gemm(call: Call) -> Result:
     y = gemm_of(call, call[0], call[1], call.arg(2))
-    names = ("activation_alpha", "activation_beta", "activation_gamma")
-    params = [call.attr(n) for n in names if call.attr(n) is not None]
-    return _activated(call, y, call.attr("activation"), params)
+    params = call.given("activation_alpha", "activation_beta", "activation_gamma")
+    return _activated(call, y, call.attr("activation"), list(params.values()))
 
 
-_ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "Relu": ("Relu", ()),
-    "Tanh": ("Tanh", ()),
-    "Sigmoid": ("Sigmoid", ()),
-    "LeakyRelu": ("LeakyRelu", ("alpha",)),
-    "Elu": ("Elu", ("alpha",)),
-    "HardSigmoid": ("HardSigmoid", ("alpha", "beta")),
-    "Clip": ("Clip", ("min", "max")),
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
 }
 
 
@@ -220,5 +212,4 @@ def _activated(call: Call, x: Value, name: str | None, params: list[Any]) -> Val
         return x
     if name not in _ACTIVATIONS:
         raise Unsupported(f"its activation {name!r} is not supported")
-    op, names = _ACTIVATIONS[name]
-    return call.emit(op, x, **dict(zip(names, params, strict=False)))
+    return call.emit(name, x, **dict(zip(_ACTIVATIONS[name], params, strict=False)))

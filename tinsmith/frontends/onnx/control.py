@@ -8,8 +8,9 @@ from tinsmith.frontends.importing import Skipped
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.scope import Scope
-from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, bare, same_kind
-from tinsmith.ops import OPS, fresh
+from tinsmith.graph import Graph, SequenceType, Type, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.control import kept_type
 from tinsmith.ops.sequence import item_of
 
 _ROUNDS = 8  # a state's dimensions settle in as many iterations as it has dimensions, at most
@@ -23,8 +24,7 @@ def if_(call: Call) -> Result:
         raise Skipped("")
     captured = _captures(branches)
     yes, no = (b.graph for b in branches)
-    y = call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
 
 
 @importer("Loop")
@@ -34,8 +34,7 @@ def loop(call: Call) -> Result:
     body = _settled(call, call.required("body"), flags, states, [], 1)
     captured = _captures([body])
     values = [call.arg(0), call.arg(1), *states, *captured]
-    y = call.emit("Loop", *values, body=body.graph, captured=len(captured))
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("Loop", *values, body=body.graph, captured=len(captured))
 
 
 @importer("SequenceMap")
@@ -50,8 +49,7 @@ def sequence_map(call: Call) -> Result:
     if body.broken:
         raise Skipped("")
     captured = _captures([body])
-    y = call.emit("SequenceMap", *values, *captured, body=body.graph, captured=len(captured))
-    return y if isinstance(y, tuple) else (y,)
+    return call.emit("SequenceMap", *values, *captured, body=body.graph, captured=len(captured))
 
 
 @importer("Scan")
@@ -63,22 +61,17 @@ def scan(call: Call) -> Result:
     if not 0 < count <= len(values):
         raise Unsupported(f"num_scan_inputs is {count}, it has {len(values)} inputs")
     states, inputs = values[:-count], values[-count:]
-    names = (
-        "scan_input_axes",
-        "scan_input_directions",
-        "scan_output_axes",
-        "scan_output_directions",
+    attrs = call.given(
+        "scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"
     )
-    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
     axes = attrs.get("scan_input_axes", [0] * count)
     rows = [_row(v.type, axis) for v, axis in zip(inputs, axes, strict=True)]
     body = _settled(call, call.required("body"), [], states, rows, 0)
     captured = _captures([body])
-    y = call.emit(
+    return call.emit(
         "Scan", *values, *captured, body=body.graph, num_scan_inputs=count, captured=len(captured),
         **attrs,
     )  # fmt: skip
-    return y if isinstance(y, tuple) else (y,)
 
 
 def _scan_batches(call: Call) -> Result:
@@ -99,10 +92,9 @@ def _scan_batches(call: Call) -> Result:
     attrs = {"num_scan_inputs": count, "scan_input_directions": call.attr("directions")}
     node = each.add(OPS["Scan"], *inner, body=body.graph, captured=len(captured), **attrs)
     each.outputs = list(node.outputs)
-    y = call.emit(
+    return call.emit(
         "Scan", *values, *captured, body=each, num_scan_inputs=len(values), captured=len(captured)
     )
-    return y if isinstance(y, tuple) else (y,)
 
 
 def _state(value: Value | None) -> Value:
@@ -130,37 +122,17 @@ def _settled(
     every iteration. `skip` outputs of the body come before those of the states. Raises Skipped if a
     node of the body cannot be imported."""
     types = [v.type for v in states]
-    own: set[Dim] = set()
+    own: set[str] = set()
     for _ in range(_ROUNDS):
         body = _body(call, proto, [*lead, *types, *rest], "body")
         if body.broken:
             raise Skipped("")
         after = [v.type for v in body.graph.outputs[skip : skip + len(states)]]
-        joined = [_joined(a, b, own) for a, b in zip(types, after, strict=True)]
+        joined = [kept_type(a, b, own) for a, b in zip(types, after, strict=True)]
         if joined == types:
             return body
         types = joined
     raise Unsupported("the types of its states do not settle")
-
-
-def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
-    """A type that covers both. Dims that differ become new symbols, which `own` collects: a symbol
-    in `own` covers any size. Raises Unsupported where element types differ."""
-    if not same_kind(bare(before), bare(after)):
-        raise Unsupported(f"a state is {before} before an iteration and {after} after it")
-    if isinstance(before, OptionalType) or isinstance(after, OptionalType):
-        return OptionalType(_joined(bare(before), bare(after), own))
-    if isinstance(before, SequenceType) and isinstance(after, SequenceType):
-        return SequenceType(_joined(before.item, after.item, own))
-    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
-        return before.like(shape=None)
-    dims = []
-    for a, b in zip(before.shape, after.shape, strict=True):
-        dim = a if a == b or a in own else fresh()
-        if dim is not a:
-            own.add(dim)
-        dims.append(dim)
-    return before.like(shape=tuple(dims))
 
 
 def _captures(scopes: list[Scope]) -> list[Value]:

@@ -23,8 +23,7 @@ AVERAGE_POOL = {**_POOL, "count_include_pad": "count_include_pad"}
 
 @importer("MaxPool")
 def max_pool(call: Call) -> Result:
-    names = {**_POOL, "storage_order": "storage_order"}
-    attrs = renamed(call, "MaxPool", names)
+    attrs = renamed(call, "MaxPool", {**_POOL, "storage_order": "storage_order"})
     return call.emit("MaxPool", call[0], with_indices=call.wants(1), **attrs)
 
 
@@ -90,7 +89,7 @@ def _batch_norm_of_batch(call: Call, eps: float) -> Result:
 
 @importer("LayerNormalization")
 def layer_norm(call: Call) -> Result:
-    _stash(call)
+    call.ignore("stash_type")  # the reference computes statistics in float32 at least
     return call.emit(
         "LayerNorm",
         *call.inputs,
@@ -100,25 +99,21 @@ def layer_norm(call: Call) -> Result:
     )
 
 
-def _stash(call: Call) -> None:
-    """Accept the attribute `stash_type`, the precision of statistics: the reference computes them
-    in float32 at least."""
-    call.ignore("stash_type")
-
-
-@importer("RMSNormalization")
+@importer(
+    "RMSNormalization", "SimplifiedLayerNormalization",
+    "com.microsoft.SimplifiedLayerNormalization",
+)  # fmt: skip
 def rms_norm(call: Call) -> Result:
-    _stash(call)
-    return call.emit(
-        "RMSNorm", *call.inputs, axis=call.attr("axis", -1), eps=call.attr("epsilon", 1e-5)
-    )
+    call.ignore("stash_type")
+    axis, eps = call.attr("axis", -1), call.attr("epsilon", 1e-5)
+    return call.emit("RMSNorm", call[0], call[1], axis=axis, eps=eps)
 
 
 @importer("GroupNormalization")
 def group_norm(call: Call) -> Result:
     """Import GroupNormalization. Before opset 21, scale and shift have a number for each group:
     they are repeated for its channels."""
-    _stash(call)
+    call.ignore("stash_type")
     x, scale, shift = call[0], call[1], call[2]
     groups = call.required("num_groups")
     if call.opset < 21:
@@ -138,24 +133,17 @@ def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
     return call.emit("Reshape", tiled, call.ints(-1))
 
 
-_RESIZE = (
-    "coordinate_transformation_mode",
-    "cubic_coeff_a",
-    "extrapolation_value",
-    "keep_aspect_ratio_policy",
-    "mode",
-    "nearest_mode",
-)
+_RESIZE = """
+coordinate_transformation_mode cubic_coeff_a extrapolation_value keep_aspect_ratio_policy mode
+nearest_mode""".split()  # noqa: SIM905
 
 
 @importer("Resize")
 def resize(call: Call) -> Result:
     if call.opset < 11:
         return _legacy_resize(call, call[1])
-    attrs: dict[str, Any] = {n: call.attr(n) for n in _RESIZE if call.attr(n) is not None}
+    attrs = call.given(*_RESIZE, "axes")
     attrs |= {n: bool(call.attr(n)) for n in ("antialias", "exclude_outside") if call.attr(n)}
-    if (axes := call.attr("axes")) is not None:
-        attrs["axes"] = axes
     crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     roi = call.arg(1) if crops else None
     scales, sizes = (_unless_empty(call.arg(i)) for i in (2, 3))
@@ -208,8 +196,7 @@ def grid_sample(call: Call) -> Result:
 @importer("RoiAlign")
 def roi_align(call: Call) -> Result:
     shift = "half_pixel" if call.opset >= 16 else "output_half_pixel"
-    names = ("mode", "output_height", "output_width", "sampling_ratio", "spatial_scale")
-    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
+    attrs = call.given("mode", "output_height", "output_width", "sampling_ratio", "spatial_scale")
     transform = call.attr("coordinate_transformation_mode", shift)
     return call.emit("RoiAlign", *call.inputs, coordinate_transformation_mode=transform, **attrs)
 
@@ -224,7 +211,7 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
     the attributes of `call`, and `more` of ours. Raises Unsupported where its hidden size is not
     known."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
-    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
+    attrs = call.given(*names)
     call.ignore("output_sequence")
     hidden = call.attr("hidden_size")
     if hidden is None:
@@ -243,39 +230,30 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
 def quantize(call: Call) -> Result:
     """Import QuantizeLinear. The element type is that of the zero point, else `output_dtype`, else
     uint8."""
-    attrs: dict[str, Any] = {"axis": call.attr("axis", 1), "block_size": call.attr("block_size", 0)}
+    attrs = call.given("axis", "block_size")
     if not call.attr("saturate", 1):
         attrs["saturate"] = False
-    if dtype := call.dtype("output_dtype"):
-        attrs["dtype"] = dtype
-    if precision := call.dtype("precision"):
-        attrs["precision"] = precision
+    attrs |= {"dtype": call.dtype("output_dtype"), "precision": call.dtype("precision")}
     return call.emit("QuantizeLinear", *call.inputs, **attrs)
 
 
 @importer("DequantizeLinear")
 def dequantize(call: Call) -> Result:
-    attrs: dict[str, Any] = {"axis": call.attr("axis", 1), "block_size": call.attr("block_size", 0)}
-    if dtype := call.dtype("output_dtype"):
-        attrs["dtype"] = dtype
+    attrs = call.given("axis", "block_size") | {"dtype": call.dtype("output_dtype")}
     return call.emit("DequantizeLinear", *call.inputs, **attrs)
 
 
 @importer("SoftmaxCrossEntropyLoss")
 def cross_entropy(call: Call) -> Result:
-    attrs = {n: call.attr(n) for n in ("ignore_index", "reduction") if call.attr(n) is not None}
-    return call.emit("SoftmaxCrossEntropyLoss", *call.inputs, with_log_prob=call.wants(1), **attrs)
+    return call.emit(
+        "SoftmaxCrossEntropyLoss", *call.inputs, with_log_prob=call.wants(1),
+        **call.given("ignore_index", "reduction"),
+    )  # fmt: skip
 
 
-_ATTENTION = (
-    "scale",
-    "softcap",
-    "q_num_heads",
-    "kv_num_heads",
-    "qk_matmul_output_mode",
-    "left_window_size",
-    "right_window_size",
-)
+_ATTENTION = """
+scale softcap q_num_heads kv_num_heads qk_matmul_output_mode left_window_size right_window_size
+""".split()  # noqa: SIM905
 
 
 @importer("Attention")
@@ -285,7 +263,6 @@ def attention(call: Call) -> Result:
 
     A mask of integers is added to the scores, like one of floats.
     """
-    attrs: dict[str, Any] = {n: call.attr(n) for n in _ATTENTION if call.attr(n) is not None}
     present, scores = call.wants(1) or call.wants(2), call.wants(3)
     mask = call.arg(3)
     if mask is not None and mask.dtype.kind in "iu":
@@ -297,7 +274,7 @@ def attention(call: Call) -> Result:
         softmax_precision=call.dtype("softmax_precision"),
         with_present=present,
         with_qk=scores,
-        **attrs,
+        **call.given(*_ATTENTION),
     )
     if scores and not present:
         return y[0], None, None, y[1]

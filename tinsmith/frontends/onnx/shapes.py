@@ -143,7 +143,7 @@ def dropout(call: Call) -> Result:
 def random(call: Call) -> Result:
     like = call.type.endswith("Like")
     names = ("mean", "scale") if "Normal" in call.type else ("low", "high")
-    attrs = {n: call.attr(n) for n in (*names, "seed") if call.attr(n) is not None}
+    attrs = call.given(*names, "seed")
     if like:
         return call.emit(call.type, call[0], dtype=call.dtype("dtype"), **attrs)
     dtype = call.dtype("dtype", "float32")
@@ -152,6 +152,6 @@ def random(call: Call) -> Result:
 
 @importer("Bernoulli", "Multinomial")
 def draws(call: Call) -> Result:
-    attrs = {n: call.attr(n) for n in ("seed", "sample_size") if call.attr(n) is not None}
     default = "int32" if call.type == "Multinomial" else None
-    return call.emit(call.type, call[0], dtype=call.dtype("dtype", default), **attrs)
+    attrs = {"dtype": call.dtype("dtype", default), **call.given("seed", "sample_size")}
+    return call.emit(call.type, call[0], **attrs)

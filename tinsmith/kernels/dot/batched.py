@@ -74,12 +74,9 @@ def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of an operand's dimensions before the last two along those of `batch`, in
     elements; 0 where it broadcasts."""
     lead = _wide(dims[:-2], len(batch))
-    own = _wide_strides(spec_of("float32", dims).strides[:-2], len(batch))
+    own = spec_of("float32", dims).strides[:-2]
+    own = (0,) * (len(batch) - len(own)) + own
     return tuple(0 if d == 1 else s for d, s in zip(lead, own, strict=True))
-
-
-def _wide_strides(strides: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return (0,) * (rank - len(strides)) + strides
 
 
 def offset(index: list[Position], strides: tuple[int, ...]) -> Position:

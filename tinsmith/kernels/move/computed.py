@@ -178,7 +178,8 @@ def scatter_rows(site: Site) -> Choice:
         _need_integers(site, 2)
     if not update.type.size:
         raise Skip("nothing is moved")
-    axis, start, wraps = site.attr("axis") % len(y.dims), site.attr("start"), _wraps(site)
+    axis, start = site.attr("axis") % len(y.dims), site.attr("start")
+    wraps = site.attr("mode") == "circular"
     extent, count = y.dims[axis], update.dims[axis]
     outer, inner = prod(y.dims[1:axis]), prod(y.dims[axis + 1 :])
     each = 1 if wraps else count  # rows that are copied together
@@ -208,10 +209,6 @@ def scatter_rows(site: Site) -> Choice:
     scratch = 64 if given else 0
     reads = reads[: len(site.inputs)]
     return Choice(cost, reads, (PLAIN,), phases, scratch=scratch, fault=fault, inplace=0)
-
-
-def _wraps(site: Site) -> bool:
-    return site.attr("mode") == "circular"
 
 
 def _combination(site: Site) -> str:

@@ -235,12 +235,14 @@ def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
     return (
         Phase(
             plan.groups * plan.lines,
-            lambda em: emit_inputs(em, plan, rooms),
+            lambda em: emit_lines(em, plan, input_function(em, plan, rooms)),
             sweep=plan.lines,
         ),
         Phase(plan.units, lambda em: emit_products(em, plan, rooms)),
         Phase(
-            plan.outputs * plan.lines, lambda em: emit_outputs(em, plan, rooms), sweep=plan.lines
+            plan.outputs * plan.lines,
+            lambda em: emit_lines(em, plan, output_function(em, plan, rooms)),
+            sweep=plan.lines,
         ),
     )
 
@@ -280,12 +282,12 @@ def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
         outputs(0, plan.outputs, start, stop, start)
 
 
-def emit_inputs(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
-    """Transform data: the tiles of this phase are (group of channel blocks, row of tiles)."""
-    inputs = input_function(em, plan, rooms)
+def emit_lines(em: Emit, plan: WinogradPlan, transform: Stage) -> None:
+    """Transform data, or results back: the tiles of this phase are (group of channel blocks, or
+    output block; row of tiles)."""
     with em.b.loop(em.begin, em.end) as unit:
         g, line = unit // plan.lines, em.b.index(unit % plan.lines)
-        inputs(g, g + 1, line * plan.across, (line + 1) * plan.across, 0)
+        transform(g, g + 1, line * plan.across, (line + 1) * plan.across, 0)
 
 
 def emit_products(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
@@ -309,11 +311,3 @@ def multiply(
         taps_stage(em, plan, space, u0, u1)
     else:
         product_stage(em, plan, space, u0, u1, count, prefetch)
-
-
-def emit_outputs(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
-    """Transform back: the tiles of this phase are (output block, row of tiles)."""
-    outputs = output_function(em, plan, rooms)
-    with em.b.loop(em.begin, em.end) as unit:
-        k, line = unit // plan.lines, em.b.index(unit % plan.lines)
-        outputs(k, k + 1, line * plan.across, (line + 1) * plan.across, 0)

@@ -214,8 +214,7 @@ class Affine:
         return source.value, pieces[0].columns, form.nodes
 
     def _add(self, node: Node, value: Value, depth: int) -> Form | None:
-        a, b = node.inputs
-        assert a is not None and b is not None
+        a, b = node.operands
         sign = -1.0 if subtracts(node) else 1.0
         for x, c, s, t in ((a, b, 1.0, sign), (b, a, sign, 1.0)):
             if c.const is None or x.const is not None:
@@ -240,8 +239,7 @@ class Affine:
         return None if form is None else form.scaled(-1.0, node)
 
     def _scale(self, node: Node, value: Value, depth: int) -> Form | None:
-        a, b = node.inputs
-        assert a is not None and b is not None
+        a, b = node.operands
         if a.const is not None and multiplies(node):
             a, b = b, a
         if b.const is None or a.const is not None:
@@ -255,8 +253,7 @@ class Affine:
             return form.scaled(wide if multiplies(node) else 1 / wide, node)
 
     def _product(self, node: Node, value: Value, depth: int) -> Form | None:
-        x, w = node.inputs
-        assert x is not None and w is not None
+        x, w = node.operands
         if w.const is None or w.const.ndim != 2 or not x.rank:
             return None
         number, (_, count) = self.weights.number(w.const), w.const.shape

@@ -57,8 +57,7 @@ def _lstm(step: TimeStep) -> Cell | None:
         tanh = t.producer
         if tanh is None or tanh.op.name != "Tanh":
             continue
-        c_out = tanh.inputs[0]
-        assert c_out is not None
+        c_out = tanh.operand(0)
         total = c_out.producer
         if total is None or not adds(total):
             continue

@@ -82,7 +82,9 @@ class Chains:
             first = self.by_out.get(s.value) if s.axis is None else None
             if first is None or s.width != cell.hidden or not _alike(first, cell):
                 continue
-            if cell.c_out is not None and not _hands_on(first, cell):
+            c = cell.c
+            hands_on = c is not None and c.axis is None and c.value is first.c_out
+            if cell.c_out is not None and not hands_on:
                 continue
             known = self._state_of(first, cell, s)
             if known is _NONE:
@@ -224,10 +226,6 @@ _NONE: Any = object()
 
 def _alike(a: Cell, b: Cell) -> bool:
     return (a.kind, a.after, a.hidden, a.rows) == (b.kind, b.after, b.hidden, b.rows)
-
-
-def _hands_on(first: Cell, cell: Cell) -> bool:
-    return cell.c is not None and cell.c.axis is None and cell.c.value is first.c_out
 
 
 def _roots(cell: Cell) -> Iterator[Node]:

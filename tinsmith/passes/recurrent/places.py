@@ -43,8 +43,7 @@ def source_of(value: Value) -> Source | None:
     found = None if node is None else taken(node, place)
     index = None if found is None else place_of(found[1])
     if node is not None and found is not None and index is not None:
-        base = node.inputs[0]
-        assert base is not None
+        base = node.operand(0)
         return Source(base, width, found[0], index)
     return Source(at_width(value), width)
 

@@ -74,8 +74,7 @@ def diagonal(w: Writer, node: Node) -> None:
     places = constant(node.inputs[1], "the places")
     need(node.attrs["axis"] == 1 and places.ndim in (1, 2), "it is no diagonal")
     before = source(w, node.inputs[0], "Pad" if places.ndim == 2 else "Reshape")
-    x = before.inputs[0]
-    assert x is not None
+    x = before.operand(0)
     sizes = w.dims(x)
     need(len(sizes) == 3 - places.ndim and all(isinstance(n, int) for n in sizes), "no diagonal")
     if places.ndim == 2:

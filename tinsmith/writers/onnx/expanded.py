@@ -34,8 +34,7 @@ def hard_swish(r: Row) -> None:
 def mod(r: Row) -> None:
     """Write Mod: the remainder with the sign of y. For floats ONNX Runtime has only the one with
     the sign of x (`fmod`), to which y is added where the signs differ."""
-    x, y = r[0], r[1]
-    assert x is not None
+    x, y = r.node.operand(0), r[1]
     if r.fmod or x.dtype.kind in "iu":
         return r.end("Mod", x, y, fmod=int(r.fmod) or None)
     zero = np.zeros((), x.dtype)
@@ -49,14 +48,13 @@ def mod(r: Row) -> None:
 def rotary_embedding(r: Row) -> None:
     """Write RotaryEmbedding. Positions [1,T] that all sequences share are repeated for each, as
     ONNX wants [N,T]."""
-    x, at = r[0], r[3]
-    assert x is not None
+    x, at = r.node.operand(0), r[3]
     places = at
     if at is not None and at.shape is not None and at.shape[0] == 1 and (x.shape or [0])[0] != 1:
         shape = r.put("Concat", r.put("Shape", x, end=1), r.put("Shape", at, start=1), axis=0)
         places = r.put("Expand", at, shape)  # type: ignore[assignment]
-    names = ("interleaved", "num_heads", "rotary_embedding_dim")
-    r.end("RotaryEmbedding", x, r[1], r[2], places, **r.given({n: n for n in names}))
+    names = "interleaved num_heads rotary_embedding_dim"
+    r.end("RotaryEmbedding", x, r[1], r[2], places, **r.given(names))
 
 
 @row("ChannelShuffle")
@@ -86,8 +84,7 @@ def space_to_depth(r: Row) -> None:
 def declared(r: Row) -> None:
     """Write a Declared node: as the declared type of its output, which ONNX keeps beside the nodes.
     An Identity is written if input and output cannot have one name."""
-    x, y = r[0], r.node.output
-    assert x is not None
+    x, y = r.node.operand(0), r.node.output
     if r.scope.name(x) != r.scope.name(y):
         r.end("Identity", x)
 
@@ -95,8 +92,7 @@ def declared(r: Row) -> None:
 @row("Bounded", "Required")
 def checked(r: Row) -> None:
     """Write nothing for a check of data, which ONNX does not have: the output is the input."""
-    x = r[0]
-    assert x is not None
+    x = r.node.operand(0)
     r.scope.alias(r.node.output, x, r)
 
 

@@ -118,8 +118,7 @@ class Scope:
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue
-            x, y = node.inputs[0], node.output
-            assert x is not None
+            x, y = node.operand(0), node.output
             self.said[self.name(y)] = y.type
             alone = x.producer is not None and len(x.uses) == 1 and x not in self.names
             if alone and x not in self.graph.outputs:

@@ -40,11 +40,14 @@ class Row:
     def outs(self) -> list[str]:
         return [self.scope.name(v) for v in self.node.outputs]
 
-    def given(self, names: dict[str, str]) -> dict[str, Any]:
+    def given(self, names: str | dict[str, str]) -> dict[str, Any]:
         """The attributes of the node that differ from the operator's defaults, under ONNX's names;
-        `names`: theirs -> ours."""
+        `names`: theirs -> ours, or as text "axis epsilon=eps", where both are the same or not."""
         defaults = OPS[self.node.op.name].attrs
         found = {}
+        if isinstance(names, str):
+            pairs = (name.partition("=") for name in names.split())
+            names = {theirs: ours or theirs for theirs, _, ours in pairs}
         for theirs, ours in names.items():
             value, default = self.node.attrs[ours], defaults[ours]
             if value is not None and (default is inspect.Parameter.empty or value != default):

@@ -8,21 +8,13 @@ import numpy as np
 
 from tinsmith.formats.onnx_messages import code_of, type_proto
 from tinsmith.formats.onnx_names import table
+from tinsmith.frontends.onnx.arithmetic import REDUCTIONS
 from tinsmith.graph import SequenceType, Type
 from tinsmith.writers.onnx.row import ML, MS, Row, Write, row
 from tinsmith.writers.rows import Inexpressible
 
-_WINDOW = {
-    "strides": "stride", "pads": "pad", "dilations": "dilation", "auto_pad": "auto_pad",
-    "ceil_mode": "ceil_mode", "kernel_shape": "kernel",
-}  # fmt: skip
-_DRAWN = {"seed": "seed"}
-_GATED = {
-    n: n
-    for n in ("activations", "activation_alpha", "activation_beta", "clip", "direction",
-              "hidden_size", "layout")
-}  # fmt: skip
-_NAMES = {"axis": "axis"}
+_WINDOW = "strides=stride pads=pad dilations=dilation auto_pad ceil_mode kernel_shape=kernel"
+_GATED = "activations activation_alpha activation_beta clip direction hidden_size layout"
 
 SAME = """
 Add Sub Mul Div Max Min Pow And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual PRelu Identity
@@ -32,71 +24,52 @@ OptionalGetElement OptionalHasElement
 """.split()  # noqa: SIM905
 """Of the same name, without attributes, beside those that the importer has the same way."""
 
-ROWS_OF_ONE: dict[str, tuple[str, dict[str, str]]] = {
-    **{name: (name, {}) for name in SAME},
-    "Softmax": ("Softmax", _NAMES),
-    "LogSoftmax": ("LogSoftmax", _NAMES),
-    "Hardmax": ("Hardmax", _NAMES),
-    "Concat": ("Concat", _NAMES),
-    "Reshape": ("Reshape", {"allowzero": "allowzero"}),
-    "Pad": ("Pad", {"mode": "mode"}),
-    "TopK": ("TopK", {"axis": "axis", "largest": "largest", "sorted": "sorted"}),
-    "DFT": ("DFT", {"inverse": "inverse", "onesided": "onesided"}),
-    "STFT": ("STFT", {"onesided": "onesided"}),
-    "MaxPool": ("MaxPool", {**_WINDOW, "storage_order": "storage_order"}),
-    "AveragePool": ("AveragePool", {**_WINDOW, "count_include_pad": "count_include_pad"}),
-    "LpPool": ("LpPool", {**_WINDOW, "p": "p"}),
-    "BatchNorm": ("BatchNormalization", {"epsilon": "eps"}),
-    "GroupNorm": ("GroupNormalization", {"num_groups": "groups", "epsilon": "eps"}),
-    "RMSNorm": ("RMSNormalization", {"axis": "axis", "epsilon": "eps"}),
-    "GridSample": (
-        "GridSample", {n: n for n in ("mode", "padding_mode", "align_corners")}
-    ),
-    "RoiAlign": (
-        "RoiAlign",
-        {n: n for n in ("mode", "output_height", "output_width", "sampling_ratio",
-                        "spatial_scale", "coordinate_transformation_mode")},
-    ),
-    "Resize": (
-        "Resize",
-        {n: n for n in ("coordinate_transformation_mode", "cubic_coeff_a", "extrapolation_value",
-                        "keep_aspect_ratio_policy", "mode", "nearest_mode", "antialias",
-                        "exclude_outside", "axes")},
-    ),
+ROWS_OF_ONE: dict[str, tuple[str, str]] = {
+    **{name: (name, "") for name in SAME},
+    **{name: (name, "axis") for name in ("Softmax", "LogSoftmax", "Hardmax", "Concat")},
+    "Reshape": ("Reshape", "allowzero"),
+    "Pad": ("Pad", "mode"),
+    "TopK": ("TopK", "axis largest sorted"),
+    "DFT": ("DFT", "inverse onesided"),
+    "STFT": ("STFT", "onesided"),
+    "MaxPool": ("MaxPool", f"{_WINDOW} storage_order"),
+    "AveragePool": ("AveragePool", f"{_WINDOW} count_include_pad"),
+    "LpPool": ("LpPool", f"{_WINDOW} p"),
+    "BatchNorm": ("BatchNormalization", "epsilon=eps"),
+    "GroupNorm": ("GroupNormalization", "num_groups=groups epsilon=eps"),
+    "RMSNorm": ("RMSNormalization", "axis epsilon=eps"),
+    "GridSample": ("GridSample", "mode padding_mode align_corners"),
+    "RoiAlign": ("RoiAlign", "mode output_height output_width sampling_ratio spatial_scale "
+                 "coordinate_transformation_mode"),
+    "Resize": ("Resize", "coordinate_transformation_mode cubic_coeff_a extrapolation_value "
+               "keep_aspect_ratio_policy mode nearest_mode antialias exclude_outside axes"),
     "RNN": ("RNN", _GATED),
-    "GRU": ("GRU", {**_GATED, "linear_before_reset": "linear_before_reset"}),
-    "SoftmaxCrossEntropyLoss": (
-        "SoftmaxCrossEntropyLoss", {"ignore_index": "ignore_index", "reduction": "reduction"}
-    ),
-    "ConcatFromSequence": ("ConcatFromSequence", {"axis": "axis", "new_axis": "new_axis"}),
-    "SplitToSequence": ("SplitToSequence", {"axis": "axis", "keepdims": "keepdims"}),
-    "ImageDecoder": ("ImageDecoder", {"pixel_format": "pixel_format"}),
+    "GRU": ("GRU", f"{_GATED} linear_before_reset"),
+    "SoftmaxCrossEntropyLoss": ("SoftmaxCrossEntropyLoss", "ignore_index reduction"),
+    "ConcatFromSequence": ("ConcatFromSequence", "axis new_axis"),
+    "SplitToSequence": ("SplitToSequence", "axis keepdims"),
+    "ImageDecoder": ("ImageDecoder", "pixel_format"),
 }  # fmt: skip
-"""Our operator -> theirs, and their attributes with our names."""
+"""Our operator -> theirs, and their attributes with our names (`Row.given`)."""
 
 
-def one_to_one(type: str, names: dict[str, str]) -> Write:
+def one_to_one(type: str, names: str | dict[str, str]) -> Write:
     return lambda r: r.end(type, *r.node.inputs, **r.given(names))
 
 
 for _type, (_ours, _names) in table().items():
-    if _ours not in (
-        "HardSwish",
-        "Mod",
-        "RotaryEmbedding",
-        "Swish",
-    ):  # which have rows of their own
+    if _ours not in ("HardSwish", "Mod", "RotaryEmbedding", "Swish"):  # which have their own rows
         row.register(_ours, one_to_one(_type, _names))
-for _ours, (_type, _names) in ROWS_OF_ONE.items():
-    row.register(_ours, one_to_one(_type, _names))
+for _ours, (_type, _text) in ROWS_OF_ONE.items():
+    row.register(_ours, one_to_one(_type, _text))
 
 
 # ---- element types, which ONNX has as numbers
 
 
-def typed(type: str, theirs: str, names: dict[str, str]) -> Write:
+def typed(type: str, theirs: str, names: str) -> Write:
     """A function that writes a node as the ONNX operator `type`, with our attribute `dtype` under
-    the name `theirs`, left out where it is None; `names`: theirs -> ours for the others."""
+    the name `theirs`, left out where it is None; `names` are the others (`Row.given`)."""
 
     def write(r: Row) -> None:
         code = None if r.dtype is None else code_of(r.dtype)
@@ -105,27 +78,25 @@ def typed(type: str, theirs: str, names: dict[str, str]) -> Write:
     return write
 
 
-_BY_TYPE: dict[str, tuple[str, dict[str, str]]] = {
-    "EyeLike": ("dtype", {"k": "k"}),
-    "Bernoulli": ("dtype", _DRAWN),
-    "Multinomial": ("dtype", {"sample_size": "sample_size", **_DRAWN}),
-    "RandomNormal": ("dtype", {"shape": "shape", "mean": "mean", "scale": "scale", **_DRAWN}),
-    "RandomUniform": ("dtype", {"shape": "shape", "low": "low", "high": "high", **_DRAWN}),
-    "RandomNormalLike": ("dtype", {"mean": "mean", "scale": "scale", **_DRAWN}),
-    "RandomUniformLike": ("dtype", {"low": "low", "high": "high", **_DRAWN}),
-    "SequenceEmpty": ("dtype", {}),
-    "HannWindow": ("output_datatype", {"periodic": "periodic"}),
-    "HammingWindow": ("output_datatype", {"periodic": "periodic"}),
-    "BlackmanWindow": ("output_datatype", {"periodic": "periodic"}),
-    "MelWeightMatrix": ("output_datatype", {}),
+_BY_TYPE = {
+    "EyeLike": ("dtype", "k"),
+    "Bernoulli": ("dtype", "seed"),
+    "Multinomial": ("dtype", "sample_size seed"),
+    "RandomNormal": ("dtype", "shape mean scale seed"),
+    "RandomUniform": ("dtype", "shape low high seed"),
+    "RandomNormalLike": ("dtype", "mean scale seed"),
+    "RandomUniformLike": ("dtype", "low high seed"),
+    "SequenceEmpty": ("dtype", ""),
+    "HannWindow": ("output_datatype", "periodic"),
+    "HammingWindow": ("output_datatype", "periodic"),
+    "BlackmanWindow": ("output_datatype", "periodic"),
+    "MelWeightMatrix": ("output_datatype", ""),
 }
-for _ours, (_theirs, _names) in _BY_TYPE.items():
-    row.register(_ours, typed(_ours, _theirs, _names))
+for _ours, (_theirs, _text) in _BY_TYPE.items():
+    row.register(_ours, typed(_ours, _theirs, _text))
 
 
-_dequantize = typed(
-    "DequantizeLinear", "output_dtype", {"axis": "axis", "block_size": "block_size"}
-)
+_dequantize = typed("DequantizeLinear", "output_dtype", "axis block_size")
 
 
 @row("DequantizeLinear")
@@ -139,7 +110,7 @@ def dequantize(r: Row) -> None:
 
 @row("LSTM")
 def lstm(r: Row) -> None:
-    given = r.given({**_GATED, "input_forget": "input_forget"})
+    given = r.given(f"{_GATED} input_forget")
     if not r.rounded:
         r.end("LSTM", *r.node.inputs, **given)
         return
@@ -183,9 +154,8 @@ def quantize(r: Row) -> None:
     zero = r[2]
     kind = None if r.dtype is None or zero is not None else code_of(r.dtype)
     precision = None if r.precision is None else code_of(r.precision)
-    names = {n: n for n in ("axis", "block_size", "saturate")}
     r.end("QuantizeLinear", *r.node.inputs, output_dtype=kind, precision=precision,
-          **r.given(names))  # fmt: skip
+          **r.given("axis block_size saturate"))  # fmt: skip
 
 
 @row("ConstantOfShape")
@@ -204,29 +174,15 @@ def optional(r: Row) -> None:
 
 # ---- of which one of ours is several of theirs
 
-KINDS = {
-    "sum": "ReduceSum",
-    "mean": "ReduceMean",
-    "max": "ReduceMax",
-    "min": "ReduceMin",
-    "prod": "ReduceProd",
-    "l1": "ReduceL1",
-    "l2": "ReduceL2",
-    "sumsquare": "ReduceSumSquare",
-    "logsum": "ReduceLogSum",
-    "logsumexp": "ReduceLogSumExp",
-}
-
 
 @row("Reduce")
 def reduction(r: Row) -> None:
-    names = {n: n for n in ("keepdims", "noop_with_empty_axes")}
-    r.end(KINDS[r.kind], r[0], r[1], **r.given(names))
+    r.end(REDUCTIONS[r.kind], r[0], r[1], **r.given("keepdims noop_with_empty_axes"))
 
 
 @row("ArgReduce")
 def arg_reduction(r: Row) -> None:
-    names = {"axis": "axis", "keepdims": "keepdims", "select_last_index": "select_last"}
+    names = "axis keepdims select_last_index=select_last"
     r.end("ArgMax" if r.kind == "max" else "ArgMin", r[0], **r.given(names))
 
 
@@ -257,7 +213,7 @@ def layer_norm(r: Row) -> None:
         rank = r.node.output.rank or 0
         sizes = [r.size(0, i, "the size that it normalises") for i in range(r.axis % rank, rank)]
         ones = np.ones(sizes, r.node.output.dtype)
-    r.end("LayerNormalization", r[0], ones, r[2], **r.given({"axis": "axis", "epsilon": "eps"}))
+    r.end("LayerNormalization", r[0], ones, r[2], **r.given("axis epsilon=eps"))
 
 
 @row("Attention")
@@ -265,15 +221,15 @@ def attention(r: Row) -> None:
     """Write Attention. Outputs of ours are y and those of present key, present value and scores
     that are asked for; in ONNX each has its place, "" if it is not asked for."""
     names = (
-        "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode", "is_causal",
-        "left_window_size", "right_window_size",
-    )  # fmt: skip
+        "scale softcap q_num_heads kv_num_heads qk_matmul_output_mode is_causal left_window_size "
+        "right_window_size"
+    )
     precision = None if r.softmax_precision is None else code_of(r.softmax_precision)
     y, *rest = r.outs
     scores = rest.pop() if r.with_qk else ""
     gives = [y, *(rest or ["", ""]), scores] if rest or scores else [y]
     r.put("Attention", *r.node.inputs, gives=gives, softmax_precision=precision,
-          **r.given({n: n for n in names}))  # fmt: skip
+          **r.given(names))  # fmt: skip
 
 
 # ---- of other domains
@@ -302,11 +258,7 @@ def if_(r: Row) -> None:
 def loop(r: Row) -> None:
     """Write a Loop, Scan or SequenceMap: values that its body captures are no inputs in ONNX, which
     sees them by their names."""
-    names = (
-        "body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes",
-        "scan_output_directions",
-    )  # fmt: skip
-    given = {n: r.node.attrs[n] for n in names if n in r.node.attrs}
+    given = {n: value for n, value in r.node.attrs.items() if n != "captured"}
     r.end(r.node.op.name, *r.node.inputs[: len(r.node.inputs) - r.captured], **given)
 
 

@@ -83,8 +83,7 @@ def conv(w: Export, node: Node, turned: bool) -> None:
 @writes("MatMul")
 def matmul(w: Export, node: Node) -> None:
     need_defaults(node)
-    a, b = node.inputs
-    assert a is not None and b is not None
+    a, b = node.operands
     if b.const is None or b.rank != 2 or rank(a) < 1:
         return w.put(node, "torch.matmul", "input other")
     params = {"in_features": b.const.shape[0], "out_features": b.const.shape[1], "bias": False}

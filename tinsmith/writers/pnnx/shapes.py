@@ -106,8 +106,7 @@ def slice_(w: Export, node: Node) -> None:
 
 @writes("Gather")
 def gather(w: Export, node: Node) -> None:
-    data, at = node.inputs
-    assert data is not None and at is not None
+    data, at = node.operands
     if (index := number(at)) is not None:
         return w.put(node, "Tensor.select", dim=node.axis, index=index)
     if node.axis == 0 and data.const is not None and data.rank == 2:
