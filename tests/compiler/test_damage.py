@@ -286,3 +286,11 @@ def test_a_branch_whose_constants_change_while_it_is_used(tmp_path, backend, cha
     CHANGES[change](path)
     with pytest.raises(ModelFileError, match=r"was (truncated|written to) while its weights"):
         net(np.array(True), weights)
+
+
+def test_what_is_wrong_with_bytes_names_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "some.tin"
+    ts.save(ts.load(digits()), path)
+    for size in (12, 100):
+        with pytest.raises(ModelFileError, match="^the model (is|has) "):
+            ts.load(path.read_bytes()[:size])

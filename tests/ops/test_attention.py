@@ -147,3 +147,10 @@ def of(*shape: Any) -> Type:
 def test_refused(types, attrs, fragments):
     with refused(*fragments):
         types_of("Attention", types, attrs)
+
+
+@pytest.mark.parametrize("batch, queries, keys", [(0, 2, 3), (2, 0, 3), (2, 0, 0), (0, 0, 0)])
+def test_without_elements(batch, queries, keys):
+    q, k = normal(batch, queries, 8), normal(batch, keys, 8)
+    (y,) = check("Attention", q, k, k, q_num_heads=2, kv_num_heads=2)[:1]
+    assert y.shape == q.shape

@@ -17,6 +17,10 @@ def i64(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def f32(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
 def recurrent(gates: int, *lens: int) -> list[np.ndarray]:
     """x of three steps of three, weights of two units, a bias, and the lengths."""
     shapes = (3, len(lens), 3), (1, gates * 2, 3), (1, gates * 2, 2), (1, gates * 4)
@@ -52,6 +56,12 @@ CASES = {
     "LSTM": (recurrent(4, 2, 4), {}, r"sequence_lens must lie in \[0, 3\]"),
     "LSTM, batch first": (recurrent(4, 2, 1, 4), {"layout": 1}, r"must lie in \[0, 3\]"),
     "Range": ([np.array(0), np.array(5), np.array(0)], {}, "delta is 0"),
+    "Range, NaN": ([f32(0), f32(np.nan), f32(1)], {}, "limit is nan|is not finite"),
+    "Range, endless": ([f32(0), f32(np.inf), f32(1)], {}, "limit is inf|is not finite"),
+    "Resize": ([X, None, f32(1, -1)], {}, "scales must be positive and finite"),
+    "Resize, NaN": ([X, None, f32(1, np.nan)], {}, "scales must be positive and finite"),
+    "Resize, endless": ([X, None, f32(np.inf, 1)], {}, "scales must be positive and finite"),
+    "Resize, sizes": ([X, None, None, i64(4, -1)], {}, "sizes must not be negative"),
     "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
     "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),
 }
@@ -66,12 +76,15 @@ SIZES = ("Attention", "Compress", "Trilu")
 def test_at_run_time(case, backend):
     arrays, attrs, message = CASES[case]
     op, graph = OPS[case.split(",")[0]], Graph("g")
-    values = [graph.input(f"x{i}", Type(a.dtype, a.shape)) for i, a in enumerate(arrays)]
+    values = [
+        None if a is None else graph.input(f"x{i}", Type(a.dtype, a.shape))
+        for i, a in enumerate(arrays)
+    ]
     node = graph.add(op, *values, **attrs)
     graph.outputs = list(node.outputs)
     net = ts.compile(graph, backend=backend, cache=False)
     with pytest.raises(DataError, match=f"{op.name}.*{message}"):
-        net.run(arrays)
+        net.run([a for a in arrays if a is not None])
 
 
 @pytest.mark.parametrize("case", CASES)

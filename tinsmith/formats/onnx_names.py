@@ -3,12 +3,13 @@ the importer and the writer. The inputs and the defaults are the same on both si
 
 from __future__ import annotations
 
-PLAIN = """
-Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN
-Log Mish Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh
-BitwiseAnd BitwiseOr BitwiseXor Where
-Det Expand MatMul MatMulInteger NonZero Size StringConcat DynamicQuantizeLinear
-""".split()  # noqa: SIM905
+PLAIN = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos",
+    "Cosh", "Erf", "Exp", "Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Not",
+    "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Tan", "Tanh", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where", "Det", "Expand",
+    "MatMul", "MatMulInteger", "NonZero", "Size", "StringConcat", "DynamicQuantizeLinear",
+)  # fmt: skip
 """Without attributes."""
 
 SAME_NAMES = {

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import MAGIC
 from tinsmith.formats.tin import read_graph
 from tinsmith.frontends import FRONTENDS, Frontend
@@ -21,7 +22,10 @@ def load(source: Any) -> Graph:
     with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:
         path = Path(folder) / "model.tin"
         path.write_bytes(source)
-        return read_graph(path)
+        try:
+            return read_graph(path)
+        except ModelFileError as error:  # of a file that nobody knows
+            raise ModelFileError(str(error).replace(str(path), "the model")) from None
 
 
 FRONTENDS.register(

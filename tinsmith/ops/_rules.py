@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,11 @@ def scalar(array: Any) -> Any:
     makes sure that it is the only one."""
     found = np.asarray(array).reshape(-1)[0]
     return found if isinstance(found, Size) else found.item()
+
+
+def is_finite(number: Any) -> bool:
+    """Whether a number, or a `Size`, is neither infinite nor NaN."""
+    return isinstance(number, NUMBER) or isfinite(number)
 
 
 def length_of(value: Value) -> int | None:

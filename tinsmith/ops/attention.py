@@ -61,7 +61,7 @@ def Attention(
     shown = weights if qk_matmul_output_mode == 3 else shown
     y = np.matmul(weights, wide_v)
     if rank == 3:
-        y = y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1)
+        y = y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], y.shape[1] * y.shape[3])
     outputs = [y.astype(dtype, copy=False)]
     if with_present:
         outputs += present

@@ -51,7 +51,10 @@ def RowAttention(
     if even:
         q_rows, k_rows, v_rows, y_rows = map(table_of, (q_rows, k_rows, v_rows, y_rows))
         bias_at, mask_at = (None if at is None else table_of(at)[:, 0] for at in (bias_at, mask_at))
-        bias, mask = (None if x is None else x.reshape(-1, *x.shape[-2:]) for x in (bias, mask))
+        bias, mask = (
+            None if x is None else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+            for x in (bias, mask)
+        )
 
     def rows(x, table, length):
         return widen(x.reshape(-1)[table[:, :, None] + np.arange(length)])

@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     NUMBERS,
     const_ints,
     dtype_attr,
+    is_finite,
     length_of,
     need_data,
     need_dtype,
@@ -32,9 +33,11 @@ def Range(start, limit, delta):
 
     Computed exactly for integers, in double precision for floats.
     """
-    first, step = scalar(start), scalar(delta)
+    first, end, step = scalar(start), scalar(limit), scalar(delta)
     need_data(step != 0, "delta is 0")
-    count = _steps(first, scalar(limit), step)
+    for name, number in (("start", first), ("limit", end), ("delta", step)):
+        need_data(is_finite(number), f"{name} is {number}")
+    count = _steps(first, end, step)
     dtype = np.asarray(start).dtype
     need_room((count,), np.int64)
     if dtype.kind in "iu":
@@ -54,6 +57,7 @@ def _(start: Value, limit: Value, delta: Value) -> Type:
     need_same(start, limit, delta)
     for v in (start, limit, delta):
         need(v.const is None or v.const.size == 1, f"{v!r} must hold one number")
+        need(v.const is None or is_finite(scalar(v.const)), f"{v!r} is not finite")
     need(delta.const is None or scalar(delta.const) != 0, "delta is 0")
     if start.const is None or limit.const is None or delta.const is None:
         return Type(start.dtype, (fresh(),))

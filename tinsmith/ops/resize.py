@@ -12,7 +12,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_room
+from tinsmith.ops._rules import need_data, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size, same
@@ -43,6 +43,8 @@ def Resize(
     y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
     if mode != "nearest" and not is_float(x.dtype):
         y = y.astype(np.float64 if x.dtype.itemsize > 2 else np.float32)
+    wrong = unusable(*(None if a is None or not a.size else a for a in (scales, sizes)))
+    need_data(not wrong, wrong)
     sampling = Sampling(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside,
         antialias, keep_aspect_ratio_policy,
@@ -287,6 +289,15 @@ def _cubic(t: Array, a: float) -> Array:
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
 
 
+def unusable(scales: Array | None, sizes: Array | None) -> str:
+    """What is wrong with the scales of a Resize or, without them, its sizes; "" if nothing is."""
+    if scales is not None:
+        fit = bool(np.all((scales > 0) & (scales < np.inf)))
+        return "" if fit else f"scales must be positive and finite: {scales}"
+    fit = sizes is None or bool(np.all(sizes >= 0))
+    return "" if fit else f"sizes must not be negative: {sizes}"
+
+
 @Resize.type
 def _(
     x, roi=None, scales=None, sizes=None, *, mode, coordinate_transformation_mode, nearest_mode,
@@ -317,8 +328,8 @@ def _(
         for axis in chosen:
             shape[axis] = fresh()
         return x.type.like(shape=tuple(shape))
-    need((given.const > 0).all() or sizes is not None, f"scales must be positive: {given.const}")
-    need((given.const >= 0).all(), f"sizes must not be negative: {given.const}")
+    wrong = unusable(scales and scales.const, sizes and sizes.const)
+    need(not wrong, wrong)
     outs = resized(
         [x.shape[a] for a in chosen],
         None if scales is None else [float(s) for s in scales.const],

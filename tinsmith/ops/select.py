@@ -13,6 +13,7 @@ from tinsmith.ops._rules import (
     INTS,
     NUMBERS,
     const_int,
+    is_finite,
     length_of,
     need_data,
     need_dtype,
@@ -159,8 +160,8 @@ def OneHot(indices, depth, values, *, axis=-1):
 
     Negative indices count from depth; one outside [-depth, depth) selects nothing.
     """
+    need_data(is_finite(scalar(depth)) and scalar(depth) > -1, f"depth is {scalar(depth)}")
     size = int(scalar(depth))
-    need_data(size >= 0, f"depth is {size}")
     whole = indices if indices.dtype.kind in "iu" else indices.astype(np.int64)
     axis = axis + indices.ndim + 1 if axis < 0 else axis
     need_room((size, *indices.shape), np.int64)

@@ -104,7 +104,9 @@ def quantised_before_depth(x: Value, move: Node, scale: Array, q: Node) -> Value
     ).named("q"),
     **_moved | {"x": given("uint8", 1, 8, 2, 3), "s": float32(0.03), "z": np.array(3, np.uint8)},
 )
-def requantised_before_depth(x: Value, move: Node, s: Array, d: Node, scale: Array, q: Node) -> Value:
+def requantised_before_depth(
+    x: Value, move: Node, s: Array, d: Node, scale: Array, q: Node
+) -> Value:
     """quantise(dequantise(depth_to_space(x))) -> depth_to_space(quantise(dequantise(x))), with one
     scale each."""
     if scale.size != 1 or s.size != 1:

@@ -133,9 +133,10 @@ def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
     return call.emit("Reshape", tiled, call.ints(-1))
 
 
-_RESIZE = """
-coordinate_transformation_mode cubic_coeff_a extrapolation_value keep_aspect_ratio_policy mode
-nearest_mode""".split()  # noqa: SIM905
+_RESIZE = (
+    "coordinate_transformation_mode", "cubic_coeff_a", "extrapolation_value",
+    "keep_aspect_ratio_policy", "mode", "nearest_mode",
+)  # fmt: skip
 
 
 @importer("Resize")
@@ -251,9 +252,10 @@ def cross_entropy(call: Call) -> Result:
     )  # fmt: skip
 
 
-_ATTENTION = """
-scale softcap q_num_heads kv_num_heads qk_matmul_output_mode left_window_size right_window_size
-""".split()  # noqa: SIM905
+_ATTENTION = (
+    "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode",
+    "left_window_size", "right_window_size",
+)  # fmt: skip
 
 
 @importer("Attention")

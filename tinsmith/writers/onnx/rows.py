@@ -16,12 +16,12 @@ from tinsmith.writers.rows import Inexpressible
 _WINDOW = "strides=stride pads=pad dilations=dilation auto_pad ceil_mode kernel_shape=kernel"
 _GATED = "activations activation_alpha activation_beta clip direction hidden_size layout"
 
-SAME = """
-Add Sub Mul Div Max Min Pow And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual PRelu Identity
-Squeeze Unsqueeze Slice Tile Range
-SequenceAt SequenceInsert SequenceErase SequenceLength SequenceConstruct
-OptionalGetElement OptionalHasElement
-""".split()  # noqa: SIM905
+SAME = (
+    "Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "And", "Or", "Xor", "Equal", "Less",
+    "LessOrEqual", "Greater", "GreaterOrEqual", "PRelu", "Identity", "Squeeze", "Unsqueeze",
+    "Slice", "Tile", "Range", "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength",
+    "SequenceConstruct", "OptionalGetElement", "OptionalHasElement",
+)  # fmt: skip
 """Of the same name, without attributes, beside those that the importer has the same way."""
 
 ROWS_OF_ONE: dict[str, tuple[str, str]] = {
