@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.ops.checking import assert_static, check, close, normal, refused, types_of
+from tinsmith.errors import DataError
 from tinsmith.graph import Type
 from tinsmith.ops import OPS
 from tinsmith.ops.resize import COORDINATES, ROUNDINGS
@@ -31,6 +32,7 @@ def onnx(name: str, arrays: list[Any], **attrs: Any) -> Any:
     return ReferenceEvaluator(model).run(None, dict(given))[0]
 
 
+F32 = np.dtype(np.float32)
 KNOWN = [c for c in COORDINATES if c not in ("tf_crop_and_resize", "tf_half_pixel_for_nn")]
 """What the evaluator knows, and needs no region."""
 SIZES = [((1, 1, 4, 5), (1, 1, 7, 10)), ((1, 2, 6, 6), (1, 2, 3, 4)), ((2, 1, 1, 5), (2, 1, 3, 1))]
@@ -128,6 +130,24 @@ def test_output_size_of_a_scale_is_counted_in_float32():
     assert y.shape == (7,)
 
 
+@pytest.mark.parametrize("attrs", MODES)
+@pytest.mark.parametrize("policy", ["stretch", "not_larger"])
+@pytest.mark.parametrize(("shape", "sizes"), [((4, 5), (0, 3)), ((4, 5), (3, 0)), ((0, 5), (0, 3))])
+def test_nothing_is_the_result_of_a_size_of_zero(shape, sizes, policy, attrs):
+    attrs = {**ours(attrs), "keep_aspect_ratio_policy": policy}
+    (y,) = check("Resize", normal(*shape), None, None, np.array(sizes), consts=[3], **attrs)
+    assert y.shape == (sizes if policy == "stretch" else (0, 0))
+
+
+@pytest.mark.parametrize("attrs", MODES)
+def test_nothing_cannot_be_interpolated(attrs):
+    operands = [normal(0, 5), None, None, np.array((2, 3))]
+    with pytest.raises(DataError, match="axis 0 has no elements"):
+        OPS["Resize"](*operands, **ours(attrs))
+    with refused("axis 0 has no elements", "2"):
+        types_of("Resize", [Type(F32, (0, 5)), *operands[1:]], ours(attrs))
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_other_types(dtype, mode):
@@ -140,9 +160,6 @@ def test_other_types(dtype, mode):
         close(y, want, atol=1)
     else:
         close(y, want, rtol=float(ml_dtypes.finfo(dtype).eps))
-
-
-F32 = np.dtype(np.float32)
 
 
 @pytest.mark.parametrize(

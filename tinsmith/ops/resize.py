@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, fresh, need, need_one_of, op
@@ -112,7 +113,8 @@ def axis_tables(
     """The tables of all axes that a Resize changes, in order; the interpolation is their product.
 
     `dims` are those of the input; `given` are roi, scales and sizes (None or empty where absent),
-    with a number for each of `axes` (roi: two). `axes` None: all. Raises BudgetExceeded.
+    with a number for each of `axes` (roi: two). `axes` None: all. Raises BudgetExceeded, and
+    DataError where elements would have to be made of an axis without any.
     """
     (roi, scales, sizes), mode, transform = given, how.mode, how.coordinate_transformation_mode
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
@@ -133,6 +135,10 @@ def axis_tables(
             continue
         out = int(out)  # type: ignore[call-overload]
         need_room((out,), np.float64)
+        if out and not size:
+            raise DataError(
+                f"axis {axis} has no elements, and {out} cannot be interpolated of none"
+            )
         # Which of two neighbours is nearest at a tie is settled by float32 in other engines.
         kind = np.float32 if mode == "nearest" and not crop else np.float64
         at = coordinates(transform, out, factor, size, ends, kind)
@@ -140,7 +146,7 @@ def axis_tables(
         if mode == "nearest":
             tables.append(Table(axis, nearest(at, how.nearest_mode, size)[:, None], None, outside))
             continue
-        shrink = min(factor, 1.0) if how.antialias else None
+        shrink = min(factor, 1.0) if how.antialias and out else None
         places, weights = interpolation(
             at, mode, size, how.cubic_coeff_a, how.exclude_outside, shrink
         )
@@ -337,6 +343,8 @@ def _(
         keep_aspect_ratio_policy,
     )
     for axis, out in zip(chosen, outs, strict=True):
+        none = x.shape[axis] == 0 and isinstance(out, NUMBER) and out != 0
+        need(not none, f"axis {axis} has no elements, and {out} cannot be interpolated of none")
         shape[axis] = out
     return x.type.like(shape=tuple(shape))
 
