@@ -99,7 +99,7 @@ def conv_integer_winograd(site: Site) -> Choice:
     high, wide = -(-geo.out[1] // TILE), -(-geo.out[2] // TILE)
     band = _band(STAY * target.l2, high, wide * POINTS * 4 * (cut.lanes + 2 * block))
     tiling = choose(target, band * wide, cut.columns, cut.lanes, most_vectors=row.vectors(target))
-    plan = Plan(geo, cut, row, tiling, left, right, 1, block, True, False, False)
+    plan = Plan(geo, cut, row, tiling, left, right, 1, False, block, True, False, False)
     beyond = (plan.size[2] + WINDOW) * cut.lanes  # of the last tiles, where extents are odd
     first = -(-(plan.weights_at + beyond) // LINE) * LINE
     point = (-(-geo.batch * high * wide * cut.lanes // LINE) + 1) * LINE
