@@ -30,6 +30,7 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
+from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk
@@ -73,7 +74,8 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     packed: list[Packed] = []
     if plan.constant:
         args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
-        packed.append(Packed("weights", pack_weights, (*args, plan.tiling, plan.pixel)))
+        args_of_weights = (*args, plan.tiling, plan.pixel)
+        packed.append(Packed("weights", pack_weights, args_of_weights, fits=fits_of(row)))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
         if start is not None:
