@@ -3,7 +3,8 @@
 An engine is a function `(files, threads) -> (call, version)`, where `call(inputs)` takes the
 model's inputs by name and returns its outputs in order, all of them numpy arrays in plain layout.
 MNN is given models of one input and one output only, ncnn such ones, or its own files
-(FILES.param, FILES.bin). All compute in float32. Ours takes options of `tinsmith.compile`, too.
+(FILES.param, FILES.bin). All compute in float32, but for those that are named after bfloat16. Ours
+takes options of `tinsmith.compile`, too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def _tinsmith_float(base: Path, threads: int, **options: Any) -> tuple[Call, str
     return _tinsmith(base.with_name(base.name.split(".")[0]), threads, **options)
 
 
+def _tinsmith_bfloat16(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
+    return _tinsmith(base, threads, precision="bfloat16", **options)
+
+
 def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     import onnxruntime as ort
 
@@ -56,13 +61,13 @@ def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     return lambda inputs: session.run(None, inputs), ort.__version__
 
 
-def _openvino(base: Path, threads: int) -> tuple[Call, str]:
+def _openvino(base: Path, threads: int, precision: str = "f32") -> tuple[Call, str]:
     import openvino as ov
 
     settings: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     model = ov.Core().compile_model(str(beside(base, ".onnx")), "CPU", settings)
     request = model.create_infer_request()
@@ -72,6 +77,10 @@ def _openvino(base: Path, threads: int) -> tuple[Call, str]:
         return [tensor.data for tensor in request.output_tensors]
 
     return call, ov.__version__.split("-")[0]
+
+
+def _openvino_bfloat16(base: Path, threads: int) -> tuple[Call, str]:
+    return _openvino(base, threads, "bf16")
 
 
 def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
@@ -130,9 +139,11 @@ def _mnn(base: Path, threads: int) -> tuple[Call, str]:
 ENGINES: dict[str, tuple[str, Callable[..., tuple[Call, str]]]] = {
     "tinsmith": ("tinsmith", _tinsmith),
     "tinsmith float32": ("tinsmith", _tinsmith_float),
+    "tinsmith bfloat16": ("tinsmith", _tinsmith_bfloat16),
     "ncnn": ("ncnn", _ncnn),
     "mnn": ("MNN", _mnn),
     "onnxruntime": ("onnxruntime", _onnxruntime),
     "openvino": ("openvino", _openvino),
+    "openvino bfloat16": ("openvino", _openvino_bfloat16),
 }
 """Name -> (module to import, loader)."""

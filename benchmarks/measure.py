@@ -15,6 +15,8 @@ from benchmarks.machine import cores_for
 OURS = "tinsmith"
 FLOAT = f"{OURS} float32"
 """Not an engine of its own: ours on the float model that a quantised one was made of."""
+HALVES = f"{OURS} bfloat16"
+"""Ours with `precision="bfloat16"`."""
 
 
 @dataclass

@@ -22,12 +22,14 @@ from benchmarks._main import (
     places_options,
     quantised_bases,
 )
-from benchmarks.measure import FLOAT, OURS, Effort, Result, measure
+from benchmarks.measure import FLOAT, HALVES, OURS, Effort, Result, measure
 from benchmarks.models import MODELS, OTHERS, PANEL
 from benchmarks.places import Places
 
 QUANTISED = ("onnxruntime", "openvino")
 """The peers that are given quantised models."""
+IN_BFLOAT16 = (HALVES, FLOAT, "openvino bfloat16")
+"""The engines of --bfloat16."""
 
 
 @click.command()
@@ -37,8 +39,9 @@ QUANTISED = ("onnxruntime", "openvino")
 @engines_option(ENGINES)
 @click.option("--rounds", default=5, show_default=True, help="Turns of every engine.")
 @click.option("--seconds", default=0.5, show_default=True, help="Length of one turn.")
-@click.option("--tolerance", type=float, help="max|error| / max|output|: 1e-3, for int8 any.")
+@click.option("--tolerance", type=float, help="max|error| / max|output|: 1e-3; any where rounded.")
 @click.option("--int8", is_flag=True, help="The models as NAME.u8s8 or NAME.dyn, and in float32.")
+@click.option("--bfloat16", is_flag=True, help="In bfloat16, and in float32; OpenVINO alike.")
 @places_options
 def main(
     models: list[str] | None,
@@ -49,6 +52,7 @@ def main(
     seconds: float,
     tolerance: float | None,
     int8: bool,
+    bfloat16: bool,
     places: Places,
     out: Path | None,
 ) -> None:
@@ -63,8 +67,10 @@ def main(
     bases = quantised_bases(models, places) if int8 else bases_of(models, places)
     if int8:
         engines = [OURS, FLOAT, *(e for e in engines if e in QUANTISED)]
+    if bfloat16:
+        engines = list(IN_BFLOAT16)
     if tolerance is None:
-        tolerance = math.inf if int8 else 1e-3
+        tolerance = math.inf if int8 or bfloat16 else 1e-3
     pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
     described, started = machine.describe(), time.strftime("%Y-%m-%d %H:%M")
     console, progress = report.screen(), Console(stderr=True)
@@ -84,7 +90,7 @@ def main(
     where = f"{described['cpu']}, {described['cores']} cores, "
     where += f"{described['peak_gflops']:.0f} GFLOP/s each"
     console.print(f"{where}; {_versions(results)}", soft_wrap=True)
-    if any(r.engine == OURS and not r.counts for r in results):
+    if any(r.engine in (OURS, HALVES) and not r.counts for r in results):
         sys.exit(1)
 
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import FLOAT, OURS, Result
+from benchmarks.measure import FLOAT, HALVES, OURS, Result
 
 
 def screen() -> Console:
@@ -26,12 +26,16 @@ def best_peer(row: Sequence[Result]) -> Result | None:
 
 def ratio(row: Sequence[Result]) -> float | None:
     """Our time over the best peer's: below 1 we are faster. None where either is missing."""
-    return _over(_of(row, OURS), best_peer(row))
+    return _over(_ours(row), best_peer(row))
 
 
 def float_ratio(row: Sequence[Result]) -> float | None:
-    """Our time for a quantised model over that for its float model."""
-    return _over(_of(row, OURS), _of(row, FLOAT))
+    """Our time for a quantised model, or in bfloat16, over that for the float model."""
+    return _over(_ours(row), _of(row, FLOAT))
+
+
+def _ours(row: Sequence[Result]) -> Result | None:
+    return _of(row, OURS) or _of(row, HALVES)
 
 
 def _of(row: Sequence[Result], engine: str) -> Result | None:
@@ -67,7 +71,7 @@ def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
         out.append(
             {"threads": threads, "models": len(rows), "compared": len(ratios), "faster": wins}
             | {"geometric_mean_ratio": mean}
-            | ({"int8_over_float32": geometric_mean(floats)} if floats else {})
+            | ({"over_float32": geometric_mean(floats)} if floats else {})
         )
     return out
 
@@ -92,7 +96,7 @@ def table(results: Sequence[Result], threads: int) -> Table:
     out.add_column("ratio", justify="right")
     own = FLOAT in engines
     if own:
-        out.add_column("int8/float32", justify="right")
+        out.add_column("/ float32", justify="right")
     for row in rows:
         by_engine = {r.engine: r for r in row}
         fastest = min((r.median for r in row if r.counts and r.median), default=None)
@@ -100,7 +104,7 @@ def table(results: Sequence[Result], threads: int) -> Table:
         shown = [_shown(ratio(row)), *([_shown(float_ratio(row))] if own else [])]
         out.add_row(row[0].model, *cells, *shown)
     means = next(s for s in summary(results) if s["threads"] == threads)
-    found = [means["geometric_mean_ratio"], *([means.get("int8_over_float32")] if own else [])]
+    found = [means["geometric_mean_ratio"], *([means.get("over_float32")] if own else [])]
     if any(found):
         out.add_section()
         cells = ["" if mean is None else f"{mean:.3f}" for mean in found]

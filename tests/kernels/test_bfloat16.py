@@ -87,6 +87,48 @@ def test_epilogues(epilogue, everywhere):
     check("Conv", exact, attrs, consts=(1, 2), epilogue=EPILOGUES[epilogue], **known)
 
 
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers(op, target, everywhere):
+    """Of one step exact where all are bfloat16; rounded anew at each of several."""
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    known: dict[str, Any] = {"target": target, "precision": "bfloat16"}
+    for steps, n, i, h in ((1, 2, 7, 21), (1, 1, 32, 64), (5, 3, 6, 70)):
+        arrays = [normal(steps, n, i), normal(2, gates * h, i), normal(2, gates * h, h),
+                  normal(2, 2 * gates * h), None, normal(2, n, h)]  # fmt: skip
+        arrays += [normal(2, n, h)] if op == "LSTM" else []
+        if steps == 1:
+            arrays = [a if k in (3, 4) else rounded(a) for k, a in enumerate(arrays)]
+        else:
+            arrays[1:3] = [a / 20 for a in arrays[1:3]]
+        attrs = {"hidden_size": h, "direction": "bidirectional", "linear_before_reset": 1}
+        attrs = {k: v for k, v in attrs.items() if op == "GRU" or k != "linear_before_reset"}
+        known["rtol"] = 2e-5 if steps == 1 else 5e-2
+        choice = check(op, arrays, attrs, kernel=f"{op.lower()}_steps", consts=(1, 2, 3), **known)
+        assert choice.detail.startswith("vdpbf16ps")
+
+
+def test_recurrent_layers_of_large_or_computed_weights_stay_floats(everywhere):
+    arrays = [normal(3, 1, 5), normal(1, 21, 5), normal(1, 21, 21)]
+    known: dict[str, Any] = {"kernel": "rnn_steps", "precision": "bfloat16", "rtol": 2e-5}
+    assert "vdpbf16ps" not in check("RNN", arrays, {"hidden_size": 21}, **known).detail
+    arrays[1][0, 3, 2] = 2e33
+    choice = check("RNN", arrays, {"hidden_size": 21}, consts=(1, 2), **known)
+    assert "vdpbf16ps" not in choice.detail
+
+
+def test_a_layer_of_large_weights_does_not_follow_one_that_is_alike(everywhere):
+    """Each is asked for by itself, where numbers of arrays decide."""
+    graph = Graph("g")
+    value = graph.input("x", Type(np.dtype("float32"), (8, 64)))
+    large = normal(64, 64)
+    large[3, 5] = 2e33
+    graph.outputs = [ops.MatMul(value, graph.const(w, "w")) for w in (normal(64, 64), large)]
+    net = ts.compile(graph, precision="bfloat16", target="host", cache=False)
+    kernels = [s.kernel for s in net.program().plan.steps if s.kernel]
+    assert "matmul_bfloat16" in kernels and len(set(kernels)) == 2, kernels
+
+
 @pytest.mark.skipif(not can_run(), reason="no vectors here")
 def test_matrix_registers_take_one_part():
     arrays = [normal(33, 70), normal(70, 50)]

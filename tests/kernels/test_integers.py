@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.kernels.harness import check, level_param, levels
+from tests.kernels.harness import check, level_param, levels, one_node, site_of
 from tests.kernels.window_cases import machine_code
 from tinsmith import ops
 from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.graph import Graph, Type
+from tinsmith.kernels._kernel import KERNELS
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.integers_forms import FORMS
 from tinsmith.ops.interpret import run_graph
@@ -97,6 +98,22 @@ def test_convolutions(x, w, attrs, target, rows):
         consts = [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
         check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("channels, size, k, near", [
+    (32, 56, 3, True), (96, 28, 1, True), (512, 7, 3, False), (1024, 7, 1, False),
+])  # fmt: skip
+def test_threads_share_positions_or_channels(channels, size, k, near):
+    """What a thread reads is mostly what it has written, and what it has not read before."""
+    arrays = [ends("uint8", 1, channels, size, size), ends("int8", channels, channels, k, k)]
+    site = site_of(
+        one_node("ConvInteger", arrays, {"pad": (k // 2,) * 4}, [1]), level("avx512vnni")
+    )
+    site.threads = 2
+    (choice,) = KERNELS["conv_integer"].offer(site)
+    sweep, tiles = choice.phases[-1].sweep, choice.phases[-1].tiles
+    assert (sweep > 1, choice.by_channels) == (near, not near)
+    assert sweep % 2 == 0 and tiles >= 4
 
 
 def test_weights_that_no_near_cache_holds():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tinsmith.codegen import cache as code_cache
+from tinsmith.codegen.products import PRODUCTS, VECTORS
 from tinsmith.codegen.target import Target, host
 from tinsmith.runtime import gauge
 from tinsmith.runtime.limits import _peak, peak
@@ -55,6 +56,16 @@ def test_a_note_without_a_peak_counts_as_absent(cache: Path, text: str) -> None:
     note.write_text(text)
     _peak.cache_clear()
     assert 0.1 < peak(host()) / found < 10
+
+
+@pytest.mark.parametrize("name", [n for n, row in PRODUCTS.items() if row.unit == VECTORS])
+def test_every_row_of_products_is_measured(name: str, cache: Path) -> None:
+    row = PRODUCTS[name]
+    if not row.needs(host()):
+        pytest.skip(f"no {name} here")
+    run, operations = gauge.fma_loop(host(), 0, row)
+    run()
+    assert operations > 0
 
 
 def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

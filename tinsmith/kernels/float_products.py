@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log2
 from typing import Any
 
@@ -35,3 +36,8 @@ def float_product(site: Site, unit: str, w: Array | None = None) -> Product:
 def can_be_split(w: Array) -> bool:
     """Whether no weight is infinite, or so large that parts of it or sums of weights overflow."""
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
+
+
+def fits_of(row: Product) -> Callable[[Array], bool] | None:
+    """`Packed.fits` of constant weights that are packed for a row of the table of products."""
+    return None if row.is_whole or row is FLOAT32 else can_be_split

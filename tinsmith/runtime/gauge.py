@@ -112,12 +112,16 @@ def fma_loop(
     b = module.function("fma_peak", [("x", PTR)])
     x = b.pointer("x", row.lane)
     factor = x.splat(lanes)
-    sums = [(x + lanes * (i + 1)).load(lanes) for i in range(chains)]
+    rest = (x + lanes).cast(row.sums)
+    sums = [(rest + lanes * i).load(lanes) for i in range(chains)]
     with b.loop(0, ROUNDS, carry=sums) as loop:
         # what is multiplied changes, or LLVM would do it once
-        loop.next([row.step(s, s if row.group > 1 else factor, factor) for s in loop.vars])
+        wide = row.group > 1
+        loop.next(
+            [row.step(s, s.bitcast(factor.ty) if wide else factor, factor) for s in loop.vars]
+        )
     for i, s in enumerate(loop.out):
-        (x + lanes * (i + 1)).store(s)
+        (rest + lanes * i).store(s)
     b.ret()
     library = load_library({"fma_peak": module.text()}, target)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("fma_peak"))

@@ -39,6 +39,7 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
+from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
@@ -161,7 +162,7 @@ def _constant(site: Site) -> Array | None:
 
 def _packed(plan: Plan, w: Array, zero: Array | None) -> tuple[Packed, ...]:
     args = (w, zero, plan.row.name, plan.tiling.columns)
-    lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels)
+    lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(plan.row))
     return (lanes, Packed("table", pack_table, args)) if plan.has_table else (lanes,)
 
 

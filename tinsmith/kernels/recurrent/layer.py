@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinsmith.codegen.products import FLOAT32, Product, narrow_lane, product_of
-from tinsmith.codegen.types import Ty
+import numpy as np
+
+from tinsmith.codegen.products import FLOAT32, VECTORS, Product, narrow_lane, product_of
+from tinsmith.codegen.types import BF16, Ty
 from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.recurrent.functions import Function, gate_functions
 from tinsmith.records import dataclass
@@ -24,6 +27,11 @@ class Matrix:
     stored: Ty
     depth: int
     scale: int | None
+
+    @property
+    def halves(self) -> bool:
+        """Whether weights, and what they multiply, are rounded to bfloat16."""
+        return self.row.left == BF16
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,8 @@ def layer_of(
         states > 1 and bool(site.attr("rounded")),
     )
     scales = 5 + states + (states > 1)
-    w, r = (_matrix(site, k, rounded, scales + k - 1) for k in (1, 2))
+    halves = _may_be_halves(site)
+    w, r = (_matrix(site, k, rounded, halves, scales + k - 1) for k in (1, 2))
     found = Layer(
         site, gates, t, n, i, hidden, directions, block_of(site.target), functions, site.has(4),
         peepholes if peepholes and site.has(peepholes) else None, apart, batch_first, (w, r),
@@ -152,15 +161,29 @@ def layer_of(
     return found
 
 
-def _matrix(site: Site, number: int, rounded: bool, scale: int) -> Matrix:
-    """How input `number`, the weights or the recurrent weights, is multiplied; its scales are input
-    number `scale`, if present. Raises Skip where its type or scales do not fit `rounded`, or small
-    weights or their scales are not constant."""
+def _may_be_halves(site: Site) -> bool:
+    """Whether the weights of a layer are constant, and it may round them, and what they multiply,
+    to bfloat16."""
+    try:
+        for i in (1, 2):
+            float_product(site, VECTORS, site.const(i))
+    except Skip:
+        return False
+    return True
+
+
+def _matrix(site: Site, number: int, rounded: bool, halves: bool, scale: int) -> Matrix:
+    """How input `number`, the weights or the recurrent weights, is multiplied: if it has no scales,
+    and with `halves`, as bfloat16. Its scales are input number `scale`, if present. Raises Skip
+    where its type or scales do not fit `rounded`, or small weights or their scales are not
+    constant."""
     w, row = site.input(number), FLOAT32
     if not site.has(scale):
         if rounded:
             raise Skip(f"{w.name} has no scales, and is to be multiplied by bytes")
-        return Matrix(row, row.lane, w.dims[2], None)
+        if halves and w.dtype == np.float32:
+            row = float_product(site, VECTORS)
+        return Matrix(row, row.lane, row.depth(w.dims[2]), None)
     for i, what in ((number, "the weights"), (scale, "their scales")):
         site.const(i, what)
     if rounded:

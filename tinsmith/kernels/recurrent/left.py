@@ -1,8 +1,8 @@
 """The left operands of a recurrent layer's products: rows of floats as they lie, or rounded to
-bytes; and sums of products as floats again.
+bfloat16 or to bytes; and sums of products as floats again.
 
-Rounded, a row holds what DynamicQuantizeLinear makes of all rows that are rounded together: bytes
-q, which stand for (q - zero) scale.
+Rounded to bytes, a row holds what DynamicQuantizeLinear makes of all rows that are rounded
+together: bytes q, which stand for (q - zero) scale.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows of a left operand, `stride` lanes apart. With `spread` they are bytes; their zero point
-    is taken off already where the row of the table of products has wider elements."""
+    """Rows of a left operand, `stride` lanes apart, as the row of the table of products takes them.
+    With `spread` they are bytes; their zero point is taken off already where the row has wider
+    elements."""
 
     at: Ptr
     stride: int
@@ -44,16 +45,16 @@ class Left:
 def left_bytes(layer: Layer, rows: int) -> int:
     """Bytes of workspace that suffice for rounded rows, `rows` of the input or all rows of a step's
     state; 0 where the layer does not round."""
-    if not layer.rounded:
-        return 0
     inputs, recurrent = layer.matrices
+    if not (layer.rounded or inputs.halves or recurrent.halves):
+        return 0
     return 4 * (rows * inputs.depth + layer.batch * recurrent.depth)
 
 
 def spread_of(em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int) -> Spread | None:
     """Emit the search for the least and the greatest of `rows` rows of `width` float32 at `at`,
     `stride` elements apart, and give how all are rounded: the range from the least to the greatest,
-    0 included, is spread over the bytes 0 .. 255. None where the layer does not round."""
+    0 included, is spread over the bytes 0 .. 255. None where the layer does not round to bytes."""
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
@@ -81,22 +82,24 @@ def left_rows(
     spread: Spread | None,
 ) -> Left:  # fmt: skip
     """The `rows` rows at `source`, `stride` elements apart, as the left operand of matrix `number`
-    of the layer (0: weights, 1: recurrent weights): as they lie, or, with a `spread`, rounded by it
-    into the workspace."""
-    if spread is None:
-        return Left(source, stride)
+    of the layer (0: weights, 1: recurrent weights): as they lie, or rounded into the workspace, by
+    a `spread` or, where the matrix is of halves, to bfloat16."""
     b, matrix = em.b, layer.matrices[number]
+    if spread is None and not matrix.halves:
+        return Left(source, stride)
     width, lanes = (layer.inputs, layer.hidden)[number], matrix.row.group
-    kind, low = matrix.row.left, spread.zero if matrix.row.centred else b.zero(F32)
+    kind = matrix.row.left
     to, step = em.workspace.cast(kind), matrix.depth * lanes
 
     with b.loop(0, rows) as row:
         line, sink = (source + row * stride).fixed(), (to + row * step).fixed()
 
         def move(i: Position, n: int, mask: Val | None) -> None:
-            scale, zero, off = (v.splat(n) for v in (spread.scale, spread.zero, low))
-            x = rint((line + i).load(n, mask) / scale) + zero
-            x = nearest(x.max(0.0).min(LEVELS) - off)
+            x = (line + i).load(n, mask)
+            if spread is not None:
+                low = spread.zero if matrix.row.centred else b.zero(F32)
+                scale, zero, off = (v.splat(n) for v in (spread.scale, spread.zero, low))
+                x = nearest((rint(x / scale) + zero).max(0.0).min(LEVELS) - off)
             (sink + i).store(x.to(kind.kind), mask)
 
         b.vectors(width, lanes_of(em.target, F32.nbytes), move)

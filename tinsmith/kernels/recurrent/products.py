@@ -63,10 +63,10 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
 
 
 def _kinds(layer: Layer) -> str:
-    """What a detail says of small weights: their element types, and the row that multiplies
-    them."""
+    """What a detail says of small weights, or of rounded ones: their element types, and the row
+    that multiplies them."""
     if all(m.scale is None for m in layer.matrices):
-        return ""
+        return f"{layer.matrices[1].row.name}, " if layer.matrices[1].halves else ""
     kinds = "/".join(dict.fromkeys(layer.site.input(i).dtype.name for i in (1, 2)))
     return f"{kinds}{f', {layer.matrices[1].row.name}' if layer.rounded else ''}, "
 

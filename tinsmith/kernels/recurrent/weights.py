@@ -12,11 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import split_array
 from tinsmith.codegen.products import PRODUCTS, packed_lanes
-from tinsmith.codegen.types import F32
+from tinsmith.codegen.types import BF16, F32
 from tinsmith.kernels._kernel import Emit, Packed, Phase
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
@@ -36,10 +38,11 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
     shape = (ways, 2, layer.gates, layer.hidden)
     b = site.const(3).reshape(shape) if site.has(3) else np.zeros(shape, np.float32)
     rows = [m.row.name for m in layer.matrices]
+    fits = [fits_of(m.row) for m in layer.matrices]
     found = {
-        "w": Packed("w", _inputs, (w, lanes, columns, rows[0])),
+        "w": Packed("w", _inputs, (w, lanes, columns, rows[0]), fits=fits[0]),
         "bias": Packed("bias", _sums, (b, layer.gates - layer.apart, lanes)),
-        "r": Packed("r", _states, (r, lanes, rows[1])),
+        "r": Packed("r", _states, (r, lanes, rows[1]), fits=fits[1]),
         "rb": Packed("rb", _last, (b, lanes)),
     }
     if (at := layer.peepholes) is not None:
@@ -84,6 +87,8 @@ def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
     (K / g rounded up, blocks * gates * V), where g is the row's k-group, whose elements are packed
     into one number, V is `lanes`, and columns are [block of V hidden units][gate][V], padded with
     zeros."""
+    if PRODUCTS[row].left == BF16:
+        (weights,) = split_array(weights, 1)
     found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
     return [packed_lanes(m, PRODUCTS[row], m.dtype) for m in found]
 

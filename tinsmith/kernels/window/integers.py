@@ -30,18 +30,21 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
+from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.sharing import by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
+    Cut,
     Plan,
     cut_groups,
     pack_start,
     pack_tables,
     pack_weights,
 )
+from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +74,8 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     packed: list[Packed] = []
     if plan.constant:
         args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
-        packed.append(Packed("weights", pack_weights, (*args, plan.tiling, plan.pixel)))
+        args_of_weights = (*args, plan.tiling, plan.pixel)
+        packed.append(Packed("weights", pack_weights, args_of_weights, fits=fits_of(row)))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
         if start is not None:
@@ -92,6 +96,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         packed=tuple(packed),
         workspace=buffer_bytes(site, plan.tiling.rows.size, size),
         scratch=plan.scratch,
+        by_channels=geo.batch == 1 and not plan.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
         f"{cut.groups} groups of {cut.inputs} channels",
     )
@@ -122,12 +127,27 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
     depth = geo.taps * cut.lanes
     tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=row.vectors(site.target))
-    units = geo.batch * cut.groups * tiling.columns.count
-    parts = max(1, min(tiling.rows.count if flat else rows, -(-PARTS // units)))
-    if site.target.time(2.0 * units * rows * pixels * depth, 0) < 1e-5:
-        parts = 1
-    return Plan(geo, cut, row, tiling, left, right, parts, block, constant, off_rows,
+    most = tiling.rows.count if flat else rows
+    parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
+    return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
                 taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
+
+
+def _shares(
+    site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int
+) -> tuple[int, bool]:
+    """Into how many parts the positions of each image's group are cut, of which there may be
+    `most`, and whether threads share these parts rather than the `panels` of output channels."""
+    sets, lanes = geo.batch * cut.groups * panels, cut.groups * geo.taps * cut.lanes * cut.columns
+    flops = 2.0 * geo.batch * prod(geo.out) * lanes * row.group / row.rate
+    x = site.input(0)
+    near = by_positions(
+        site, x, x.type.nbytes, flops, most, sets * bands(sets, most, flops=flops),
+        planes=geo.batch * (geo.channels + geo.out_channels) // block_of(site.target),
+        weights=4.0 * lanes,
+    )  # fmt: skip
+    count = bands(sets, most, site.threads if near else 1, flops)
+    return (min(most, whole_shares(count, site.threads)) if near else count), near
 
 
 def _known_zero(site: Site, left: Side) -> int | None:
@@ -157,7 +177,8 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: _sum_windows(em, plan)))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
-    found.append(Phase(tiles, lambda em: _multiply(em, plan)))
+    sweep = plan.parts if plan.near else 0
+    found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))
     return tuple(found)
 
 

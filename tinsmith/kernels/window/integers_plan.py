@@ -69,6 +69,7 @@ class Plan:
     left: Side
     right: Side
     parts: int  # of the runs of an image's group, for threads
+    near: bool  # threads share these parts, rather than panels of columns
     block: int  # channels of a block
     constant: bool  # weights and their zero points, which are packed beforehand
     off_rows: bool  # zero points of weights may be other than 0

@@ -136,7 +136,7 @@ def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
     band = _band(target.l2 - weights if at_once else STAY * target.l2, high, line)
     tiling = choose(target, band * wide, cut.columns, cut.lanes, most_vectors=row.vectors(target))
     whole = replace(geo, out=(1, high * form.tile, wide * form.tile))
-    plan = Plan(whole, cut, row, tiling, left, right, 1, block, True, False, False)
+    plan = Plan(whole, cut, row, tiling, left, right, 1, False, block, True, False, False)
     return Tiles(form, plan, geo, high, wide, band, at_once)
 
 
