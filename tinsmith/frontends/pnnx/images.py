@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import adaptive, each, each_size, kinds, pad_mode
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
+from tinsmith.ops.resize import Sampling, axis_tables, resized
 
 
 def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
@@ -75,10 +77,46 @@ def resize(
     else:
         factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,)
         scales = node.const(np.array(factors * (rank // len(factors)), np.float32))
+    if kind == "nearest":
+        how = Sampling(kind, transform, nearest, -0.75, False, False, "stretch")
+        found = _moves(input, scales, sizes, how, 0.5 if mode == "nearest-exact" else 0.0)
+        if found is not None:
+            for axis, at in found.items():
+                input = node.emit("Gather", input, at, axis=axis)
+            return input
     return node.emit(
         "Resize", input, None, scales, sizes, mode=kind, coordinate_transformation_mode=transform,
         nearest_mode=nearest, antialias=antialias, axes=tuple(range(2, rank + 2)),
     )  # fmt: skip
+
+
+def _moves(
+    x: Value, scales: Value | None, sizes: Value | None, how: Sampling, shift: float
+) -> dict[int, Any] | None:
+    """What `_places` says of x resized; None where a Resize says the same, or sizes are not
+    known."""
+    given = [None if v is None else v.const for v in (scales, sizes)]
+    if all(v is None for v in given) or not x.type.is_static:
+        return None
+    factors, wanted = ([float(n) for n in v] if v is not None else None for v in given)
+    outs = resized(x.dims[2:], factors, [int(n) for n in wanted or []], "stretch")
+    found = _places(x.dims, (*x.dims[:2], *outs), factors, shift)
+    ours = {t.axis: t.places[:, 0] for t in axis_tables(x.dims, [None, *given], [*found], how)}
+    same = (np.array_equal(ours.get(a, np.arange(len(at))), at) for a, at in found.items())
+    return None if all(same) else found
+
+
+def _places(before: Any, after: Any, scales: Any, shift: float) -> dict[int, Any]:
+    """Axis -> the places of the nearest elements, as PyTorch rounds: it multiplies by the ratio of
+    the sizes, or by the inverse of the scale, in float32, where others divide."""
+    places = {}
+    for axis in range(2, len(before)):
+        ratio = np.float32(before[axis]) / np.float32(after[axis])
+        if scales is not None:
+            ratio = np.float32(1 / float(scales[axis - 2]))
+        at = (np.arange(after[axis], dtype=np.float32) + np.float32(shift)) * ratio
+        places[axis] = np.minimum(np.floor(at).astype(np.int64), before[axis] - 1)
+    return places
 
 
 RESIZES = {
@@ -129,6 +167,25 @@ def fold(
         "Col2Im", input, *sizes, dilation=each(dilation, 2), pad=each(padding, 2) * 2,
         stride=each(stride, 2),
     )  # fmt: skip
+
+
+@operator("nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle")
+def pixel_shuffle(
+    node: PnnxNode, input: Value, *, upscale_factor: Any = None, downscale_factor: Any = None
+) -> Value:
+    size = upscale_factor or downscale_factor
+    if not isinstance(size, int) or size < 1:
+        raise Unsupported(f"its factor is {size}")
+    op = "SpaceToDepth" if "unshuffle" in node.type.lower() else "DepthToSpace"
+    lead, x = node.rank(input) - 3, input
+    if lead != 1:
+        ends = [node.size(x, lead + i) for i in range(3)]
+        x = node.emit("Reshape", x, node.ints(-1, *ends))
+    y = node.emit(op, x, blocksize=size, mode="CRD")
+    if lead == 1:
+        return y
+    made = [node.size(y, i) for i in (1, 2, 3)]
+    return node.emit("Reshape", y, [*(size_of(node, input, i) for i in range(lead)), *made])
 
 
 @operator("F.grid_sample")
