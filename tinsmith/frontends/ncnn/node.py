@@ -29,7 +29,7 @@ class Node(SourceNode):
 
     def __init__(self, scope: Scope, layer: Layer) -> None:
         super().__init__(scope, layer.type, layer.name, layer.inputs, layer.outputs, layer.given)
-        self.layer = layer
+        self.layer, self.line = layer, layer.line
         self.values = layer.schema.values(layer.given)
         self.ignore("shapes", "featmask")
 
