@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.frontends.test_pnnx import param, run
+from tests.frontends.pnnx_text import param, run
 from tinsmith.errors import ImportFailed, ModelWarning
 
 X = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)

@@ -11,6 +11,7 @@ from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import pads, spatial
 from tinsmith.frontends.ncnn.expression import sizes_of
 from tinsmith.frontends.ncnn.node import Array, Node, Result, Size, known, layer, rank, shape
+from tinsmith.frontends.nearest import nearest_gathers
 from tinsmith.frontends.spectra import overlapped
 from tinsmith.graph import Value
 
@@ -215,10 +216,16 @@ def interp(node: Node) -> Result:
         attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     elif corners:
         attrs["coordinate_transformation_mode"] = "align_corners"
+    factors = targets = None
     if exact or (corners and mode != "nearest"):
-        return node.emit("Resize", x, None, None, node.joined(wanted), **attrs)
-    factors = np.array([scales[a] for a in letters], np.float32)
-    return node.emit("Resize", x, None, node.const(factors), **attrs)
+        targets = node.joined(wanted)
+    else:
+        factors = node.const(np.array([scales[a] for a in letters], np.float32))
+    if mode == "nearest":
+        found = nearest_gathers(node, x, axes, (factors, targets))
+        if found is not None:
+            return found
+    return node.emit("Resize", x, None, factors, targets, **attrs)
 
 
 def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.nearest import nearest_gathers
 from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import adaptive, each, each_size, kinds, pad_mode
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
-from tinsmith.ops.resize import Sampling, axis_tables, resized
 
 
 def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
@@ -78,45 +78,14 @@ def resize(
         factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,)
         scales = node.const(np.array(factors * (rank // len(factors)), np.float32))
     if kind == "nearest":
-        how = Sampling(kind, transform, nearest, -0.75, False, False, "stretch")
-        found = _moves(input, scales, sizes, how, 0.5 if mode == "nearest-exact" else 0.0)
+        half = mode == "nearest-exact"
+        found = nearest_gathers(node, input, range(2, rank + 2), (scales, sizes), half)
         if found is not None:
-            for axis, at in found.items():
-                input = node.emit("Gather", input, at, axis=axis)
-            return input
+            return found
     return node.emit(
         "Resize", input, None, scales, sizes, mode=kind, coordinate_transformation_mode=transform,
         nearest_mode=nearest, antialias=antialias, axes=tuple(range(2, rank + 2)),
     )  # fmt: skip
-
-
-def _moves(
-    x: Value, scales: Value | None, sizes: Value | None, how: Sampling, shift: float
-) -> dict[int, Any] | None:
-    """What `_places` says of x resized; None where a Resize says the same, or sizes are not
-    known."""
-    given = [None if v is None else v.const for v in (scales, sizes)]
-    if all(v is None for v in given) or not x.type.is_static:
-        return None
-    factors, wanted = ([float(n) for n in v] if v is not None else None for v in given)
-    outs = resized(x.dims[2:], factors, [int(n) for n in wanted or []], "stretch")
-    found = _places(x.dims, (*x.dims[:2], *outs), factors, shift)
-    ours = {t.axis: t.places[:, 0] for t in axis_tables(x.dims, [None, *given], [*found], how)}
-    same = (np.array_equal(ours.get(a, np.arange(len(at))), at) for a, at in found.items())
-    return None if all(same) else found
-
-
-def _places(before: Any, after: Any, scales: Any, shift: float) -> dict[int, Any]:
-    """Axis -> the places of the nearest elements, as PyTorch rounds: it multiplies by the ratio of
-    the sizes, or by the inverse of the scale, in float32, where others divide."""
-    places = {}
-    for axis in range(2, len(before)):
-        ratio = np.float32(before[axis]) / np.float32(after[axis])
-        if scales is not None:
-            ratio = np.float32(1 / float(scales[axis - 2]))
-        at = (np.arange(after[axis], dtype=np.float32) + np.float32(shift)) * ratio
-        places[axis] = np.minimum(np.floor(at).astype(np.int64), before[axis] - 1)
-    return places
 
 
 RESIZES = {
