@@ -293,7 +293,15 @@ def test_labels_of_another_number_of_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("profile", "`tinsmith bench`"), ("tune", "--tune of `run`"), ("compile", "`tinsmith run`")],
+    [
+        ("profile", "`tinsmith bench`"),
+        ("tune", "--tune of `run`"),
+        ("compile", "`tinsmith run`"),
+        ("pnnx", "`tinsmith convert net.onnx net.pnnx.param`"),
+        ("benchncnn", "`tinsmith bench`"),
+        ("ncnn2int8", "`tinsmith quantize"),
+        ("onnx2ncnn", "`tinsmith convert IN OUT`"),
+    ],
 )
 def test_commands_that_are_looked_for(name: str, says: str) -> None:
     assert says in tinsmith(name, MODEL, code=2).stderr

@@ -3,7 +3,7 @@
     python -m tests.frontends.pnnx_models tests/data/pnnx [NAME ...]
 
 Each is one function over tensors; `pnnx` writes NAME.pnnx.param and .bin, torch the numbers of
-NAME.npz: x0, x1, ... and y0, y1, ...
+NAME.npz: x0, x1, ... and y0, y1, ... More of them are in `pnnx_more_models`.
 """
 
 from __future__ import annotations
@@ -645,7 +645,8 @@ def write(folder: Path, name: str, pnnx: str) -> str:
     return ""
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the models that are named, or all."""
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     program = str(Path(sys.executable).with_name("pnnx"))
@@ -654,3 +655,7 @@ if __name__ == "__main__":
             print(model_name, write(target, model_name, program) or "ok", flush=True)
         except Exception as error:
             print(model_name, repr(error)[:600], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.frontends.pnnx_text import param, run
 from tests.real import real_file
 from tinsmith.errors import ImportFailed, ModelFileError, ModelKindError, OptionError, TinsmithError
 from tinsmith.formats.pnnx import text_of, value_of
@@ -34,20 +35,12 @@ def numbers(name: str) -> tuple[list[Any], list[Any]]:
     return each[0], each[1]
 
 
-def param(*lines: str) -> bytes:
-    return "\n".join(["7767517", f"{len(lines)} 9", *lines, ""]).encode()
-
-
 def formula(expr: str, *types: str) -> bytes:
     """A model of one formula over inputs of these types."""
     ins = [f"pnnx.Input in{i} 0 1 x{i} #x{i}={t}" for i, t in enumerate(types)]
     operands = " ".join(f"x{i}" for i in range(len(types)))
     line = f"pnnx.Expression e {len(types)} 1 {operands} y expr={expr}"
     return param(*ins, line, "pnnx.Output out 1 0 y")
-
-
-def run(model: Any, *arrays: Any, **options: Any) -> Any:
-    return ts.compile(model, backend="numpy", **options).run(list(arrays))[0]
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

@@ -28,6 +28,10 @@ Gemm 4x5 5x6; 11=1
 InstanceNorm 4x5; 0=4 1=1e-5
 InstanceNorm 5; 0=5 1=1e-5
 Interp 3x4x5; 0=1 1=1.5e+00 2=7.0e-01
+Interp 2x80x7; 0=1 3=24 4=7
+Interp 1x2x3; 0=1 3=82 4=123
+Interp 1x2x3; 0=1 1=4.1e+01 2=1.0e+00
+Interp 3x80; 0=1 4=24 3=1
 Interp 3x4x5; 0=2 1=1.5e+00 2=7.0e-01
 Interp 3x4x5; 0=3 1=1.5e+00 2=7.0e-01
 Interp 3x10x10; 0=2 1=7.0e-01 2=7.0e-01
@@ -37,6 +41,12 @@ InverseSpectrogram 8x10x2; 0=15 1=1 4=1
 InverseSpectrogram 8x10x2; 0=15 1=0 4=2
 InverseSpectrogram 16x10x2; 0=16 1=0 4=2
 LRN 7x4x5; 1=4 2=1.0e-01
+LRN 5x6; 1=3 2=1.5e+00
+LRN 6; 1=5 2=2.0e+00 3=5.0e-01 4=2.0e+00
+LayerNorm 4x5; 0=20 1=1e-2 2=0
+LayerNorm 2x3x4x5; 0=20 1=1e-5
+LayerNorm 2x3x4x5; 0=60 1=1e-5
+RMSNorm 4x5; 0=20 1=1e-2 2=0
 LRN 3x6x7; 0=1 1=4 2=1.0e-01
 LSTM 6x5; 0=3 1=80 3=4
 LSTM 6x5; 0=3 1=80 2=1 3=4

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tinsmith import ops
 from tinsmith.errors import (
     DuplicateName,
     ImportFailed,
@@ -26,7 +27,10 @@ from tinsmith.formats.ncnn.param import param_bytes, param_text, read_param
 from tinsmith.formats.ncnn.schema import layer_type
 from tinsmith.formats.ncnn.weights import read_weights
 from tinsmith.frontends.ncnn.node import Node, layer
+from tinsmith.ops import OPS, op
 from tinsmith.writers.ncnn import write
+from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.rows import constant
 
 TEXT = """7767517
 4 4
@@ -163,8 +167,15 @@ def test_unknown_layers_are_named_at_once() -> None:
 
 
 def test_a_value_that_is_nowhere_is_told_with_one_of_a_name_like_it() -> None:
-    with pytest.raises(TinsmithError, match=r"'s'.* reads 'conv_1', which.*Did you mean 'conv1'"):
+    told = r"'s' \(ReLU\) of line 4 of the model reads 'conv_1', which.*Did you mean 'conv1'"
+    with pytest.raises(TinsmithError, match=told):
         ts.load(net("ReLU s 1 1 conv_1 out\nReLU r 1 1 data conv1", 3))
+    with pytest.raises(ModelFileError, match=r"the model, line 5, layer 'r' \(ReLU\): .*'x'"):
+        ts.load(net("ReLU s 1 1 data a\nReLU r 1 1 a b 0=x", 3))
+    with pytest.raises(TinsmithError, match=r"'r' \(nn\.ReLU\) of line 4 of the model reads '8'"):
+        ts.load(
+            b"7767517\n3 2\npnnx.Input x 0 1 0 #0=(2)f32\nnn.ReLU r 1 1 8 1\npnnx.Output y 1 0 1\n"
+        )
 
 
 def test_a_layer_of_ones_own(tmp_path: Path) -> None:
@@ -228,6 +239,61 @@ def test_a_name_that_is_taken_is_refused_where_it_is_registered() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["DuplicateName", "True"] * 2 + ["1"]
+
+
+def test_a_layer_of_ones_own_is_written_by_its_type(tmp_path: Path) -> None:
+    """An operator, composed of others, between what reads the layer and what writes it."""
+    layer_type("Gain", "0 count=0, 1 power=2.0", "T gain count")
+
+    @op("composed")
+    def Gain(x: Any, gain: Any, *, power: float = 2.0) -> Any:
+        return ops.Pow(ops.Mul(x, gain), np.float32(power))
+
+    @Gain.type
+    def _(x: Any, gain: Any, *, power: float) -> Any:
+        return x.type
+
+    @layer("Gain")
+    def read(node: Node) -> Any:
+        node.attr("count")
+        gain = node.channels(node.weight("gain"), node[0])
+        return node.emit("Gain", node[0], gain, power=node.attr("power"))
+
+    @writes("Gain")
+    def written(w: Writer, node: Any) -> None:
+        gain = constant(node.inputs[1], "its gain").reshape(-1)
+        given = {"count": len(gain), "power": node.attrs["power"]}
+        w.layer_of("Gain", node, given, gain=gain)
+
+    body = "ReLU r 1 1 data a\nGain g 1 1 a b 0=3 1=3.0\nGain h 1 1 b out 0=3"
+    try:
+        weights = np.array([0, 1, 2, 3, 0, 1, 1, 2], np.float32).tobytes()
+        graph = ts.load((net(body, 4), weights))
+        x = np.full((2, 3, 5, 6), 2, np.float32)
+        want = [64, 64**2, 4 * 216**2]
+        np.testing.assert_allclose(ts.compile(graph)(x)[1, :, 0, 0], want)
+        for name, options in {
+            "y.param": {}, "halves.param": {"halves": True}, "z.param.bin": {"binary": True},
+        }.items():  # fmt: skip
+            param, bin = write(graph, tmp_path / name, **options)
+            rows = read_param(memoryview(param.read_bytes()), name)
+            assert [row.type for row in rows] == ["Input", "ReLU", "Gain", "Gain"]
+            again = ts.load((param, bin))
+            kept = [(n.op, n.inputs[1:] and n.inputs[1].const.tolist()) for n in graph.nodes]
+            assert kept == [
+                (n.op, n.inputs[1:] and n.inputs[1].const.tolist()) for n in again.nodes
+            ]
+            np.testing.assert_allclose(ts.compile(again)(x)[1, :, 0, 0], want)
+        ts.write(ts.optimize(tmp_path / "y.param"), tmp_path / "small.param")
+        assert (tmp_path / "small.param").read_text().count("Gain") == 2
+        fixed = ts.compile(ts.load((net(body, 4), weights), batch=2))
+        assert fixed.memory.naive >= x.nbytes
+        assert len(ts.load(net(body, 4), random_weights=0).nodes) == 3
+    finally:
+        writes.remove("Gain")
+        layer.remove("Gain")
+        OPS.remove("Gain")
+        del LAYERS["Gain"]
 
 
 def test_an_importer_that_gives_no_value_is_told() -> None:

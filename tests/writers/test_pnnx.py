@@ -23,6 +23,8 @@ LOSES = {
     "indices": "GatherND x1: PNNX has no such operator", "pools": "LRN x1: its size is even",
     "projected": "LSTM x1: it has one of its two states",
     "shapes": "ScatterND x1: PNNX has no such operator",
+    "spectra": "DFT x27: PNNX has no such operator",
+    "written": "ScatterND x2: PNNX has no such operator",
 }  # fmt: skip
 """Models that hold, as our operators, what PNNX cannot say."""
 

@@ -35,8 +35,21 @@ INSTEAD = {
     "profile": " `tinsmith bench` measures every layer.",
     "tune": " --tune of `run`, `bench` and all others that compile times the kernels.",
     "compile": " `tinsmith run` compiles, and keeps what it compiled for all that follow.",
+    "pnnx": " `tinsmith convert net.onnx net.pnnx.param` writes PNNX, and `... net.param` ncnn; "
+    "all commands read what pnnx writes. TorchScript is for pnnx itself.",
+    "ncnn2table": " `tinsmith quantize net.param net.table --data FOLDER` writes such a table.",
+    "ncnn2int8": " `tinsmith quantize net.param int8.param --data FOLDER`, or --table net.table.",
+    "ncnn2mem": " `tinsmith run` and all others read .param and .bin as they are.",
+    "ncnnmerge": " Several models stay several files: each is compiled by itself.",
+    **dict.fromkeys(("benchncnn", "TNNTest", "benchmark.out"), " `tinsmith bench` measures."),
+    **dict.fromkeys(
+        ("onnx2ncnn", "caffe2ncnn", "mxnet2ncnn", "darknet2ncnn", "convert_tool", "MNNConvert"),
+        " `tinsmith convert IN OUT` writes the format that OUT's ending says.",
+    ),
+    **dict.fromkeys(("quantized.out", "quantization_cmd"), " `tinsmith quantize` does."),
+    "model_check": " `tinsmith verify` compares, and finds the first node that differs.",
 }
-"""What is said where one looks for these commands."""
+"""What is said where one looks for these commands, which are other engines' in part."""
 USAGE = (
     FileNameError, InputNameError, KernelChoiceError, OptionError, PassChoiceError, UnknownName,
 )  # fmt: skip

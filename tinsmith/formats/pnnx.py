@@ -70,6 +70,7 @@ class Operator:
         self.weights: dict[str, Tensor] = {}
         self.keywords: dict[str, str] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.line = 0
 
 
 class PnnxModel:
@@ -144,6 +145,7 @@ def read(source: Any) -> PnnxModel:
     for at, words in lines[2:]:
         try:
             op = _operator(words)
+            op.line = at
         except ValueError as error:
             raise ModelFileError(f"line {at} of {name}: {error}") from error
         if found.setdefault(op.name, op) is not op:

@@ -45,6 +45,8 @@ class SourceNode:
         self.origin = Origin(scope.shared.file, self.label, type)
         self.needs = {n for n in self.input_names if n}
         """The names of all values that must be there before it."""
+        self.line = 0
+        """Where a file that is text has it, from 1 on."""
         self.own_name = ""
         """The name that the graph keeps for the node that gives its first output."""
         self._read: set[Any] = set()
@@ -196,8 +198,9 @@ class Scope:
         none."""
         value = self.look_up(name)
         if value is None:
+            where = f"line {node.line} of " * bool(node.line) + self.shared.name
             raise GraphError(
-                f"{node.label!r} ({node.type}) of {self.shared.name} "
+                f"{node.label!r} ({node.type}) of {where} "
                 f"reads {name!r}, which is neither an input, a weight, nor an output of a node."
                 f"{suggest(name, (self.offered | self.env.keys()) - {*node.outputs})}"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ class Layer:
     outputs: list[str]
     given: dict[str, Any]
     weights: dict[str, Any]
+    line = 0  # no field: where a text has it, from 1 on
 
     @property
     def schema(self) -> Schema:
@@ -89,7 +91,15 @@ def read_param(data: memoryview, model: str) -> list[Layer]:
 
 class _Tokens:
     def __init__(self, text: str, model: str) -> None:
-        self.found, self.at, self.model = _TOKEN.findall(text), 0, model
+        self.found, self.at, self.model = list[str](), 0, model
+        self.ends: list[int] = []
+        for line in text.split("\n"):
+            self.found += _TOKEN.findall(line)
+            self.ends.append(len(self.found))
+
+    def line(self) -> int:
+        """The number of the line in which the next word is, from 1 on."""
+        return bisect_right(self.ends, self.at) + 1
 
     def take(self, what: str) -> str:
         if self.at >= len(self.found):
@@ -121,8 +131,9 @@ def _read_text(text: str, model: str) -> list[Layer]:
     tokens.count("the number of values", 1)
     layers = []
     for i in range(count):
+        line = tokens.line()
         type, name = tokens.take(f"layer {i} of {count}"), tokens.take(f"the name of layer {i}")
-        where = f"{model}, layer {name!r} ({type})"
+        where = f"{model}, line {line}, layer {name!r} ({type})"
         numbers = [tokens.count(f"{where}: its number of {n}") for n in ("inputs", "outputs")]
         inputs, outputs = ([tokens.take(f"{where}: a value") for _ in range(n)] for n in numbers)
         raw: dict[int, Any] = {}
@@ -134,6 +145,7 @@ def _read_text(text: str, model: str) -> list[Layer]:
             continue
         given = _given(LAYERS[type], raw, where, _from_text)
         layers.append(Layer(type, name, inputs, outputs, given, {}))
+        layers[-1].line = line
     unknown.finish()
     return layers
 

@@ -16,6 +16,7 @@ from tinsmith.frontends.ncnn.node import (
     Result,
     Size,
     active,
+    channels_of,
     known,
     layer,
     rank,
@@ -216,7 +217,7 @@ def deformable(node: Node) -> Result:
     told = padding(node, letters)
     if "auto_pad" in told:
         raise Unsupported("its padding keeps the size")
-    groups = known(node[1], "its offset")[0] // (2 * prod(kernel))
+    groups = channels_of(node[1], "its offset") // (2 * prod(kernel))
     y = node.emit(
         "DeformConv", node[0], w, node[1], b, node.arg(2), offset_group=groups,
         **window(node, letters), **told,

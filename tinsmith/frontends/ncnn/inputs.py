@@ -13,7 +13,7 @@ from tinsmith.frontends.ncnn.node import LETTERS
 Told = tuple[int, int, int]
 """How many axes a value has, an axis, and its size; 0 where that is not known."""
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-RANKS = {"Pooling1D": 2, "Pooling3D": 4, "Embed": 1, "Spectrogram": 1}
+RANKS = {"Pooling1D": 2, "Pooling3D": 4, "Embed": 1, "Spectrogram": 1, "Fold": 2}
 CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
 
@@ -59,7 +59,7 @@ def _told(type: str, values: Mapping[str, Any]) -> Told | None:
     """(rank, axis, size): what a layer's parameters say of its first input; a size of 0 is not
     known. None where they say nothing."""
     weights, outputs = values.get("weight_data_size", 0), max(values.get("num_output", 0), 1)
-    if type.startswith(("Convolution", "Deconvolution")):
+    if type.startswith(("Convolution", "Deconvolution", "Deformable")):
         letters = spatial(type)
         taps = max(prod(values[f"kernel_{a}"] for a in letters), 1)
         return len(letters) + 1, 0, weights * values.get("group", 1) // (outputs * taps)

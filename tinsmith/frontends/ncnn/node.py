@@ -29,7 +29,7 @@ class Node(SourceNode):
 
     def __init__(self, scope: Scope, layer: Layer) -> None:
         super().__init__(scope, layer.type, layer.name, layer.inputs, layer.outputs, layer.given)
-        self.layer = layer
+        self.layer, self.line = layer, layer.line
         self.values = layer.schema.values(layer.given)
         self.ignore("shapes", "featmask")
 
@@ -109,11 +109,25 @@ def rank(x: Value) -> int:
     return len(shape(x)) - 1
 
 
+def channels_of(x: Value, what: str) -> int:
+    """How many channels x has, which must be known; `what` needs them. Raises Unsupported."""
+    count = shape(x)[1]
+    if not isinstance(count, int):
+        raise Unsupported(
+            f"{what} needs a known number of channels; its input is {shape(x)}. Write the sizes of "
+            "the model's inputs into their Input layers: 0=w 1=h 2=c"
+        )
+    return count
+
+
 def known(x: Value, what: str) -> list[int]:
     """The sizes that ncnn sees, which must be known."""
     sizes = list(shape(x)[1:])
     if not all(isinstance(s, int) for s in sizes):
-        raise Unsupported(f"{what} needs an input of a known size; it is {shape(x)}")
+        raise Unsupported(
+            f"{what} needs an input of a known size; it is {shape(x)}. Write the sizes of the "
+            "model's inputs into their Input layers: 0=w 1=h 2=c"
+        )
     return sizes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
@@ -68,6 +70,12 @@ def normalize(node: Node) -> Result:
 def lrn(node: Node) -> Result:
     size = node.attr("local_size")
     alpha, beta, bias = (node.attr(n) for n in ("alpha", "beta", "bias"))
+    if rank(node[0]) > 3:
+        raise Unsupported("ncnn leaves all but the first of several depths as they are")
+    if node.attr("region_type") == 0 and rank(node[0]) < 3:  # each element is a channel alone
+        squares = node.emit("Mul", node[0], node[0])
+        sums = node.shifted(node.scaled(squares, alpha / size), bias)
+        return node.emit("Mul", node[0], node.emit("Pow", sums, node.number(-beta, sums)))
     if node.attr("region_type") == 0:
         return node.local_norm(node[0], size=size, alpha=alpha, beta=beta, bias=bias)
     x, before = node[0], size // 2
@@ -116,18 +124,18 @@ def _whole(node: Node) -> Value:
 
 @layer("LayerNorm", "RMSNorm")
 def layer_norm(node: Node) -> Result:
-    """Import LayerNorm or RMSNorm: over the last axes, as many as together have `affine_size`
-    elements. Raises Unsupported where none do."""
+    """Import LayerNorm or RMSNorm: of one or two axes over the last one, else over the last axes,
+    but not all, as many as together have `affine_size` elements. Raises Unsupported where none
+    do."""
     x, size, eps = node[0], node.attr("affine_size"), node.attr("eps")
-    dims, count = known(x, "it") if rank(x) > 1 else [size], 1
-    inner: list[int] = []
-    for n in reversed(dims):
-        inner.insert(0, n)
-        count *= n
-        if count == size:
-            break
-    if count != size:
-        raise Unsupported(f"no last axes of {dims} have {size} elements")
+    inner = [size]
+    if rank(x) == 2 and not node.attr("affine"):
+        inner = [known(x, "it")[1]]
+    elif shape(x)[-1] != size and rank(x) > 2:
+        dims = known(x, "it")
+        inner = next((dims[i:] for i in (-2, -3) if prod(dims[i:]) == size and -i < rank(x)), [])
+        if not inner:
+            raise Unsupported(f"no last axes of {dims} have {size} elements")
     if node.type == "RMSNorm":
         weight = node.weight("scale", *inner) if node.attr("affine") else np.ones(inner, np.float32)
         return node.emit("RMSNorm", x, weight, axis=-len(inner), eps=eps)

@@ -11,6 +11,8 @@ from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import pads, spatial
 from tinsmith.frontends.ncnn.expression import sizes_of
 from tinsmith.frontends.ncnn.node import Array, Node, Result, Size, known, layer, rank, shape
+from tinsmith.frontends.nearest import nearest_gathers
+from tinsmith.frontends.spectra import overlapped
 from tinsmith.graph import Value
 
 KEEP = -233
@@ -214,10 +216,16 @@ def interp(node: Node) -> Result:
         attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     elif corners:
         attrs["coordinate_transformation_mode"] = "align_corners"
+    factors = targets = None
     if exact or (corners and mode != "nearest"):
-        return node.emit("Resize", x, None, None, node.joined(wanted), **attrs)
-    factors = np.array([scales[a] for a in letters], np.float32)
-    return node.emit("Resize", x, None, node.const(factors), **attrs)
+        targets = node.joined(wanted)
+    else:
+        factors = node.const(np.array([scales[a] for a in letters], np.float32))
+    if mode == "nearest":
+        found = nearest_gathers(node, x, axes, (factors, targets))
+        if found is not None:
+            return found
+    return node.emit("Resize", x, None, factors, targets, **attrs)
 
 
 def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
@@ -328,14 +336,8 @@ def inverse_spectrogram(node: Node) -> Result:
         )
         pieces = node.emit("MatMul", rows, matrix.astype(np.float32))
         pieces = node.emit("Transpose", pieces, perm=(0, 2, 1))
-        y = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))
-        return node.emit("Mul", node.reshaped(y, total), factor)
+        return overlapped(node, pieces, w, hop, frames)
 
-    total = (frames - 1) * hop + n
-    squares = np.zeros(total, np.float64)
-    for f in range(frames):
-        squares[f * hop : f * hop + n] += w.astype(np.float64) ** 2
-    factor = node.const(np.where(squares, 1 / np.maximum(squares, 1e-30), 1).astype(np.float32))
     found = [
         summed(part) for part in list(parts)[slice(returns - 1, returns) if returns else slice(2)]
     ]

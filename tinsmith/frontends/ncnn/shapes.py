@@ -10,7 +10,17 @@ from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import window
 from tinsmith.frontends.ncnn.expression import sizes_of
-from tinsmith.frontends.ncnn.node import LETTERS, Node, Result, Size, known, layer, rank, shape
+from tinsmith.frontends.ncnn.node import (
+    LETTERS,
+    Node,
+    Result,
+    Size,
+    channels_of,
+    known,
+    layer,
+    rank,
+    shape,
+)
 from tinsmith.graph import Value
 
 AUTO, NO_BATCH = -233, 233
@@ -349,9 +359,7 @@ def diag(node: Node) -> Result:
 @layer("ShuffleChannel")
 def shuffle(node: Node) -> Result:
     x, group = node[0], node.attr("group")
-    c = shape(x)[1]
-    if not isinstance(c, int):
-        raise Unsupported("the number of its channels is not known")
+    c = channels_of(x, "it")
     if node.attr("reverse"):
         group = c // group
     if group < 1 or c % group:
@@ -388,7 +396,7 @@ def unfold(node: Node) -> Result:
     """Import Unfold: blocks as columns, by a convolution that picks each of their elements."""
     x, told = node[0], _blocks(node)
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
-    channels, taps = known(x, "it")[0], kernel[0] * kernel[1]
+    channels, taps = channels_of(x, "it"), kernel[0] * kernel[1]
     budget.check("constants", 4 * channels * taps * taps, f"the blocks of {node.label!r}")
     if value := node.attr("pad_value"):
         top, left, bottom, right = told["pad"]

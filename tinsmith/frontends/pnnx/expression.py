@@ -14,12 +14,13 @@ from typing import Any
 
 from tinsmith.formats.pnnx import value_of
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.pnnx.node import PnnxNode, operator
+from tinsmith.frontends.pnnx.node import Complex, PnnxNode, operator
 from tinsmith.graph import Value
 from tinsmith.graph.types import dtype_of
 
 _TOKEN = re.compile(r"[(),\]\[]|[^(),\]\[\s]+")
 _OPERAND = re.compile(r"@\d{1,9}")
+_COMPLEX = re.compile(r"-?[\d.]+(e[+-]?\d+)?[+-][\d.]+(e[+-]?\d+)?j", re.I)
 
 KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 CONVERSIONS = {
@@ -158,6 +159,34 @@ def log10(node: PnnxNode, x: Any) -> Value:
     return node.emit("Mul", x, node.number(1 / math.log(10), x))
 
 
+LANCZOS = (
+    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313,
+    -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6,
+    1.5056327351493116e-7,
+)  # fmt: skip
+
+
+@operator("torch.lgamma", "aten::lgamma")
+def lgamma(node: PnnxNode, input: Any) -> Value:
+    """log |gamma(x)|, by Lanczos' series from 1/2 on, below by gamma(x) gamma(1 - x) sin(pi x) =
+    pi."""
+    x = floats(node, input)
+    one, half = node.number(1, x), node.number(0.5, x)
+    below = node.emit("Less", x, half)
+    z = node.emit("Sub", node.emit("Where", below, node.emit("Sub", one, x), x), one)
+    series = node.number(LANCZOS[0], x)
+    for i, c in enumerate(LANCZOS[1:], 1):
+        term = node.emit("Div", node.number(c, x), node.emit("Add", z, node.number(i, x)))
+        series = node.emit("Add", series, term)
+    t = node.emit("Add", z, node.number(7.5, x))
+    y = node.emit("Mul", node.emit("Add", z, half), node.emit("Log", t))
+    y = node.emit("Add", node.emit("Sub", y, t), node.emit("Log", series))
+    y = node.emit("Add", y, node.number(0.5 * math.log(2 * math.pi), x))
+    sine = node.emit("Abs", node.emit("Sin", node.emit("Mul", x, node.number(math.pi, x))))
+    other = node.emit("Log", node.emit("Div", node.number(math.pi, x), sine))
+    return node.emit("Where", below, node.emit("Sub", other, y), y)
+
+
 def square(node: PnnxNode, x: Any) -> Value:
     x = node.tensor(x)
     return node.emit("Mul", x, x)
@@ -268,6 +297,8 @@ def _operand_at(node: PnnxNode, index: int) -> Any:
 
 def _literal(token: str) -> Any:
     value = value_of(token)
+    if isinstance(value, str) and _COMPLEX.fullmatch(token):
+        return complex(token)
     if isinstance(value, str):
         raise Unsupported(f"its formula has the function {token[:40]!r}, which is not known")
     return value
@@ -277,12 +308,17 @@ def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
     table = UNARY if len(xs) == 1 else BINARY
     if all(isinstance(x, bool | int | float) for x in xs) and name in _NUMBERS:
         return _NUMBERS[name](*xs)
+    if any(isinstance(x, Complex | complex) for x in xs):
+        from tinsmith.frontends.pnnx.complex import computed  # which is made of this arithmetic
+
+        return computed(node, name, *xs)
     return table[name](node, *xs)
 
 
 def size_of(node: PnnxNode, x: Any, axis: Any = None) -> Any:
     """The size of x along an axis, or the list of all: a number where it is known, else a scalar
     Value. Raises Unsupported for what is no tensor."""
+    x = x.real if isinstance(x, Complex) else x
     if not isinstance(x, Value):
         raise Unsupported("its formula asks for the size of what is no tensor")
     if axis is None:

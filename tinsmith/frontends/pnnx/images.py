@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.nearest import nearest_gathers
+from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import adaptive, each, each_size, kinds, pad_mode
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
@@ -75,6 +77,11 @@ def resize(
     else:
         factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,)
         scales = node.const(np.array(factors * (rank // len(factors)), np.float32))
+    if kind == "nearest":
+        half = mode == "nearest-exact"
+        found = nearest_gathers(node, input, range(2, rank + 2), (scales, sizes), half)
+        if found is not None:
+            return found
     return node.emit(
         "Resize", input, None, scales, sizes, mode=kind, coordinate_transformation_mode=transform,
         nearest_mode=nearest, antialias=antialias, axes=tuple(range(2, rank + 2)),
@@ -129,6 +136,25 @@ def fold(
         "Col2Im", input, *sizes, dilation=each(dilation, 2), pad=each(padding, 2) * 2,
         stride=each(stride, 2),
     )  # fmt: skip
+
+
+@operator("nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle")
+def pixel_shuffle(
+    node: PnnxNode, input: Value, *, upscale_factor: Any = None, downscale_factor: Any = None
+) -> Value:
+    size = upscale_factor or downscale_factor
+    if not isinstance(size, int) or size < 1:
+        raise Unsupported(f"its factor is {size}")
+    op = "SpaceToDepth" if "unshuffle" in node.type.lower() else "DepthToSpace"
+    lead, x = node.rank(input) - 3, input
+    if lead != 1:
+        ends = [node.size(x, lead + i) for i in range(3)]
+        x = node.emit("Reshape", x, node.ints(-1, *ends))
+    y = node.emit(op, x, blocksize=size, mode="CRD")
+    if lead == 1:
+        return y
+    made = [node.size(y, i) for i in (1, 2, 3)]
+    return node.emit("Reshape", y, [*(size_of(node, input, i) for i in range(lead)), *made])
 
 
 @operator("F.grid_sample")

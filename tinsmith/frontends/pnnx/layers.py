@@ -175,10 +175,14 @@ def lp_pool(
     ceil_mode: bool = False,
 ) -> Value:  # fmt: skip
     rank = int(node.type[-2])
-    if norm_type not in (2, 4, 6):
-        raise Unsupported(f"its norm_type is {norm_type}; those of 2, 4 and 6 are known")
     windows = _windows(kernel_size, stride, 0, rank, ceil_mode)
-    y = node.emit("LpPool", batched(node, input, rank), p=int(norm_type), **windows)
+    x = batched(node, input, rank)
+    if norm_type in (2, 4, 6):
+        return unbatched(node, node.emit("LpPool", x, p=int(norm_type), **windows), input, rank)
+    x = x if norm_type == 1 else node.emit("Pow", x, node.number(norm_type, x))
+    y = node.emit("AveragePool", x, count_include_pad=True, **windows)  # of powers with their signs
+    y = node.emit("Mul", y, node.number(np.prod(windows["kernel"]), y))
+    y = y if norm_type == 1 else node.emit("Pow", y, node.number(1 / norm_type, y))
     return unbatched(node, y, input, rank)
 
 
@@ -191,9 +195,48 @@ def adaptive_average_pool(node: PnnxNode, input: Value, *, output_size: Any) -> 
 def adaptive_max_pool(
     node: PnnxNode, input: Value, *, output_size: Any, return_indices: bool = False
 ) -> Any:
-    if return_indices and node.used(1):
-        raise Unsupported("its indices are read")
-    return adaptive(node, input, output_size, int(node.type[-2]), "max"), None
+    rank, alone = int(node.type[-2]), len(node.outputs) < 2
+    if not return_indices or not (alone or node.used(1)):
+        return adaptive(node, input, output_size, rank, "max"), None
+    x = batched(node, input, rank)
+    y, at = _largest(node, x, _wanted(node, x, output_size, rank))
+    both = [unbatched(node, v, input, rank) for v in (y, at)]
+    return both if alone else tuple(both)
+
+
+def _largest(node: PnnxNode, x: Value, wanted: dict[int, int]) -> tuple[Value, Value]:
+    """The maxima of the bins of x, as many along each axis as `wanted` says, and the place of each
+    in its plane: along the last axis, then among its rows, and so on, so that the first is told."""
+    at, step = node.const(np.array(0, np.int64)), 1
+    for axis in sorted(wanted, reverse=True):
+        size = node.size(x, axis)
+        node.scope.shared.count_nodes(6 * wanted[axis])
+        parts = []
+        for a, b in bins_of(size, wanted[axis]):
+            cut = node.slice(x, node.ints(a), node.ints(b), [axis])
+            first = node.emit("ArgReduce", cut, kind="max", axis=axis, keepdims=True)
+            place = node.emit("Mul", node.emit("Add", first, node.ints(a)), node.ints(step))
+            if step > 1:
+                inner = node.slice(at, node.ints(a), node.ints(b), [axis])
+                inner = node.emit("GatherElements", inner, first, axis=axis)
+                place = node.emit("Add", place, inner)
+            parts.append((node.emit("GatherElements", cut, first, axis=axis), place))
+        x, at = (node.emit("Concat", *v, axis=axis) for v in zip(*parts, strict=True))
+        step *= size
+    return x, at
+
+
+def bins_of(size: int, count: int) -> list[tuple[int, int]]:
+    """Where each of `count` bins of an axis begins and ends."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def _wanted(node: PnnxNode, x: Value, size: Any, rank: int) -> dict[int, int]:
+    """Axis -> how many bins it is pooled to, of all of the last `rank` axes."""
+    given = tuple(size) if isinstance(size, list | tuple) else (size,) * rank
+    if len(given) != rank or not all(s is None or isinstance(s, int) for s in given):
+        raise Unsupported(f"{size} is no size of {rank} axes")
+    return {i: s or node.size(x, i) for i, s in enumerate(given, 2)}
 
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
@@ -216,10 +259,10 @@ def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> V
         return unbatched(node, x, input, rank)
     for axis, count in wanted.items():
         node.scope.shared.count_nodes(2 * count)
-        bins = [
-            (i * sizes[axis] // count, -(-(i + 1) * sizes[axis] // count)) for i in range(count)
+        cut = [
+            node.slice(x, node.ints(a), node.ints(b), [axis])
+            for a, b in bins_of(sizes[axis], count)
         ]
-        cut = [node.slice(x, node.ints(a), node.ints(b), [axis]) for a, b in bins]
         x = node.emit(
             "Concat", *(node.emit("Reduce", c, node.ints(axis), kind=kind) for c in cut), axis=axis
         )
@@ -251,7 +294,7 @@ def instance_norm(
     node: PnnxNode, input: Value, running_mean: Any = None, running_var: Any = None,
     weight: Any = None, bias: Any = None, *, eps: float = 1e-5,
 ) -> Value:  # fmt: skip
-    if running_mean is not None:
+    if running_mean is not None and node.type != "F.instance_norm":  # which has them to update
         return batch_norm(node, input, running_mean, running_var, weight, bias, eps=eps)
     scale, shift = _scale_shift(node, input, weight, bias, node.size(input, 1))
     return node.emit("InstanceNorm", input, scale, shift, eps=eps)

@@ -7,8 +7,10 @@ from typing import Any
 from tinsmith.errors import OptionError
 from tinsmith.formats.pnnx import Operator, PnnxModel, Tensor
 from tinsmith.frontends import nodes
-from tinsmith.frontends.importing import Broken, Import
-from tinsmith.frontends.pnnx.node import IMPORTERS, PnnxNode
+from tinsmith.frontends.importing import Broken, Import, Importer
+from tinsmith.frontends.nodes import SourceNode
+from tinsmith.frontends.pnnx import complex
+from tinsmith.frontends.pnnx.node import IMPORTERS, Complex, PnnxNode
 from tinsmith.graph import Graph, Type, Value, dtype_of
 
 TUPLES = ("prim::TupleConstruct", "prim::ListConstruct")
@@ -25,9 +27,31 @@ class Scope(nodes.Scope):
     ):
         super().__init__(shared, graph)
         self.model, self.seed, self.free = model, seed, free
+        self.counted = set[str]()
+        """Operands of which the run tells how many elements they have."""
+
+    def _imported(self, node: PnnxNode) -> Any:
+        results = super()._imported(node)
+        if node.counted or self.counted & {*node.input_names}:
+            self.counted.update(node.outputs)
+            for name in node.outputs:
+                self.declared.pop(name, None)
+        return results
+
+    def importer_of(self, node: SourceNode) -> Importer | None:
+        function = super().importer_of(node)
+        if any(isinstance(v, Complex) for v in node.inputs):
+            return complex.importer_of(node.type, function)
+        return function
 
     def output(self, name: str) -> Value | Broken:
         value = self.look_up(name)
+        if isinstance(value, Complex):
+            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
+            self.shared.note(
+                f"{name!r} is of complex numbers: an axis of two behind the others has their parts"
+            )
+            self.env[name] = value = complex.joined(node, value)
         if not isinstance(value, Value | Broken | None):
             node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
             self.env[name] = self.shared.attempt(node, lambda node: node.tensor(value))
@@ -55,7 +79,10 @@ def import_model(
     others = [op for op in model.operators if op.type not in ("pnnx.Input", "pnnx.Output")]
     for op in inputs:
         for operand in op.outputs:
-            scope.add_input(operand, _input_type(scope, op, operand))
+            value = scope.add_input(operand, _input_type(scope, op, operand))
+            if operand in op.tensors and op.tensors[operand].dtype.startswith("complex"):
+                node = PnnxNode(scope, Operator(op.type, op.name, [], [operand]))
+                scope.env[operand] = complex.parted(node, value)
     results = _results(model.operators, {o: op for op in others for o in op.outputs})
     if not scope.free:
         for op in others:
@@ -95,6 +122,8 @@ def _results(operators: list[Operator], producer: dict[str, Operator]) -> list[s
 
 def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
     said = op.tensors.get(operand)
+    if said is not None and said.dtype.startswith("complex"):
+        said = Tensor("float32", (*said.shape, 2))
     if said is None or not _plain(said.dtype):
         scope.shared.fail(op.type, op.name, f"nothing says what type {operand!r} has")
         return Type("float32", None)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import SourceNode
 from tinsmith.frontends.weights import random_weights
 from tinsmith.graph import Value, dtype_of
+from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.frontends.pnnx.model import Scope
@@ -46,6 +47,17 @@ WORDS = {
 }  # fmt: skip
 FIRST = ("input", "self", "tensor")
 """What files call the first operand, whatever PyTorch calls it."""
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A tensor of complex numbers while a model is imported, as two of one shape: a graph has none.
+    Where it enters or leaves a model, it is one tensor with an axis of two behind the others, as
+    `torch.view_as_real` gives it."""
+
+    real: Value
+    imag: Value
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Numbers = bool | int | float | list | tuple
@@ -89,6 +101,10 @@ class PnnxNode(SourceNode):
         self.op = op
         params = {f"@{k}": t for k, t in op.weights.items()} | op.params
         super().__init__(scope, op.type, op.name, op.inputs, op.outputs, params)
+        self.line = op.line
+        self.counted = False
+        """Whether the run tells how many elements it gives: what the file says is what they were
+        when it was traced."""
         self.ignore(*REDUNDANT)
 
     # ---- what the operator says
@@ -163,6 +179,9 @@ class PnnxNode(SourceNode):
             return self.scope.model.array(self.op, name)
         ones = name.endswith(("weight", "var", "scale"))
         shape = [d or 0 for d in tensor.shape]
+        if dtype_of(tensor.dtype).kind == "c":
+            parts = random_weights(seed, f"{self.op.name}.{name}", [*shape, 2], "float32")
+            return (parts[..., 0] + 1j * parts[..., 1]).astype(tensor.dtype)
         return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
 
     def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
@@ -179,12 +198,21 @@ class PnnxNode(SourceNode):
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:
-        return self.tensor(value) if isinstance(value, Numbers) else value
+        return self.tensor(value) if isinstance(value, Numbers | Complex) else value
+
+    def number_of(self, array: Any) -> Value | Complex:
+        """A weight as a constant, or two where it is of complex numbers."""
+        if array.dtype.kind != "c":
+            return self.tensor(array)
+        parts = (np.ascontiguousarray(v, np.float32) for v in (array.real, array.imag))
+        return Complex(*map(self.tensor, parts))
 
     def tensor(self, value: Any) -> Value:
         """The result of an expression as a Value. A number becomes a scalar of the type that
         PyTorch gives it; a list of whole numbers, known or computed, a vector. Raises Unsupported
         for others."""
+        if isinstance(value, Complex):
+            raise Unsupported("it takes complex numbers, for which it is not known")
         if isinstance(value, np.ndarray):
             return self.const(value)
         if isinstance(value, Value):

@@ -80,6 +80,31 @@ def norm(
     return node.emit("Pow", total, node.number(1 / p, x))
 
 
+@operator("F.pairwise_distance")
+def pairwise_distance(
+    node: PnnxNode, x1: Value, x2: Value, *, p: float = 2.0, eps: float = 1e-6,
+    keepdim: bool = False,
+) -> Value:  # fmt: skip
+    apart = node.emit("Sub", x1, x2)
+    shifted = node.emit("Add", apart, node.number(eps, apart))
+    return norm(node, shifted, p=int(p) if p in (1, 2) else p, dim=-1, keepdim=keepdim)
+
+
+@operator("torch.cross", "torch.linalg.cross")
+def cross(node: PnnxNode, input: Value, other: Value, *, dim: Any = None) -> Value:
+    """Import cross: along `dim`, or the first axis of three elements."""
+    if dim is None:
+        threes = [i for i in range(node.rank(input)) if node.size(input, i) == 3]
+        dim = -1 if "linalg" in node.type or not threes else threes[0]
+    axis = node.axis(input, dim)
+
+    def turned(x: Value, by: int) -> Value:
+        return node.emit("Gather", x, (np.arange(3) + by) % 3, axis=axis)
+
+    products = [node.emit("Mul", turned(input, i), turned(other, 3 - i)) for i in (1, 2)]
+    return node.emit("Sub", *products)
+
+
 @operator("torch.var", "torch.std", "torch.var_mean", "torch.std_mean")
 def variance(
     node: PnnxNode, input: Value, *, dim: Any = None, keepdim: bool = False, unbiased: bool = True,

@@ -43,14 +43,6 @@ ROWS: list[Row] = [
     ("GatherElements", "torch.gather torch.take_along_dim", {"axis": ("dim", NEEDED)}),
     ("Unsqueeze", "torch.unsqueeze Tensor.unsqueeze", {"1": ("dim", NEEDED)}),
     ("ChannelShuffle", "nn.ChannelShuffle F.channel_shuffle", {"groups": ("groups", NEEDED)}),
-    (
-        "DepthToSpace", "nn.PixelShuffle F.pixel_shuffle",
-        {"blocksize": ("upscale_factor", NEEDED), "mode": ("", "CRD")},
-    ),
-    (
-        "SpaceToDepth", "nn.PixelUnshuffle F.pixel_unshuffle",
-        {"blocksize": ("downscale_factor", NEEDED), "mode": ("", "CRD")},
-    ),
 ]  # fmt: skip
 """Our operator, the types that are read as it, and its attributes: the parameter that gives one, ""
 where none does, and its default. "1" is the second input, a vector."""

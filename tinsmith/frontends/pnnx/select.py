@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.pnnx.expression import common, evaluate
+from tinsmith.frontends.pnnx.expression import common, size_of
 from tinsmith.frontends.pnnx.layers import each_size
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
@@ -50,6 +50,23 @@ def sliced(
     """x cut from `starts` to `ends` by `steps` along each axis of `dims`; or, where `selects` says
     an index, only that place, without the axis. Raises Unsupported for lists that differ in
     length."""
+    cuts, picks = cuts_of(node, x, dims, starts, ends, steps, selects)
+    cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
+    if cuts:
+        at, start, end, step = (list(v) for v in zip(*cuts, strict=True))
+        ones = all(isinstance(s, int) and s == 1 for s in step)
+        x = node.emit("Slice", x, start, end, node.ints(*at), None if ones else step)
+    for axis, index in picks:
+        x = select(node, x, dim=axis, index=index)
+    return x
+
+
+def cuts_of(
+    node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
+) -> tuple[list[tuple[int, Any, Any, Any]], list[tuple[int, Any]]]:
+    """What the lists of a slice of x say: (axis, start, end, step) of each axis that is cut, and
+    (axis, place) of each of which one place is taken, from the last such axis on. Raises
+    Unsupported for lists that differ in length."""
     axes = [node.axis(x, d) for d in dims]
     lists = [
         list(v) if v is not None else [d] * len(axes)
@@ -67,14 +84,7 @@ def sliced(
         ((a, at) for a, *_, at in rows if not (isinstance(at, int) and at == END)),
         key=lambda p: -p[0],
     )
-    cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
-    if cuts:
-        at, start, end, step = (list(v) for v in zip(*cuts, strict=True))
-        ones = all(isinstance(s, int) and s == 1 for s in step)
-        x = node.emit("Slice", x, start, end, node.ints(*at), None if ones else step)
-    for axis, index in picks:
-        x = select(node, x, dim=axis, index=index)
-    return x
+    return cuts, picks
 
 
 @operator("Tensor.select", "torch.select")
@@ -98,49 +108,6 @@ def embedding(node: PnnxNode, input: Value, weight: Any) -> Value:
     return node.emit("Gather", weight, input)
 
 
-@operator("Tensor.index")
-def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
-    """x[:, i, j] by the list `expr` of indexes, None for a whole axis: one index, or several of one
-    shape on neighbouring axes. Raises Unsupported for masks and for axes apart."""
-    at = evaluate(node, expr) if isinstance(expr, str) else expr
-    given = [
-        (i, node.tensor(v))
-        for i, v in enumerate(at if isinstance(at, list) else [at])
-        if v is not None
-    ]
-    if not given:
-        return input
-    if any(v.dtype.kind == "b" for _, v in given):
-        raise Unsupported("it is indexed by a mask: the size of the result is not known")
-    first = given[0][0]
-    if len(given) == 1:
-        return node.emit("Gather", input, given[0][1], axis=node.axis(input, first))
-    if [i for i, _ in given] != list(range(first, first + len(given))):
-        raise Unsupported("its indices are not of neighbouring axes")
-    shape = np.broadcast_shapes(
-        *(tuple(node.size(v, i) for i in range(node.rank(v))) for _, v in given)
-    )
-    parts = [
-        node.emit("Unsqueeze", node.emit("Expand", v, node.ints(*shape)), node.ints(-1))
-        for _, v in given
-    ]
-    pairs = node.emit("Concat", *parts, axis=-1)
-    front = [*range(first, first + len(given)), *range(first)]
-    rank = node.rank(input)
-    x = (
-        node.emit("Transpose", input, perm=(*front, *range(first + len(given), rank)))
-        if first
-        else input
-    )
-    y = node.emit("GatherND", x, pairs)
-    if not first:
-        return y
-    n, total = len(shape), rank - len(given) + len(shape)
-    return node.emit(
-        "Transpose", y, perm=(*range(n, n + first), *range(n), *range(n + first, total))
-    )
-
-
 @operator("torch.flip")
 def flip(node: PnnxNode, input: Value, *, dims: Any) -> Value:
     axes = each_size(dims)
@@ -151,8 +118,12 @@ def flip(node: PnnxNode, input: Value, *, dims: Any) -> Value:
 @operator("torch.roll")
 def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Value:
     if dims in (None, ()):
-        raise Unsupported("it has no dims")
-    x = input
+        flat = roll_along(node, node.emit("Reshape", input, node.ints(-1)), shifts, 0)
+        return node.emit("Reshape", flat, size_of(node, input))
+    return roll_along(node, input, shifts, dims)
+
+
+def roll_along(node: PnnxNode, x: Value, shifts: Any, dims: Any) -> Value:
     for shift, dim in zip(each_size(shifts), each_size(dims), strict=True):
         size = x.shape[node.axis(x, dim)] if x.shape is not None else None
         shift = shift % size if isinstance(size, int) and size else shift
@@ -311,6 +282,27 @@ def filled(
     return node.emit("ConstantOfShape", node.cast(shape, "int64"), value=value, dtype=name)
 
 
+@operator("prim::Constant")
+def constant(node: PnnxNode, *, value: Any = None) -> Any:
+    """Import a number, which operators that PNNX leaves as they are in TorchScript read."""
+    return value
+
+
+@operator("torch.randn", "torch.randn_like", "torch.normal", "aten::normal")
+def random(
+    node: PnnxNode, input: Any = None, *, size: Any = None, dtype: Any = None, mean: float = 0.0,
+    std: float = 1.0,
+) -> Value:  # fmt: skip
+    if isinstance(input, Value):
+        name = node.dtype(dtype, input.dtype.name)
+        return node.emit("RandomNormalLike", input, dtype=name, mean=float(mean), scale=float(std))
+    shape = each_size(size if size is not None else input)
+    if not all(isinstance(n, int) for n in shape):
+        raise Unsupported("its size is computed")
+    name = node.dtype(dtype, "float32")
+    return node.emit("RandomNormal", shape=shape, dtype=name, mean=float(mean), scale=float(std))
+
+
 @operator("torch.arange")
 def arange(node: PnnxNode, *, start: Any = 0, end: Any, step: Any = 1, dtype: Any = None) -> Value:
     numbers = [start, end, step]
@@ -318,6 +310,7 @@ def arange(node: PnnxNode, *, start: Any = 0, end: Any, step: Any = 1, dtype: An
         isinstance(n, int) or (isinstance(n, Value) and n.dtype.kind in "iu") for n in numbers
     )
     name = node.dtype(dtype, "int64" if whole else "float32")
+    node.counted = any(isinstance(n, Value) and n.const is None for n in numbers)
     return node.emit("Range", *(node.cast(n, name) for n in numbers))
 
 
@@ -332,15 +325,29 @@ def one_hot(node: PnnxNode, input: Value, *, num_classes: int) -> Value:
     return node.emit("OneHot", input, np.array(num_classes, np.int64), np.array([0, 1], np.int64))
 
 
-@operator("Tensor.index_put", "torch.scatter", "torch.scatter_add")
+@operator("torch.scatter", "torch.scatter_add")
 def scatter(
-    node: PnnxNode, input: Value, index: Any = None, src: Any = None, *, dim: int = 0,
-    reduce: Any = None, **_: Any,
+    node: PnnxNode, input: Value, index: Value, src: Any = None, *, dim: int = 0, value: Any = None,
+    reduce: Any = None,
 ) -> Value:  # fmt: skip
-    if node.type == "Tensor.index_put":
-        raise Unsupported("it writes at indices of several axes")
+    """Import scatter: of `src` only as much is read as there are indices."""
     kind = "add" if node.type == "torch.scatter_add" else reduce or "none"
+    updates = node.cast(value if src is None else src, input.dtype.name)
+    if updates.rank == 0:
+        updates = node.emit("Expand", updates, size_of(node, index))
+    elif updates.shape != index.shape:
+        axes = range(node.rank(index))
+        ends = node.ints(*(node.size(index, a) for a in axes))
+        updates = node.slice(updates, node.ints(*[0] * len(axes)), ends, axes)
     return node.emit(
-        "ScatterElements", input, index, node.cast(src, input.dtype.name), axis=dim,
+        "ScatterElements", input, index, updates, axis=dim,
         reduction={"multiply": "mul"}.get(kind, kind),
     )  # fmt: skip
+
+
+@operator("aten::scatter", "aten::scatter_add")
+def scatter_as_traced(
+    node: PnnxNode, input: Value, dim: int, index: Value, src: Any, reduce: Any = None
+) -> Value:
+    reduce = "add" if node.type.endswith("add") else reduce
+    return scatter(node, input, index, src, dim=dim, reduce=reduce)

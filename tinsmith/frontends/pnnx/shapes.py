@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.pnnx.expression import evaluate, size_of
 from tinsmith.frontends.pnnx.layers import each_size
-from tinsmith.frontends.pnnx.node import PnnxNode, operator
+from tinsmith.frontends.pnnx.node import Complex, PnnxNode, operator
 from tinsmith.graph import Value
 
 
 @operator("pnnx.Attribute")
-def attribute(node: PnnxNode) -> Value:
+def attribute(node: PnnxNode) -> Value | Complex:
     if "@data" not in node.attrs and len(node.op.weights) == 1:  # whatever it is called
-        return node.tensor(node.weight(*node.op.weights))
-    return node.tensor(node.weight("data"))
+        return node.number_of(node.weight(*node.op.weights))
+    return node.number_of(node.weight("data"))
 
 
 # ---- shapes
@@ -166,13 +169,25 @@ def repeat(node: PnnxNode, input: Value, *, sizes: Any = None, dims: Any = None)
 
 
 @operator("torch.repeat_interleave")
-def repeat_interleave(node: PnnxNode, input: Value, *, repeats: int, dim: Any = None) -> Value:
+def repeat_interleave(node: PnnxNode, input: Value, *, repeats: Any, dim: Any = None) -> Value:
     x = node.emit("Reshape", input, node.ints(-1)) if dim is None else input
     axis = node.axis(x, dim or 0)
+    if isinstance(repeats, Value):
+        if repeats.const is None:
+            raise Unsupported("it is repeated as often as is computed")
+        node.spend(8 * int(repeats.const.sum()))
+        return node.emit("Gather", x, _repeated(repeats.const, node.size(x, axis)), axis=axis)
     rank = node.rank(x)
     y = node.emit("Unsqueeze", x, node.ints(axis + 1))
     y = node.emit("Tile", y, node.ints(*[1] * (axis + 1), repeats, *[1] * (rank - axis - 1)))
     return _with_axis(node, y, axis, axis + 2, [-1])
+
+
+def _repeated(times: Any, size: int) -> Any:
+    """The places of an axis of `size`, each as often as `times`, of one or of all, says."""
+    if times.size not in (1, size):
+        raise Unsupported(f"it has {times.size} numbers of repeats for {size} elements")
+    return np.repeat(np.arange(size), times.reshape(-1))
 
 
 # ---- products of other shapes

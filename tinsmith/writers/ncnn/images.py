@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tinsmith.frontends.nearest import nearest, nearest_moves
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn.writer import Writer, writes
-from tinsmith.writers.rows import inputs_of, need
+from tinsmith.writers.rows import constant, inputs_of, need
 
 
 @writes("Resize")
@@ -24,6 +27,7 @@ def resize(w: Writer, node: Node) -> None:
     }
     if a["mode"] == "nearest":
         need(where == "asymmetric" and a["nearest_mode"] == "floor", "its nearest is not ncnn's")
+        need(_same_nearest(x, node), "ncnn takes other elements as the nearest")
     else:
         need(
             where in ("half_pixel", "pytorch_half_pixel", "align_corners"), f"it counts by {where}"
@@ -39,6 +43,31 @@ def resize(w: Writer, node: Node) -> None:
         need(all(isinstance(d, int) for d in dims[1:]), "sizes are free")
         given["output_height"] = 1  # of a matrix, too: ncnn looks at both
         given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
+    w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
+
+
+def _same_nearest(x: Any, node: Node) -> bool:
+    """Whether ncnn takes the elements of x that a Resize takes, as far as sizes are known."""
+    axes = range(x.rank) if node.attrs["axes"] is None else node.attrs["axes"]
+    inner = [i for i, axis in enumerate(axes) if axis % x.rank > 1]
+    given = [None if v is None else v.const for v in inputs_of(node)[2:]]
+    parts = [None if v is None or not v.size else v[inner] for v in given]
+    return nearest_moves([x.shape[axes[i]] for i in inner], parts) is None
+
+
+@writes("Gather")
+def nearest_elements(w: Writer, node: Node) -> None:
+    """Write a Gather of the nearest elements along an axis of an image or a matrix."""
+    why = "ncnn has no layer for this operator"
+    x, at = node.inputs
+    places, dims = constant(at, "its places"), w.dims(node.output)
+    axis = node.attrs["axis"] % (node.output.rank or 1)
+    need(len(dims) in (2, 3) and axis > 1 and places.ndim == 1 and len(places), why)
+    need(all(isinstance(d, int) for d in (*dims[1:], w.dims(x)[axis - 1])), why)
+    need(np.array_equal(places, nearest(w.dims(x)[axis - 1], len(places))), why)
+    letters = ("height", "width")[3 - len(dims) :]
+    given = {"resize_type": 1, "output_height": 1}
+    given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
     w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
 
 

@@ -151,6 +151,7 @@ def layer_norm(w: Writer, node: Node, names: tuple[str, ...]) -> None:
     dims, axis = w.dims(node.output), node.attrs["axis"]
     inner = dims[axis % (node.output.rank or 1) - 1 :]
     need(all(isinstance(d, int) for d in inner), "its sizes are not known")
+    need(len(inner) < max(len(dims), 2), "it is over all axes, where ncnn takes each row alone")
     count = int(np.prod(inner))
     usual = {"scale": np.ones(count, np.float32), "shift": np.zeros(count, np.float32)}
     arrays = {
@@ -166,6 +167,7 @@ def layer_norm(w: Writer, node: Node, names: tuple[str, ...]) -> None:
 def lrn(w: Writer, node: Node) -> None:
     names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
     given = {theirs: node.attrs[ours] for theirs, ours in names.items()}
+    need(len(w.dims(node.output)) == 3, "its input is no image of channels, rows and columns")
     need(node.attrs["size"] % 2, "its window has one channel more after the middle than before")
     w.layer_of("LRN", node, given)
 

@@ -47,6 +47,13 @@ def resize(w: Export, node: Node) -> None:
     w.put(node, "F.interpolate", **params, **({"antialias": True} if node.antialias else {}))
 
 
+@writes("DepthToSpace", type="nn.PixelShuffle", factor="upscale_factor")
+@writes("SpaceToDepth", type="nn.PixelUnshuffle", factor="downscale_factor")
+def pixel_shuffle(w: Export, node: Node, type: str, factor: str) -> None:
+    need(node.mode == "CRD", f"its mode is {node.mode}")
+    w.put(node, type, **{factor: node.blocksize})
+
+
 @writes("GridSample")
 def grid_sample(w: Export, node: Node) -> None:
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(node.mode, node.mode)

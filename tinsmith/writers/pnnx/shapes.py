@@ -127,6 +127,21 @@ def gather_elements(w: Export, node: Node) -> None:
     w.put(node, "torch.gather", "input index", dim=node.axis)
 
 
+@writes("ScatterElements")
+def scatter_elements(w: Export, node: Node) -> None:
+    names = {"none": ("torch.scatter", {}), "add": ("torch.scatter_add", {})}
+    names["mul"] = "torch.scatter", {"reduce": "multiply"}
+    need(node.reduction in names, f"its reduction is {node.reduction!r}")
+    kind, params = names[node.reduction]
+    w.put(node, kind, "input index src", dim=node.axis, **params)
+
+
+@writes("Compress")
+def compress(w: Export, node: Node) -> None:
+    need(rank(node.inputs[0]) == 1 and node.axis in (0, None), "its input has several axes")
+    w.put(node, "torch.masked_select", "input mask")
+
+
 @writes("Expand", kind="Tensor.expand")
 @writes("Tile", kind="Tensor.repeat")
 def expand(w: Export, node: Node, kind: str) -> None:

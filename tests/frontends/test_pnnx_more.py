@@ -1,0 +1,57 @@
+"""PNNX operators that no file of `tests/data/pnnx` has, or whose numbers the run tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.frontends.pnnx_text import param, run
+from tinsmith.errors import ImportFailed, ModelWarning
+
+X = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
+IN, OUT = "pnnx.Input in 0 1 x #x=(2,3,4,4)f32", "pnnx.Output out 1 0 y"
+
+
+def test_what_a_pool_has_taken_goes_back_to_its_places() -> None:
+    pool = "nn.MaxPool2d pool 1 2 x p at kernel_size=(2,2) return_indices=True"
+    back = "nn.MaxUnpool2d back 2 1 p at y kernel_size=(2,2) stride=(2,2) padding=(0,0)"
+    y = run(param(IN, pool, back, OUT), X)
+    want = np.zeros_like(X)
+    want[..., 1::2, 1::2] = X[..., 1::2, 1::2]
+    np.testing.assert_array_equal(y, want)
+
+
+def test_counts_of_another_run_are_no_promise() -> None:
+    """The file says how many elements there were when it was traced."""
+    few = "torch.masked_select few 2 1 x m s #s=(5)f32"
+    twice = "pnnx.Expression twice 1 1 s y expr=mul(@0,2) #y=(5)f32"
+    mask = "pnnx.Expression mask 1 1 x t expr=sub(@0,90)"
+    more = "torch.gt more 1 1 t m other=0"
+    y = run(param(IN, mask, more, few, twice, OUT), X)
+    np.testing.assert_array_equal(y, [182, 184, 186, 188, 190])
+    np.testing.assert_array_equal(run(param(IN, mask, more, few, twice, OUT), X + 2).size, 7)
+
+
+def test_random_numbers_have_the_shape_that_is_asked_for() -> None:
+    for line in ("torch.randn_like r 1 1 x y", "torch.normal r 1 1 x y mean=3.0 std=0.5"):
+        assert run(param(IN, line, OUT), X).shape == X.shape
+    assert run(param("torch.randn r 0 1 y size=(3,50)", OUT)).shape == (3, 50)
+
+
+def test_a_complex_output_has_its_parts_in_its_last_axis() -> None:
+    model = param(IN, "torch.fft.fft f 1 1 x y dim=-1 n=None norm=None", OUT)
+    with pytest.warns(ModelWarning, match="'y' is of complex numbers: an axis of two"):
+        net = ts.compile(model, backend="numpy")
+    np.testing.assert_allclose(net(X)[..., 1], np.fft.fft(X).imag, atol=1e-4)
+
+
+def test_complex_inputs_are_pairs_of_real_numbers() -> None:
+    line = "torch.abs a 1 1 x y"
+    z = np.array([3 + 4j, -5j], np.complex64)
+    model = param("pnnx.Input in 0 1 x #x=(2)c64", line, OUT)
+    np.testing.assert_allclose(run(model, z.view(np.float32).reshape(2, 2)), [5, 5])
+    with pytest.raises(
+        ImportFailed, match=r"F\.relu x1: it takes complex numbers, with which only"
+    ):
+        ts.load(param("pnnx.Input in 0 1 x #x=(2)c64", "F.relu a 1 1 x y", OUT))

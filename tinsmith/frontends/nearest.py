@@ -1,0 +1,57 @@
+"""Nearest elements as PyTorch and ncnn choose them, where a Resize would choose others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Value
+from tinsmith.ops.resize import Sampling, axis_tables, resized
+
+Array = np.ndarray[Any, Any]
+
+
+def nearest_gathers(
+    node: Any, x: Value, axes: Sequence[int], given: Sequence[Value | None], half: bool = False
+) -> Value | None:
+    """x resized along `axes` to its nearest elements, by Gathers that `node`, a SourceNode, emits;
+    None where a Resize by `given`, scales or sizes, takes the same elements."""
+    arrays = [None if v is None else v.const for v in given]
+    dims = [x.shape[a] for a in axes] if x.shape is not None else [""]
+    found = nearest_moves(dims, arrays, half)
+    for axis, at in zip(axes, found or (), strict=False):
+        x = node.emit("Gather", x, at, axis=axis)
+    return None if found is None else x
+
+
+def nearest_moves(
+    dims: Sequence[Any], given: Sequence[Array | None], half: bool = False
+) -> list[Array] | None:
+    """The places of the elements that are nearest along axes of sizes `dims`, `given` their scales
+    or else the sizes that they get; from their middles (`half`) or their beginnings. None where a
+    Resize takes the same, or where sizes are not known.
+
+    PyTorch and ncnn multiply by the ratio of the sizes, or by the inverse of the scale, in float32;
+    ONNX, as Resize does, divides by it.
+    """
+    scales, sizes = given
+    if (scales is None and sizes is None) or not all(isinstance(d, int) for d in dims):
+        return None
+    factors = None if scales is None else [float(n) for n in scales]
+    after = resized(dims, factors, [] if sizes is None else [int(n) for n in sizes], "stretch")
+    rows = zip(dims, after, factors or [None] * len(dims), strict=True)
+    found = [nearest(n, int(m), f, half) for n, m, f in rows]
+    transform = ("half_pixel", "round_prefer_ceil") if half else ("asymmetric", "floor")
+    how = Sampling("nearest", *transform, -0.75, False, False, "stretch")
+    ours = {t.axis: t.places[:, 0] for t in axis_tables(dims, [None, scales, sizes], None, how)}
+    same = (np.array_equal(ours.get(a, np.arange(len(at))), at) for a, at in enumerate(found))
+    return None if all(same) else found
+
+
+def nearest(before: int, after: int, scale: float | None = None, half: bool = False) -> Array:
+    """The places of `after` elements in an axis of `before`."""
+    ratio = np.float32(before) / np.float32(after) if scale is None else np.float32(1 / scale)
+    at = (np.arange(after, dtype=np.float32) + np.float32(half / 2)) * ratio
+    return np.minimum(np.floor(at).astype(np.int64), before - 1)
