@@ -24,6 +24,7 @@ from tinsmith.records import dataclass
 Array = np.ndarray[Any, Any]
 Axis = Callable[[list[Val]], list[Val]]
 MODULUS = 1 << 32
+"""Of sums of 32 bits."""
 BYTES = 255
 """The largest difference of two bytes of one signedness."""
 
