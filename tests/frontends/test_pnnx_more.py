@@ -7,7 +7,7 @@ import pytest
 
 import tinsmith as ts
 from tests.frontends.pnnx_text import param, run
-from tinsmith.errors import ImportFailed, ModelWarning
+from tinsmith.errors import BudgetExceeded, ImportFailed, ModelWarning
 
 X = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
 IN, OUT = "pnnx.Input in 0 1 x #x=(2,3,4,4)f32", "pnnx.Output out 1 0 y"
@@ -55,3 +55,16 @@ def test_complex_inputs_are_pairs_of_real_numbers() -> None:
         ImportFailed, match=r"F\.relu x1: it takes complex numbers, with which only"
     ):
         ts.load(param("pnnx.Input in 0 1 x #x=(2)c64", "F.relu a 1 1 x y", OUT))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "F.upsample_nearest u 1 1 x y size=(99999999999,3)",
+        "torch.stft s 1 1 x y n_fft=99999999999 return_complex=False",
+        "torch.as_strided a 1 1 x y size=(99999999999,2) stride=(0,1)",
+    ],
+)
+def test_sizes_beyond_all_memory_are_refused(line: str) -> None:
+    with pytest.raises((BudgetExceeded, ImportFailed)):
+        ts.load(param("pnnx.Input in 0 1 x #x=(1,3,4,4)f32", line, OUT))

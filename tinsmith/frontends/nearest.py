@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Value
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.resize import Sampling, axis_tables, resized
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +52,8 @@ def nearest_moves(
 
 
 def nearest(before: int, after: int, scale: float | None = None, half: bool = False) -> Array:
-    """The places of `after` elements in an axis of `before`."""
+    """The places of `after` elements in an axis of `before`. Raises BudgetExceeded."""
+    need_room((after,), np.float64)
     ratio = np.float32(before) / np.float32(after) if scale is None else np.float32(1 / scale)
     at = (np.arange(after, dtype=np.float32) + np.float32(half / 2)) * ratio
     return np.minimum(np.floor(at).astype(np.int64), before - 1)

@@ -124,12 +124,12 @@ def _window(node: PnnxNode, window: Any, n: int, length: int | None) -> Any:
     """The window of `length`, None for n, in the middle of n elements."""
     if not isinstance(n, int) or n < 1 or not 0 < (length or n) <= n:
         raise Unsupported(f"its window of {length} does not fit transforms of {n} elements")
+    node.spend(4 * n)
     if isinstance(window, Value):
         if window.const is None:
             raise Unsupported("its window is computed")
         window = window.const
     if window is None:
-        node.spend(4 * n)
         window = np.ones(length or n, np.float32)
     before = (n - len(window)) // 2
     return np.pad(np.asarray(window, np.float32), (before, n - len(window) - before))

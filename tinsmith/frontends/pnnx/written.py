@@ -76,6 +76,7 @@ def _written(node: PnnxNode, x: Value, values: Value, cuts: list[Cut]) -> Value:
         behind = [node.slice(x, node.ints(end), node.ints(size), [axis])] if end < size else []
         whole = [*before, part, *behind]
         return node.emit("Concat", *whole, axis=axis) if len(whole) > 1 else part
+    node.spend(8 * size)
     places = np.arange(size)
     places[at] = size + np.arange(len(at))
     return node.emit("Gather", node.emit("Concat", x, part, axis=axis), places, axis=axis)
