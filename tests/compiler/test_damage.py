@@ -292,5 +292,5 @@ def test_what_is_wrong_with_bytes_names_no_file(tmp_path: Path) -> None:
     path = tmp_path / "some.tin"
     ts.save(ts.load(digits()), path)
     for size in (12, 100):
-        with pytest.raises(ModelFileError, match="^the model (is|has) "):
+        with pytest.raises(ModelFileError, match=r"^the model (is|has) "):
             ts.load(path.read_bytes()[:size])
