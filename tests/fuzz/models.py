@@ -16,7 +16,9 @@ from tests.fuzz.products import Products
 from tests.fuzz.windows import Windows
 from tinsmith.codegen.target import level, runnable
 
-TARGETS = [t for t in ("host", "avx2", "sse2", "scalar") if runnable(level(t))]
+TARGETS = [
+    t for t in ("host", "avx512", "avx512vnni", "avx2", "sse2", "scalar") if runnable(level(t))
+]
 PASSES = ["canonicalise", "fold-constants", "fold-into-conv", "fuse-elementwise", "gather-channels"]
 STEPS = [
     "unary",

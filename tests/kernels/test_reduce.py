@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.kernels.harness import check, levels
+from tinsmith import ops
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels.reduce import KINDS, Run, runs_of
+from tinsmith.ops import OPS
 
 VECTORS = levels()[:3]
 """Without the scalar level, whose code is that of sse2; the broadest tests run it too."""
@@ -144,3 +148,36 @@ def test_scans(target: str, op: str, shape: tuple, axis: int) -> None:
     for x, exclusive, reverse in flags:
         attrs = {"exclusive": exclusive, "reverse": reverse}
         check(op, [x, np.array(axis)], attrs, consts=(1,), kernel=op.lower(), target=target)
+
+
+LONG = [  # operator, shape, attributes: rows of 2^21 elements, and rows across
+    ("Reduce", (1, 1 << 21), {"axes": 1}), ("Reduce", (3, 1 << 19), {"axes": 1}),
+    ("GlobalPool", (1, 20, 1024, 700), {}), ("GlobalPool", (1, 3, 2, 1 << 19), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", ["fixed", "free"])
+@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize(("op", "shape", "attrs"), LONG)
+def test_long_sums_keep_their_digits(op, shape, attrs, target, shapes) -> None:
+    """Of numbers that are alike, each addition to a long sum rounds the same way."""
+    x = np.full(shape, 0.1, np.float32)
+    graph = Graph("g")
+    free = [f"d{i}" if shapes == "free" and i != 1 else d for i, d in enumerate(shape)]
+    if op == "Reduce" and shapes == "free":
+        free = [shape[0], "n"]
+    values = [graph.input("x", Type("float32", tuple(free)))]
+    values += [graph.const(np.array([attrs["axes"]]))] if attrs else []
+    graph.outputs = list(graph.add(OPS[op], *values, kind="mean").outputs)
+    y = ts.compile(graph, target=target, shapes=shapes, cache=False)(x)
+    np.testing.assert_allclose(y, np.float32(0.1), rtol=3e-5)
+
+
+@pytest.mark.parametrize("target", VECTORS)
+def test_long_norms_keep_their_digits(target: str) -> None:
+    x = 100 + rand(1, 1 << 22)
+    graph = Graph("g")
+    graph.outputs = [ops.LayerNorm(graph.input("x", Type("float32", x.shape)))]
+    y = ts.compile(graph, target=target, cache=False)(x)
+    exact = x.astype(float)
+    np.testing.assert_allclose(y, (exact - exact.mean()) / exact.std(), rtol=0, atol=5e-5)

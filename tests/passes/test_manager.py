@@ -128,6 +128,16 @@ def test_a_spec_that_is_wrong(spec, error, says):
         run_passes(graph(), "portable", spec=spec)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [("kind=int3", "not 'int3'"), ("block=7", "not 7"), ("kind=int4,block=-8", "not -8")],
+)
+def test_weights_of_no_such_kind(options, says):
+    """Refused though the graph has none that are large enough."""
+    with pytest.raises(PassChoiceError, match=f"small-weights takes .*{says}"):
+        run_passes(graph(), "precision", spec=f"+small-weights{{{options}}}")
+
+
 def test_registering_wrongly(own):
     with pytest.raises(DuplicateName):
         register("portable", priority=1)(RuleSet("tan-to-sin"))

@@ -18,6 +18,7 @@ from tinsmith.kernels.walk import Position, finish_run
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
+CHAINS = 4  # independent accumulators of a fold
 FoldStep = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
 """step(position, lanes, mask, accumulators) -> accumulators: folds the `lanes` elements from a
 position on into accumulators of as many lanes, one for each fold. Masked loads give zeros: a step
@@ -117,7 +118,7 @@ def each_part(
 
 
 def fold_row(
-    b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = 4,
+    b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = CHAINS,
     ty: Ty = F32,
 ) -> list[Val]:  # fmt: skip
     """Emit the folds of a row of n elements of type `ty`, and give one scalar for each of `folds`.
@@ -144,9 +145,8 @@ def fold_row(
 
     rounds, left = full // chains, full % chains
     if not isinstance(rounds, int) or rounds > 1:
-        with b.loop(0, rounds * chains * lanes, chains * lanes, accs) as loop:
-            loop.next(several(loop.index, chains, loop.vars))
-        accs = loop.out
+        every = [f for _ in range(chains) for f in folds]
+        accs = _rounds(b, every, accs, (rounds, chains * lanes), lambda i, v: several(i, chains, v))
     elif rounds:
         accs = several(0, chains, accs)
     at = rounds * chains * lanes
@@ -168,6 +168,34 @@ def fold_row(
         totals = [across(fold, v) for v in (*whole, *(t[k] for t in tails))]
         found.append(reduce(partial(combine, fold), totals))
     return found
+
+
+LONG = 1024
+"""Rounds after which the sums of a row begin anew. Of n numbers that are alike, n additions to one
+sum may lose n / 2^24 of it; in turns it is (LONG + n / LONG) / 2^24."""
+
+
+def _rounds(
+    b: Builder, folds: Sequence[Fold], accs: list[Val], size: tuple[int, int],
+    body: Callable[[Val, list[Val]], list[Val]],
+) -> list[Val]:  # fmt: skip
+    """Emit `accs = body(position, accs)`, a fold for each of them, for `size`: so many rounds, of
+    so many elements. The sums of many rounds are those of `LONG` at a time. Where only a call tells
+    how many there are, that is so for one row: several would need twice their registers."""
+    rounds, length = size
+    few = rounds <= LONG if isinstance(rounds, int) else len(folds) > CHAINS
+    if few or not all(f is SUM for f in folds):
+        with b.loop(0, rounds * length, length, accs) as loop:
+            loop.next(body(loop.index, loop.vars))
+        return loop.out
+    with b.loop(0, rounds * length, LONG * length, accs) as turn:
+        end = b.minimum(turn.index + LONG * length, rounds * length)
+        fresh = [b.const(f.identity, v.ty) for f, v in zip(folds, accs, strict=True)]
+        with b.loop(turn.index, end, length, fresh) as loop:
+            loop.next(body(loop.index, loop.vars))
+        pairs = zip(folds, turn.vars, loop.out, strict=True)
+        turn.next([combine(f, x, y) for f, x, y in pairs])
+    return turn.out
 
 
 def _pairwise(fold: Fold, values: list[Val]) -> Val:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import OptionError
+from tinsmith.errors import OptionError, PassChoiceError
 from tinsmith.graph import Graph, Node, Value, dtype_of
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import is_matrix_product
@@ -80,6 +80,13 @@ class SmallWeights:
 
     kind: str = "int8"
     block: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in (*HALVES, *BITS):
+            known = ", ".join((*HALVES, *BITS))
+            raise PassChoiceError(f"{PASS} takes kind={known}, not {self.kind!r}")
+        if self.block < 0 or self.block % 8:
+            raise PassChoiceError(f"{PASS} takes blocks of multiples of 8, not {self.block}")
 
     def run(self, graph: Graph, context: Context) -> int:
         if self.kind in HALVES:

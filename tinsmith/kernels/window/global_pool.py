@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
+from tinsmith.codegen.values import Val
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.fold import LONG
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.walk import Walk, inverse
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, fold_range
@@ -52,6 +55,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     length = extents[-1]
     sums = 8 if isinstance(length, Size) else min(8, length)
     whole = length // sums * sums
+    counts = [*extents[:-1], whole // sums]
 
     def inner(x: Ptr, carried: Carried, number: int) -> Carried:
         return [
@@ -59,15 +63,29 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
             for i, kept in enumerate(carried)
         ]
 
+    def turns(
+        depth: int, carried: Carried, body: Callable[[Val | int, Carried], Carried]
+    ) -> Carried:
+        """Emit `body` for every index at this depth. Sums begin anew after about `LONG` terms."""
+        count, inner = counts[depth], prod(counts[depth + 1 :])
+        once = max(1, LONG // typical(inner))
+        if fold is MAXIMUM or (isinstance(count, int) and count <= once):
+            return fold_range(b, 0, count, carried, body)
+
+        def turn(i: Val | int, kept: Carried) -> Carried:
+            fresh = [b.splat(fold.start, F32, width)] * len(kept)
+            part = fold_range(b, i * once, b.minimum((i + 1) * once, count), fresh, body)
+            return [fold.add(x, y) for x, y in zip(kept, part, strict=True)]
+
+        return fold_range(b, 0, -(-count // once), carried, turn)
+
     def level(depth: int, x: Ptr, carried: Carried) -> Carried:
         if depth < len(extents) - 1:
-            return fold_range(
-                b, 0, extents[depth], carried,
+            return turns(
+                depth, carried,
                 lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),
             )  # fmt: skip
-        carried = fold_range(
-            b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
-        )
+        carried = turns(depth, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums))
         x = x + whole * strides[-1]
         if not isinstance(length, Size):
             return inner(x, carried, length - whole)
