@@ -83,6 +83,8 @@ CONVS = [
     ((1, 3, 33, 35), 32, (3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
     ((1, 20, 15, 15), 17, (3, 3), {"stride": (2, 2), "dilation": (2, 1)}),
     ((1, 24, 70), 24, (5,), {"pad": (2, 2)}),
+    ((1, 48, 14, 15), 48, (3, 3), {"group": 6, "pad": (1, 1, 1, 1)}),
+    ((1, 48, 14, 15), 96, (3, 3), {"group": 3, "stride": (2, 2), "pad": (1, 1, 1, 1)}),
 ]
 
 
@@ -102,6 +104,18 @@ def test_depthwise_convolutions(kernel, stride, zero, target):
     net, pad = Net(1, 40, 17, 18, zero=zero), tuple(k // 2 for k in kernel) * 2
     v = net.conv(net.x, 40, *kernel, scale=0.03, group=40, pad=pad, stride=(stride, stride))
     net.check(v, target)
+
+
+@pytest.mark.parametrize("target", TARGETS[:1])
+@pytest.mark.parametrize("zero, outputs", [(0, 16), (9, 21)])
+def test_transposed_convolutions_without_overlaps(zero, outputs, target):
+    net = Net(1, 32, 7, 9, zero=zero)
+    bias = RNG.standard_normal(outputs).astype(np.float32)
+    y = ops.ConvTranspose(
+        net.real(net.x), net.weights(1, 32, outputs, 2, 2), bias, stride=(2, 2)
+    )  # fmt: skip
+    kernels = floats_of(net.check(net.low_of(y, 0.05, 128), target, most_floats=1))
+    assert kernels == ["depthtospace_strided"], kernels
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -137,10 +151,10 @@ def test_products(low, zero, target):
 @pytest.mark.parametrize("target", TARGETS[:1])
 def test_explain_says_why_a_convolution_stays_in_floats(target):
     net = Net(1, 32, 8, 8, zero=0)
-    v = net.conv(net.x, 32, 3, 3, group=4)
+    v = net.conv(net.x, 32, 3, 3, group=8)
     net.graph.outputs.append(v[0])
     told = ts.compile(net.graph, target=target, cache=False).explain()
-    assert "no kernel takes its 4 groups of bytes" in str(told)
+    assert "its 8 groups have 4 to 4 channels, not multiples of 8" in str(told)
 
 
 def chain(*channels, size=12):

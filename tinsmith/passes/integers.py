@@ -28,6 +28,11 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
+WIDE = 8
+"""Of multiples of so many channels a group is multiplied as bytes: at most two groups then share a
+block of 16, and every other product is by 0, where four products of bytes take the time of one of
+floats. Estimated."""
+
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
 
@@ -73,7 +78,7 @@ def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
     return x, scale.const, zero
 
 
-def _left(x: Value, scale: Array, zero: Value | None) -> None:
+def check_left(x: Value, scale: Array, zero: Value | None) -> None:
     """Check the left factor of a product, x dequantised by `scale` and `zero`. Raises Skip unless x
     is of bytes, with one positive scale of float32 and a constant zero point or none."""
     need_bytes(x, scale)
@@ -105,7 +110,8 @@ def flat(zero: Value | None) -> Any:
     return zero.const.reshape(()) if zero.const.size == 1 else zero.const
 
 
-def _scaled(sums: Value, factor: Array, bias: Any) -> Value:
+def scaled(sums: Value, factor: Array, bias: Any) -> Value:
+    """sums * factor + bias, as float32."""
     y = OPS["Mul"](OPS["Cast"](sums, to="float32"), factor)
     return y if bias is None else OPS["Add"](y, bias)
 
@@ -132,7 +138,7 @@ _sample: dict[str, Any] = {
 def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, sums exact."""
     (x, xs, xz), (w, ws, wz) = dequantised(left), dequantised(right)
-    _left(x, xs, xz)
+    check_left(x, xs, xz)
     need_bytes(w, ws)
     rank = len(shape_of(x))
     if w.const is None:
@@ -140,14 +146,25 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     if (ws.size > 1 and right.axis % rank) or right.block_size:
         raise Skip("the weights do not have a scale for each output")
     if conv.group > 1 and not is_depthwise(x, w, nonzero(xz), nonzero(wz), conv):
-        raise Skip(f"no kernel takes its {conv.group} groups of bytes")
+        _need_wide_groups(w, conv)
     tail = (1,) * (rank - 2)
     names = ("stride", "pad", "dilation", "group", "auto_pad")
     sums = OPS["ConvInteger"](
         x, w, flat(nonzero(xz)), flat(nonzero(wz)), **{n: getattr(conv, n) for n in names}
     )
     factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
-    return _scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+    return scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+
+
+def _need_wide_groups(w: Value, conv: Node) -> None:
+    """Raise Skip unless the groups of a convolution by weights `w` are so wide that few products of
+    zeros are added where kernels merge groups into whole blocks."""
+    inputs, outputs = filled_dims(w)[1], filled_dims(w)[0] // conv.group
+    if inputs % WIDE or outputs % WIDE:
+        raise Skip(f"its {conv.group} groups have {inputs} to {outputs} channels, "
+                   f"not multiples of {WIDE}")  # fmt: skip
+    if conv.group % 2 and (inputs % (2 * WIDE) or outputs % (2 * WIDE)):
+        raise Skip(f"its {conv.group} groups of {inputs} to {outputs} channels are no pairs")
 
 
 pairs = RuleSet("integer-pairs", "The same, where floats do not need far fewer products.")
@@ -182,6 +199,8 @@ def convolution_of_pairs(
         raise Skip(f"floats need fewer products for its {prod(dims[2:])} taps")
     if conv.group == 1 and min(dims[:2]) < LEAST:
         raise Skip(f"it has {dims[1]} to {dims[0]} channels: too few")
+    if conv.group > 1 and not is_depthwise(x, w, None, None, conv):
+        raise Skip(f"floats take less time for its {conv.group} groups")
     if conv.group > 1 and (_is_widened(x) or _is_narrowed(conv)):
         raise Skip("floats are one block with a convolution of one tap beside it")
     return convolution.build(left, right, b, conv)
@@ -323,7 +342,7 @@ _factors: dict[str, Any] = {
 def product(left: Node, right: Node) -> Value:
     """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, sums exact."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
-    _left(a, sa, za)
+    check_left(a, sa, za)
     need_bytes(b, sb)
     rank = len(shape_of(b))
     if len(shape_of(a)) < 2 or rank < 2:
@@ -334,7 +353,7 @@ def product(left: Node, right: Node) -> Value:
         raise Skip("the zero point of the right factor is computed")
     sums = OPS["MatMulInteger"](a, b, flat(nonzero(za)), flat(nonzero(zb)))
     factor = sa.reshape(()) * (sb if sb.size > 1 else sb.reshape(()))
-    return _scaled(sums, factor, None)
+    return scaled(sums, factor, None)
 
 
 _large: dict[str, Any] = {
