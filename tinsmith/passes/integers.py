@@ -163,7 +163,8 @@ def _need_wide_groups(w: Value, conv: Node) -> None:
     if inputs % WIDE or outputs % WIDE:
         raise Skip(f"its {conv.group} groups have {inputs} to {outputs} channels, "
                    f"not multiples of {WIDE}")  # fmt: skip
-    if conv.group % 2 and (inputs % (2 * WIDE) or outputs % (2 * WIDE)):
+    uneven = inputs % (2 * WIDE) or outputs % (2 * WIDE)
+    if conv.group % 2 and uneven and not inputs == outputs == WIDE:
         raise Skip(f"its {conv.group} groups of {inputs} to {outputs} channels are no pairs")
 
 
