@@ -83,6 +83,9 @@ CONVS = [
     ((1, 3, 33, 35), 32, (3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
     ((1, 20, 15, 15), 17, (3, 3), {"stride": (2, 2), "dilation": (2, 1)}),
     ((1, 24, 70), 24, (5,), {"pad": (2, 2)}),
+    ((1, 48, 14, 15), 48, (3, 3), {"group": 6, "pad": (1, 1, 1, 1)}),
+    ((1, 40, 14, 15), 40, (3, 3), {"group": 5, "pad": (1, 1, 1, 1)}),
+    ((1, 48, 14, 15), 96, (3, 3), {"group": 3, "stride": (2, 2), "pad": (1, 1, 1, 1)}),
 ]
 
 
@@ -137,10 +140,10 @@ def test_products(low, zero, target):
 @pytest.mark.parametrize("target", TARGETS[:1])
 def test_explain_says_why_a_convolution_stays_in_floats(target):
     net = Net(1, 32, 8, 8, zero=0)
-    v = net.conv(net.x, 32, 3, 3, group=4)
+    v = net.conv(net.x, 32, 3, 3, group=8)
     net.graph.outputs.append(v[0])
     told = ts.compile(net.graph, target=target, cache=False).explain()
-    assert "no kernel takes its 4 groups of bytes" in str(told)
+    assert "its 8 groups have 4 to 4 channels, not multiples of 8" in str(told)
 
 
 def chain(*channels, size=12):

@@ -61,6 +61,7 @@ CONVS = {
     "uneven padding": conv(1, 16, 20, (9, 8), (3, 3), pad=(1, 2, 1, 0)),
     "stride": conv(2, 13, 16, (5, 5), (2, 2), stride=(2, 2)),
     "groups": conv(1, 32, 64, (9, 9), (3, 3), group=2, dilation=(2, 2), pad=(2, 2, 2, 2)),
+    "groups of half a block": conv(2, 40, 40, (7, 6), (3, 3), group=5, pad=(1, 1, 1, 1)),
     "channels alone": conv(1, 16, 16, (9, 9), (3, 3), group=16, pad=(1, 1, 1, 1)),
     "one row": conv(1, 16, 8, (12,), (5,), group=4),
     "volume": conv(1, 24, 9, (4, 5, 6), (2, 3, 2), pad=(0, 1, 1, 1, 1, 0)),

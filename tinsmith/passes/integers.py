@@ -28,6 +28,11 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
+WIDE = 8
+"""Of multiples of so many channels a group is multiplied as bytes: at most two groups then share a
+block of 16, and every other product is by 0, where four products of bytes take the time of one of
+floats. Estimated."""
+
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
 
@@ -106,6 +111,7 @@ def flat(zero: Value | None) -> Any:
 
 
 def scaled(sums: Value, factor: Array, bias: Any) -> Value:
+    """sums * factor + bias, as float32."""
     y = OPS["Mul"](OPS["Cast"](sums, to="float32"), factor)
     return y if bias is None else OPS["Add"](y, bias)
 
@@ -140,7 +146,7 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     if (ws.size > 1 and right.axis % rank) or right.block_size:
         raise Skip("the weights do not have a scale for each output")
     if conv.group > 1 and not is_depthwise(x, w, nonzero(xz), nonzero(wz), conv):
-        raise Skip(f"no kernel takes its {conv.group} groups of bytes")
+        _need_wide_groups(w, conv)
     tail = (1,) * (rank - 2)
     names = ("stride", "pad", "dilation", "group", "auto_pad")
     sums = OPS["ConvInteger"](
@@ -148,6 +154,18 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     )
     factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
     return scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+
+
+def _need_wide_groups(w: Value, conv: Node) -> None:
+    """Raise Skip unless the groups of a convolution by weights `w` are so wide that few products of
+    zeros are added where kernels merge groups into whole blocks."""
+    inputs, outputs = filled_dims(w)[1], filled_dims(w)[0] // conv.group
+    if inputs % WIDE or outputs % WIDE:
+        raise Skip(f"its {conv.group} groups have {inputs} to {outputs} channels, "
+                   f"not multiples of {WIDE}")  # fmt: skip
+    uneven = inputs % (2 * WIDE) or outputs % (2 * WIDE)
+    if conv.group % 2 and uneven and not inputs == outputs == WIDE:
+        raise Skip(f"its {conv.group} groups of {inputs} to {outputs} channels are no pairs")
 
 
 pairs = RuleSet("integer-pairs", "The same, where floats do not need far fewer products.")
@@ -176,6 +194,8 @@ def convolution_of_pairs(
         raise Skip(f"floats need fewer products for its {prod(dims[2:])} taps")
     if conv.group == 1 and min(dims[:2]) < LEAST:
         raise Skip(f"it has {dims[1]} to {dims[0]} channels: too few")
+    if conv.group > 1 and not is_depthwise(x, w, None, None, conv):
+        raise Skip(f"floats take less time for its {conv.group} groups")
     if conv.group > 1 and (_is_widened(x) or _is_narrowed(conv)):
         raise Skip("floats are one block with a convolution of one tap beside it")
     return convolution.build(left, right, b, conv)

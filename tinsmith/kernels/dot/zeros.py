@@ -111,8 +111,8 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
 
 @dataclass(frozen=True)
 class Known:
-    """Constant weights (k, n), all int64, as `known` prepares them for a row of the table of
-    products, before they are packed.
+    """Constant weights (k, n), as `known` prepares them for a row of the table of products, before
+    they are packed. Elements of bytes are int16, bits uint16, else int64.
 
     elements  (k, n): w - zero where the row takes zero points off; else w + shift, as int8;
               of float32 the bits of the nearest bfloat16
@@ -125,21 +125,23 @@ class Known:
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Constant weights w (k, n) as a row of the table of products takes them, in int64.
+    """Constant weights w (k, n) as a row of the table of products takes them.
 
     Rows that are centred: elements w - zero; zeros and columns are 0. Others, with s = -128 for
     uint8, 0 for int8: elements w + s, zeros zero + s, columns the sums over k of w - zero."""
     n = w.shape[1]
     if not row.is_whole:
         (bits,), nothing = split_array(w, 1), np.zeros(n, np.int64)
-        return Known(bits.astype(np.int64), nothing, nothing)
+        return Known(bits, nothing, nothing)
     zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
-    wide, zeros = w.astype(np.int64), zeros.astype(np.int64)
+    wide, zeros = w.astype(np.int16 if w.itemsize == 1 else np.int64), zeros.astype(np.int64)
     if row.centred:
-        return Known(wide - zeros, np.zeros(n, np.int64), np.zeros(n, np.int64))
+        wide -= zeros.astype(wide.dtype)
+        return Known(wide, np.zeros(n, np.int64), np.zeros(n, np.int64))
     shift = -128 if w.dtype.kind == "u" else 0
-    sums = (wide - zeros).sum(axis=0)
-    return Known(wide + shift, zeros + shift, sums)
+    sums = wide.sum(axis=0, dtype=np.int64) - len(w) * zeros
+    wide += np.int16(shift)
+    return Known(wide, zeros + shift, sums)
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:

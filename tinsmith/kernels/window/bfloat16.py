@@ -28,7 +28,9 @@ def conv_bfloat16(site: Site) -> Choice:
 
 def _pack_start(bias: Array | None, cut: Cut) -> Array:
     """What the sums of the columns of each group begin with: the bias, or 0."""
-    start = np.zeros((cut.groups, cut.columns), np.float32)
+    start, own = np.zeros((cut.groups, cut.columns), np.float32), cut.groups * cut.outputs
     if bias is not None:
-        start[:, : cut.outputs] = bias.reshape(cut.groups, cut.outputs)
+        wide = np.zeros(own, np.float32)
+        wide[: bias.size] = bias.reshape(-1)
+        start[:, : cut.outputs] = wide.reshape(cut.groups, cut.outputs)
     return start

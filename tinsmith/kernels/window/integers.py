@@ -106,12 +106,12 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     """How a convolution is computed whose operands are packed for a row of the table of products.
     `left` and `right` are the input and the weights."""
     block = block_of(site.target)
-    cut = cut_groups(geo, site.attr("group"), row, block)
     w, zero = site.input(1).const, None
     constant = w is not None
     if site.has(3):
         zero = site.input(3).const
         constant = constant and zero is not None
+    cut = cut_groups(geo, site.attr("group"), row, block, constant)
     off_rows = not right.is_zero
     if constant and off_rows:
         off_rows = bool(right.shift) or bool(zero is not None and zero.any())

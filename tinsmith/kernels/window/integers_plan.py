@@ -44,17 +44,21 @@ class Cut:
     columns: int
 
 
-def cut_groups(geo: Geometry, groups: int, row: Product, block: int) -> Cut:
-    """The fewest groups merged into one whose channels are whole blocks; at last all of them."""
+def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: bool = False) -> Cut:
+    """The fewest groups merged into one whose channels are whole blocks; at last all of them. With
+    `constant` weights the last one may be fewer groups than the others, if these are one block."""
     inputs, outputs = geo.channels // groups, geo.out_channels // groups
     together = next(
         q
         for q in range(1, groups + 1)
         if groups % q == 0 and (q == groups or not (q * inputs % block or q * outputs % block))
     )
+    one = block // inputs
+    if constant and inputs == outputs and one * inputs == block and one < together:
+        together = one
     inputs, outputs = inputs * together, outputs * together
     columns = -(-outputs // block) * block
-    return Cut(groups // together, inputs, outputs, row.depth(inputs), columns)
+    return Cut(-(-groups // together), inputs, outputs, row.depth(inputs), columns)
 
 
 @dataclass(frozen=True)
@@ -185,11 +189,11 @@ def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list
     points. A weight between two channels that belonged to different groups is its zero point, so
     that it contributes nothing."""
     outputs, own, *kernel = w.shape
-    zeros = np.zeros(1, w.dtype) if zero is None else zero.reshape(-1)
-    zeros = np.broadcast_to(zeros, outputs)
-    full = np.empty((outputs, cut.inputs, prod(kernel)), w.dtype)
+    zeros = np.zeros(cut.groups * cut.outputs, w.dtype)
+    zeros[:outputs] = 0 if zero is None else zero.reshape(-1)
+    full = np.empty((len(zeros), cut.inputs, prod(kernel)), w.dtype)
     full[:] = zeros[:, None, None]
-    each = outputs // (cut.groups * cut.inputs // own)
+    each = cut.outputs // (cut.inputs // own)
     for o in range(outputs):
         first = o % cut.outputs // each * own
         full[o, first : first + own] = w[o].reshape(own, -1)
@@ -206,7 +210,7 @@ def pack_weights(
     row, found = PRODUCTS[name], []
     for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
         elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
-        wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), np.int64)
+        wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), elements.dtype)
         wide[:, : cut.inputs, : cut.outputs] = elements
         wide = wide.reshape(len(wide), -1, pixel * row.group, cut.columns).swapaxes(0, 1)
         lanes = packed_lanes(wide.reshape(-1, cut.columns), row)
