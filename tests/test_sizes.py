@@ -170,3 +170,15 @@ def test_a_type_is_empty_where_a_size_is_known_to_be_0():
     assert not Type("float32", None).is_empty
     assert Type("float32", (n, 0)).is_empty and not Type("float32", (n,)).is_empty
     assert not n.scope.conditions
+
+
+def test_a_multiple_of_a_sum_is_divided_by_it():
+    """As where a Reshape cuts the numbers of many places into rows."""
+    scope = Scope()
+    h, w = symbol(scope, "h", 60), symbol(scope, "w", 80)
+    places = sum(((h + k - 1) // k) * ((w + k - 1) // k) for k in (4, 8, 16))
+    assert str(12 * places // (3 * places)) == "4"
+    assert str(places * (h + 2) // places) == str(h + 2)
+    assert str((h * h - w * w) // (h + w)) == str(h - w)
+    for above, below in ((places * 3 + 1, places), (places * 3, places * 2), (h * w, h + w)):
+        assert "//" in str(above // below) and int(above // below) == int(above) // int(below)

@@ -198,6 +198,9 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
             whole = {_without(m, atoms): c for m, c in a}
             if None not in whole:
                 return divided(scope, _form(whole), number_form(k))  # type: ignore[arg-type]
+        quotient = _multiple(a, b)
+        if quotient is not None:
+            return quotient
         if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
             above = added(added(negated(a), b), number_form(1), -1)
             return negated((((scope.atom("//", above, b),), 1),))
@@ -225,6 +228,27 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
                 below = divided(scope, added(atom.args[0], number_form(c * m)), number_form(m * n))
                 return added(_form(whole), below)
     return added(_form(whole), (((scope.atom("//", rest, b),), 1),))
+
+
+def _multiple(a: Form, b: Form) -> Form | None:
+    """The q for which a = q * b, where that is a polynomial of no more terms than `a`; b is none
+    of zero. By long division: each term of q is a leading term over that of b."""
+    q, first = (), max(b, key=_degrees)
+    left = a
+    while left and len(q) < len(a):
+        leading = max(left, key=_degrees)
+        atoms = _without(leading[0], first[0])
+        if atoms is None or leading[1] % first[1]:
+            return None
+        term: Form = ((atoms, leading[1] // first[1]),)
+        q, left = added(q, term), added(left, multiplied(term, b), -1)
+    return None if left else q
+
+
+def _degrees(term: tuple[Monomial, int]) -> tuple[int, ...]:
+    """An order of products that lasts when both are multiplied by the same: by the atoms, the
+    last made first."""
+    return tuple(sorted((a.number for a in term[0]), reverse=True))
 
 
 def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tinsmith.budget import machine_memory
-from tinsmith.conditions import by_formula, estimating
+from tinsmith.conditions import by_formula
 from tinsmith.errors import PlanError, size_text
 from tinsmith.graph import Graph
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound, one_behind_another
@@ -114,7 +114,9 @@ def arena_of(
             else:
                 buffers[root] = Buffer(root.settled.nbytes, begin, end)
         naive += sum(
-            align(t.settled.nbytes) for t in step.writes if t.is_static and t.parent is None
+            typical(align(t.settled.nbytes))
+            for t in step.writes
+            if t.is_static and t.parent is None
         )
         if step.choice is not None and step.choice.scratch:
             scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
@@ -123,7 +125,7 @@ def arena_of(
             if step.region:
                 scratch.region = step.region
                 continue
-            naive += align(step.choice.scratch)
+            naive += typical(align(step.choice.scratch))
             kept = (0, len(placed)) if step.choice.fault else (i, i)  # read after the run
             buffers[scratch] = Buffer(step.choice.scratch, *kept)
     for t in outputs:
@@ -131,10 +133,9 @@ def arena_of(
             buffers[t.root].end = len(placed)
     rows = list(buffers.values())
     size = assign_offsets(rows)
-    with estimating():
-        bound = typical(lower_bound(rows))
+    bound = lower_bound([Buffer(typical(b.nbytes), b.start, b.end) for b in rows])
     lives = tuple((b.nbytes, b.start, b.end) for b in rows)
-    return {t: b.offset for t, b in buffers.items()}, lives, size, typical(naive), bound
+    return {t: b.offset for t, b in buffers.items()}, lives, size, naive, bound
 
 
 def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
