@@ -1,0 +1,62 @@
+"""Importers of layers that exchange channels, and blocks of pixels, with pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith import budget
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.conv import window
+from tinsmith.frontends.ncnn.node import Node, Result, channels_of, layer
+
+
+@layer("ShuffleChannel")
+def shuffle(node: Node) -> Result:
+    x, group = node[0], node.attr("group")
+    c = channels_of(x, "it")
+    if node.attr("reverse"):
+        group = c // group
+    if group < 1 or c % group:
+        raise Unsupported(f"{c} channels are not of {group} groups")
+    return node.emit("ChannelShuffle", x, groups=group)
+
+
+@layer("PixelShuffle", "Reorg")
+def pixels(node: Node) -> Result:
+    if node.type == "Reorg":
+        mode = "DCR" if node.attr("mode") else "CRD"
+        return node.emit("SpaceToDepth", node[0], blocksize=node.attr("stride"), mode=mode)
+    mode = "DCR" if node.attr("mode") else "CRD"
+    return node.emit("DepthToSpace", node[0], blocksize=node.attr("upscale_factor"), mode=mode)
+
+
+def _blocks(node: Node) -> dict[str, tuple[int, ...]]:
+    letters = ("h", "w")
+    pad = tuple(node.attr(n) for n in ("pad_top", "pad_left", "pad_bottom", "pad_right"))
+    if min(pad) < 0:
+        raise Unsupported("its padding keeps the size")
+    return {**window(node, letters), "pad": pad}
+
+
+@layer("Fold")
+def fold(node: Node) -> Result:
+    image = node.ints(node.attr("output_h"), node.attr("output_w"))
+    block = node.ints(node.attr("kernel_h"), node.attr("kernel_w"))
+    return node.emit("Col2Im", node[0], image, block, **_blocks(node))
+
+
+@layer("Unfold")
+def unfold(node: Node) -> Result:
+    """Import Unfold: blocks as columns, by a convolution that picks each of their elements."""
+    x, told = node[0], _blocks(node)
+    kernel = node.attr("kernel_h"), node.attr("kernel_w")
+    channels, taps = channels_of(x, "it"), kernel[0] * kernel[1]
+    budget.check("constants", 4 * channels * taps * taps, f"the blocks of {node.label!r}")
+    if value := node.attr("pad_value"):
+        top, left, bottom, right = told["pad"]
+        told["pad"] = (0, 0, 0, 0)
+        pads = node.ints(0, 0, top, left, 0, 0, bottom, right)
+        x = node.emit("Pad", x, pads, node.number(value, x))
+    w = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *kernel)
+    y = node.emit("Conv", x, w, group=channels, **told)
+    return node.reshaped(y, channels * taps, -1)
