@@ -68,3 +68,28 @@ def test_complex_inputs_are_pairs_of_real_numbers() -> None:
 def test_sizes_beyond_all_memory_are_refused(line: str) -> None:
     with pytest.raises((BudgetExceeded, ImportFailed)):
         ts.load(param("pnnx.Input in 0 1 x #x=(1,3,4,4)f32", line, OUT))
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        "size=(2,3) stride=(-1,2)",
+        "size=(2,-3) stride=(1,2)",
+        "size=(2,3) stride=(1,2) storage_offset=-1",
+    ],
+)
+def test_a_view_of_negative_strides_sizes_or_offsets_is_refused(attrs: str) -> None:
+    with pytest.raises(ImportFailed, match="a size, a stride or its offset is negative"):
+        ts.load(param(IN, f"torch.as_strided a 1 1 x y {attrs}", OUT))
+
+
+@pytest.mark.parametrize(
+    ("hop", "error", "what"),
+    [(99999999999, BudgetExceeded, "the sums of windows"), (-4, ImportFailed, "-4 elements apart")],
+)
+def test_windows_that_are_far_apart_or_turned_round_are_refused(
+    hop: int, error: type[Exception], what: str
+) -> None:
+    line = f"torch.istft i 1 1 x y n_fft=16 hop_length={hop} win_length=16 return_complex=False"
+    with pytest.raises(error, match=what):
+        ts.load(param("pnnx.Input in 0 1 x #x=(2,9,7,2)f32", line, OUT))

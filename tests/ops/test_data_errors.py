@@ -62,6 +62,7 @@ CASES = {
     "Resize, NaN": ([X, None, f32(1, np.nan)], {}, "scales must be positive and finite"),
     "Resize, endless": ([X, None, f32(np.inf, 1)], {}, "scales must be positive and finite"),
     "Resize, sizes": ([X, None, None, i64(4, -1)], {}, "sizes must not be negative"),
+    "DFT": ([X[..., None], np.array(-4)], {}, "a transform of -4 elements"),
     "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
     "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),
 }

@@ -15,6 +15,7 @@ from tinsmith.ops._rules import (
     const_int,
     dtype_attr,
     length_of,
+    need_data,
     need_dtype,
     need_rank,
     need_room,
@@ -51,6 +52,7 @@ def DFT(x, dft_length=None, axis=None, *, inverse=False, onesided=False):
         size = scalar(dft_length)
     elif inverse and onesided:
         size = 2 * (size - 1)
+    need_data(size > 0, f"a transform of {size} elements")
     need_room((*x.shape[:place], size, *x.shape[place + 1 :]), np.complex128)
     signal = _complex(x)
     if inverse and onesided:
@@ -84,6 +86,7 @@ def _(
     size: Dim | None = x.shape[place] if dft_length is None else const_int(dft_length)
     if dft_length is None and inverse and onesided:
         size = 2 * (size - 1) if isinstance(size, NUMBER) else None
+    need(not isinstance(size, int) or size > 0, f"a transform of {size} elements")
     if onesided and not inverse:
         size = size // 2 + 1 if isinstance(size, NUMBER) else None
     dims = [*x.shape[:-1], out]

@@ -187,6 +187,8 @@ def as_strided(
     sizes, strides = each_size(size), each_size(stride)
     if len(sizes) != len(strides):
         raise Unsupported(f"it has {len(strides)} strides for {len(sizes)} sizes")
+    if min((*sizes, *strides, storage_offset or 0)) < 0:
+        raise Unsupported(f"a size, a stride or its offset is negative: {sizes}, {strides}")
     node.spend(8 * prod(sizes))
     places = np.full((1,) * len(sizes), storage_offset or 0, np.int64)
     for i, (n, step) in enumerate(zip(sizes, strides, strict=True)):
