@@ -192,6 +192,25 @@ def test_transposed_convolutions_side_by_side(r, bias, target):
     assert floats_of(done) == [] and "conv_integer" in steps and "depth_to_space_blocks" in steps
 
 
+def test_zero_points_of_transposed_weights_that_the_run_computes():
+    net = Net(1, 64, 5, 6)
+    w, scale = (
+        RNG.integers(-127, 128, (64, 48, 2, 2)).astype(np.int8),
+        np.full(48, 0.01, np.float32),
+    )
+    zeros = ops.Cast(ops.Relu(net.graph.input("z", Type(np.dtype(np.float32), (48,)))), to="int8")
+    y = ops.ConvTranspose(
+        net.real(net.x), ops.DequantizeLinear(w, scale, zeros, axis=1), stride=(2, 2)
+    )
+    net.graph.outputs.append(net.low_of(y, 0.1, 128)[0])
+    feeds = {"x": RNG.integers(0, 256, (1, 64, 5, 6)).astype(np.uint8),
+             "z": RNG.integers(-9, 9, 48).astype(np.float32)}  # fmt: skip
+    want = run_graph(net.graph, feeds)[0].astype(int)
+    done = ts.compile(net.graph, target="host", cache=False)
+    assert np.abs(done.run(None, feeds)[0].astype(int) - want).max() <= 1
+    assert "zero points of the weights are computed" in str(done.explain())
+
+
 @pytest.mark.parametrize(
     "attrs, channels, why",
     [

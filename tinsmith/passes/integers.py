@@ -116,11 +116,16 @@ def scaled(sums: Value, factor: Array, bias: Any) -> Value:
     return y if bias is None else OPS["Add"](y, bias)
 
 
-_conv = p.Conv(
-    p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
-    p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
-    opt(const("b")),
-).named("conv")
+def of_dequantised(window: Any) -> Any:
+    """A pattern: a convolution, `window` one of its operators in `p`, of dequantised operands."""
+    return window(
+        p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
+        p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
+        opt(const("b")),
+    ).named("conv")
+
+
+_conv = of_dequantised(p.Conv)
 _sample: dict[str, Any] = {
     "tolerance": 1e-5,
     "x": given("uint8", 1, 8, 5, 5),

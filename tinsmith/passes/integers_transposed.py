@@ -18,6 +18,7 @@ from tinsmith.passes.integers import (
     need_bytes,
     need_left,
     nonzero,
+    of_dequantised,
     scaled,
 )  # fmt: skip
 from tinsmith.passes.lower_quant import given
@@ -29,11 +30,6 @@ rules = RuleSet(
 )
 register("machine", when=has_bytes)(rules)
 
-_transposed = p.ConvTranspose(
-    p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
-    p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
-    opt(const("b")),
-).named("conv")
 _sample: dict[str, Any] = {
     "tolerance": 1e-5,
     "xs": np.array(0.5, np.float32),
@@ -48,7 +44,7 @@ _sample: dict[str, Any] = {
 }
 
 
-@rules.rule(_transposed, **_sample)
+@rules.rule(of_dequantised(p.ConvTranspose), **_sample)
 def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     """conv_transpose(deq(x), deq(w), b) -> depth_to_space(scaled conv_integer(x, w as one tap)),
     where windows lie side by side: each pixel becomes r x r results."""
@@ -70,14 +66,18 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
         raise Skip(f"it has {dims[0]} to {dims[1]} channels: too few")
     if right.block_size or (ws.size > 1 and right.axis % 4 != 1):
         raise Skip("the weights do not have a scale for each output")
+    if wz is not None and wz.const is None:
+        raise Skip("the zero points of the weights are computed")
+
+    def each(v: Array) -> Array:
+        """A number for each output, again for each of the r x r results; one for all as it is."""
+        return np.tile(v.reshape(-1), r * r) if v.size > 1 else v.reshape(())
+
     taps = w.const.transpose(2, 3, 1, 0).reshape(-1, dims[0], 1, 1)
-    zeros = nonzero(wz)
-    if zeros is not None and zeros.const is not None and zeros.type.size > 1:
-        zeros = x.graph.const(np.tile(zeros.const, r * r))
-    sums = OPS["ConvInteger"](x, taps, flat(nonzero(xz)), flat(zeros))
-    factor = np.tile((xs.reshape(()) * ws).reshape(-1), r * r if ws.size > 1 else 1)
+    zeros = None if nonzero(wz) is None else each(wz.const)  # type: ignore[union-attr, arg-type]
+    sums = OPS["ConvInteger"](x, taps, flat(nonzero(xz)), zeros)
     bias = None if b is None else np.tile(b, r * r).reshape(-1, 1, 1)
-    y = scaled(sums, factor.reshape(-1, 1, 1), bias)
+    y = scaled(sums, each(xs.reshape(()) * ws).reshape(-1, 1, 1), bias)
     return OPS["DepthToSpace"](y, blocksize=r, mode="DCR")
 
 

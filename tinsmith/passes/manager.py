@@ -115,15 +115,14 @@ def has_fast_bytes(context: Context) -> bool:
     return context.byte_rate >= FASTER
 
 
-def has_pairs(context: Context) -> bool:
-    """Whether the machine multiplies bytes faster than floats, but less than FASTER times: too
-    little to make up for Winograd's method."""
-    return 1 < context.byte_rate < FASTER
-
-
 def has_bytes(context: Context) -> bool:
     """Whether the machine multiplies bytes faster than floats."""
     return context.byte_rate > 1
+
+
+def has_pairs(context: Context) -> bool:
+    """Whether the machine multiplies bytes faster than floats, but less than FASTER times."""
+    return has_bytes(context) and not has_fast_bytes(context)
 
 
 def _is_static(node: Node) -> bool:
