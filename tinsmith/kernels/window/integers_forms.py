@@ -73,12 +73,18 @@ class Form:
         points = np.kron(g, g) @ w.reshape(-1, 9).T.astype(np.float32)
         return points.reshape(self.points, *w.shape[:2]).swapaxes(1, 2)
 
-    def fits(self, w: Array) -> bool:
-        """Whether results come out right, whatever bytes the input has, with the weights w
-        [outputs, k] less their zero points."""
+    def fits(self, most: int) -> bool:
+        """Whether results come out right, whatever bytes the input has, with weights less their
+        zero points of which `most_of_one_sign` is `most`."""
         shift = max(_odd_and_shift(s * t)[1] for s in self.scales for t in self.scales)
-        sums = [np.maximum(part, 0).sum(axis=1, dtype=np.int64).max() for part in (w, -w)]
-        return BYTES * int(max(sums)) << shift < MODULUS // 2
+        return BYTES * most << shift < MODULUS // 2
+
+
+def most_of_one_sign(w: Array) -> int:
+    """The largest sum of the positive weights of an output, or of its negative ones without their
+    sign: what results are at most, over BYTES. w [outputs, k]."""
+    both, rest = (v.sum(axis=1, dtype=np.int64) for v in (np.abs(w), w))
+    return int((both + np.abs(rest)).max()) // 2
 
 
 def _odd_and_shift(scale: int) -> tuple[int, int]:
@@ -120,9 +126,9 @@ def _backward4(m: list[Val]) -> list[Val]:
             one + (two << 1) + (m[5] << 2) + (m[5] << 1)]  # fmt: skip
 
 
-FORMS = (
-    Form(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), (2, 2), _forward2, _backward2, 12.0),
-    Form(
+FORMS = {
+    2: Form(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), (2, 2), _forward2, _backward2, 12.0),
+    4: Form(
         4,
         ((1, 0, 0), (-1, -1, -1), (-1, 1, -1), (1, 2, 4), (1, -2, 4), (0, 0, 1)),
         (24, 12, 6, 6),
@@ -130,4 +136,5 @@ FORMS = (
         _backward4,
         20.0,
     ),
-)
+}
+"""By the extent of their tiles."""

@@ -26,9 +26,9 @@ from tinsmith.kernels.dot.zeros import known, side_of
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
-from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form
+from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form, most_of_one_sign
 from tinsmith.kernels.window.integers_pack import pack_row
-from tinsmith.kernels.window.integers_plan import Plan, cut_groups
+from tinsmith.kernels.window.integers_plan import Cut, Plan, cut_groups
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -111,8 +111,8 @@ def conv_integer_winograd(site: Site) -> list[Choice]:
         raise Skip(f"{site.attr('group')} groups of {geo.channels} channels: not one of at least "
                    f"{block}")  # fmt: skip
     zero = site.const(3) if site.has(3) else None
-    centred = _centred(w, zero, row)
-    forms = [form for form in FORMS if form.fits(centred)]
+    most = most_of_one_sign(_centred(w, zero, row))
+    forms = [form for form in FORMS.values() if form.fits(most)]
     if not forms:
         raise Skip("sums of products by these weights may have too many bits")
     return [_choice(site, _tiles(site, form, geo, row), zero) for form in forms]
@@ -123,6 +123,11 @@ def _centred(w: Array, zero: Array | None, row: Product) -> Array:
     return known(w.reshape(len(w), -1).T, zero, row).elements.T
 
 
+def _weight_bytes(form: Form, cut: Cut) -> int:
+    """Bytes of the transformed weights."""
+    return 4 * form.points * cut.lanes * cut.columns
+
+
 def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
     """How a convolution is cut into tiles of a form, to be multiplied by a row of the table."""
     target, block = site.target, block_of(site.target)
@@ -130,7 +135,7 @@ def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
     cut = cut_groups(geo, 1, row, block)
     cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
     left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
-    weights = 4 * form.points * cut.lanes * cut.columns
+    weights = _weight_bytes(form, cut)
     line = wide * form.points * 4 * (cut.lanes + 2 * block)
     at_once = 2 * weights < target.l2 and geo.batch * high * line > STAY * target.l2
     band = _band(target.l2 - weights if at_once else STAY * target.l2, high, line)
@@ -146,7 +151,7 @@ def _choice(site: Site, tiles: Tiles, zero: Array | None) -> Choice:
     count = geo.batch * tiles.high * tiles.wide * form.points
     flops = 2.0 * count * cut.lanes * row.group * cut.columns / row.rate / EFFICIENCY
     around = target.time(form.around * count * (cut.lanes + cut.columns), 0)
-    weights = 4.0 * form.points * cut.lanes * cut.columns
+    weights = _weight_bytes(form, cut)
     growth = weights / site.input(1).type.nbytes
     busy = target.time(flops, 0, tiling.efficiency) + around
     arriving = weights / target.weights_rate(site.threads, growth)
@@ -216,8 +221,7 @@ def pack_weights(
     """The weights w [outputs, inputs, 3, 3], less their zero points, as the form for tiles of
     `tile` transforms them, in the order [panel][point][lane][columns of the panel]. A point has
     `lanes` lanes of the row `name`."""
-    row = PRODUCTS[name]
-    (form,) = (f for f in FORMS if f.tile == tile)
+    row, form = PRODUCTS[name], FORMS[tile]
     outputs, inputs = w.shape[:2]
     taps = _centred(w, zero, row).reshape(outputs, inputs, 3, 3)
     wide = np.zeros((form.points, lanes * row.group, tiling.columns.padded), np.int16)
