@@ -55,8 +55,8 @@ def _(x: Value) -> Type:
 def Reshape(x, shape, *, allowzero=False):
     """y = the elements of x in the same order under another shape
 
-    A 0 in `shape` keeps the dim of x at that place (with allowzero it means 0); one -1 is what
-    remains of the dims that are not kept.
+    A 0 in `shape` is the dim of x at that place (with allowzero it means 0). One dim may be -1: the
+    number of elements over the product of all other dims.
     """
     target = [int(d) for d in np.asarray(shape).reshape(-1)]
     need_data(target.count(-1) <= 1, f"shape {target} has more than one -1")

@@ -83,8 +83,11 @@ def computed(node: Node) -> list[Value]:
 
 
 def tail_of(v: Value) -> Node | None:
-    """The node with weights whose result becomes v through elementwise nodes of one computed input,
-    where no value before v has another reader; None if there is none."""
+    """The convolution or product that v is finished from: in conv -> relu -> v it is conv.
+
+    Between both lie only elementwise nodes that have one input which is not constant, and each
+    value on the way is read by the next node alone. None where v is made in another way, or the
+    node at the beginning has no weights."""
     node = v.producer
     while node is not None and "elementwise" in node.op.traits and len(computed(node)) == 1:
         before = computed(node)[0]

@@ -17,9 +17,12 @@ from tinsmith.rewrite.rule import Rule
 class Sampler:
     """Builds one graph that a rule's pattern matches, from the shapes and arrays of its sample.
 
-    choices  answers to the questions that arise, in order: which alternative is taken, whether an
-             optional input is there, which operator stands for a trait; 0 for all further ones
-    asked    for each question that arose: how many answers there are
+    A pattern leaves questions open: which of its alternatives to build, whether an optional input
+    is there, which operator stands for a trait. Each is asked once, by `choose`, and its answers
+    are numbered from 0. A caller builds again with other `choices` to see all graphs.
+
+    choices  the answers, in the order of the questions; questions beyond these are answered 0
+    asked    of each question so far, how many answers it has
     env      what is built so far, by name of a variable or key of an operator pattern
     """
 
