@@ -42,7 +42,7 @@ def test_products_read_small_weights(kind):
     want = ts.compile(graph, cache=False)(x)
     net = ts.compile(graph, cache=False, weights=kind)
     kernels = [row.kernel for row in net.profile(x).rows]
-    assert kernels.count("gemv_small") == 2
+    assert sum(k.startswith("gemv_small") for k in kernels) == 2
     assert decibels(net(x), want) > KINDS[kind]
     told = str(net.explain("matmul")) + str(net.explain())
     assert "gemv_small" in told
@@ -81,7 +81,7 @@ def test_files_keep_them_small_and_compute_the_same(kind, suffix, tmp_path):
     share = {"fp16": 0.5, "bf16": 0.5, "int4": 0.15, "int4/32": 0.17}.get(kind, 0.27)
     assert path.stat().st_size < share * plain.stat().st_size + 20_000
     net = ts.compile(path, cache=False)
-    assert [row.kernel for row in net.profile(x).rows].count("gemv_small") == 2
+    assert sum(row.kernel.startswith("gemv_small") for row in net.profile(x).rows) == 2
     np.testing.assert_array_equal(net(x), ts.compile(graph, cache=False, weights=kind)(x))
     assert ts.verify(path, {"x": x}).ok
 

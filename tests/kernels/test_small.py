@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.harness import check, level_param, one_node, site_of
 from tests.kernels.window_cases import spills
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
@@ -48,19 +48,30 @@ def operands(m, k, n, kind, block, zeros="none"):
     return found, {"block_size": block}
 
 
+MACHINES = ("avx512vnni", "avxvnni", "avx512", "avx2", "sse2", "scalar")
+
+
 def kernel_of(m):
     return "gemv_small" if m <= 4 else "matmul_small"
 
 
-@pytest.mark.parametrize("target", levels())
+def kernels_of(kind, m, k, block, target):
+    """Every kernel that computes such a product."""
+    found = [kernel_of(m)]
+    if m <= 4 and kind in ENDS and level(target).has_byte_products:
+        found += ["gemv_small_bytes"] * ((block or k) % 4 == 0 or (block or k) >= k)
+    return found
+
+
+@pytest.mark.parametrize("target", [level_param(name) for name in MACHINES])
 @pytest.mark.parametrize("kind", CODES)
 def test_products(kind, target):
     for m, k, n, block in SHAPES:
         for zeros in ("none", "one", "several") if kind in ENDS else ("none",):
             arrays, attrs = operands(m, k, n, kind, block, zeros)
-            consts = range(1, len(arrays))
-            check("SmallMatMul", arrays, attrs, kernel=kernel_of(m), target=target, consts=consts,
-                  rtol=BOUND)  # fmt: skip
+            for kernel in kernels_of(kind, m, k, block, target):
+                check("SmallMatMul", arrays, attrs, kernel=kernel, target=target,
+                      consts=range(1, len(arrays)), rtol=BOUND)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", CODES)
@@ -76,38 +87,80 @@ def test_epilogues_and_leading_axes(kind, m):
     check("SmallMatMul", arrays, attrs, kernel=kernel_of(m), consts=consts, rtol=BOUND)
 
 
-def test_every_number_is_decoded_exactly():
+BYTES_HERE = [None, level_param("avx512vnni"), level_param("avxvnni")]
+"""Machines for `gemv_small_bytes`; None: for `gemv_small`, this one."""
+
+
+def alone(arrays, attrs, machine, rtol=1e-5):
+    kernel = "gemv_small_bytes" if machine else "gemv_small"
+    check("SmallMatMul", arrays, attrs, kernel=kernel, target=machine or "host",
+          consts=range(1, len(arrays)), rtol=rtol)  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", BYTES_HERE)
+def test_every_number_is_decoded_exactly(machine):
     """A unit matrix gives the weights themselves."""
     for kind, (low, high) in ENDS.items():
         w = np.arange(low, high)[None].repeat(8, 0).astype(dtype_of(kind))
         scale = np.full((1, w.shape[1]), 0.5, np.float32)
-        for m in (4, 8):
-            x = np.eye(8, dtype=np.float32)[:m]
-            check("SmallMatMul", [x, w, scale], {}, kernel=kernel_of(m), consts=(1, 2), rtol=0)
+        alone([np.eye(8, dtype=np.float32)[:4], w, scale], {}, machine, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["int8", "float16"])
-def test_infinities_stay(kind):
-    arrays, attrs = operands(1, 64, 24, kind, 32)
-    arrays[1][5] = np.ones(24).astype(arrays[1].dtype)
-    arrays[0][0, 5] = np.inf
-    consts = range(1, len(arrays))
-    check("SmallMatMul", arrays, attrs, kernel="gemv_small", consts=consts)
+def test_every_number_is_expanded_exactly():
+    for kind, (low, high) in ENDS.items():
+        w = np.arange(low, high)[None].repeat(8, 0).astype(dtype_of(kind))
+        scale = np.full((1, w.shape[1]), 0.5, np.float32)
+        check("SmallMatMul", [np.eye(8, dtype=np.float32), w, scale], {}, kernel="matmul_small",
+              consts=(1, 2), rtol=0)  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["avx2", "avx512", "neon", "sse2"])
+@pytest.mark.parametrize(
+    "machine, kind",
+    [
+        (None, "float16"),
+        (None, "int8"),
+        *(level_param(name, kind) for name in ("avx512vnni", "avxvnni") for kind in ENDS),
+    ],
+)
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+def test_infinities_stay(kind, odd, machine):
+    arrays, attrs = operands(3, 100, 24, kind, 32)
+    for row in (5, 98):
+        arrays[1][row] = np.ones(24).astype(arrays[1].dtype)
+        arrays[0][row % 2, row] = odd
+    alone(arrays, attrs, machine)
+
+
+@pytest.mark.parametrize("machine", BYTES_HERE[1:])
+@pytest.mark.parametrize("size", [1e-44, 1e-36, 1e-20, 1e30, 1e37])
+def test_numbers_of_any_size_keep_their_digits(size, machine):
+    """Fixed-point numbers have an exponent for each block; tiny ones lose digits below 2^-105."""
+    arrays, attrs = operands(2, 130, 20, "int8", 32)
+    arrays[2][:] = min(1.0, 1e-2 / max(size, 1e-38)) if size < 1 else 1e-3
+    arrays[0] = (arrays[0] * np.float32(size)).astype(np.float32)
+    arrays[0][:, 32:64] = 0
+    alone(arrays, attrs, machine, rtol=1e-5 if size > 1e-30 else 0.5)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512", "neon", "sse2", "avxvnni", "avx512vnni"])
 @pytest.mark.parametrize("kind", CODES)
 def test_code_is_generated_for_every_machine(kind, target):
     """And the words of a panel stay in registers while they are decoded."""
-    arrays, attrs = operands(1, 512, 192, kind, 128)
+    for m in (1, 4):
+        arrays, attrs = operands(m, 512, 192, kind, 128)
+        for kernel in kernels_of(kind, m, 512, 128, target):
+            generate(kernel, arrays, attrs, target, m)
+
+
+def generate(kernel, arrays, attrs, target, m):
     site = site_of(one_node("SmallMatMul", arrays, attrs, range(1, len(arrays))), level(target))
-    choice = KERNELS["gemv_small"].offer(site)[0]
+    choice = KERNELS[kernel].offer(site)[0]
     reads = [spec_of(arrays[0].dtype, arrays[0].shape, PLAIN), *[None] * (len(arrays) - 1)]
     writes = [spec_of(site.out.dtype, site.out.dims, PLAIN)]
     packed = [p.make().dtype for p in choice.packed]
     text = build_phase(site, choice, len(choice.phases) - 1, reads, writes, packed).text
     code = assembly(text, site.target)
-    if target == "avx512":
+    if (target, m) == ("avx512", 1) or (kernel, target) == ("gemv_small_bytes", "avx512vnni"):
         assert spills(code) == []
 
 
@@ -134,3 +187,9 @@ def test_what_declines_says_why():
     site = site_of(one_node("SmallMatMul", arrays, attrs, (1, 2)), level("avx2"))
     with pytest.raises(Skip, match="no kernel decodes weights of float8"):
         KERNELS["gemv_small"].offer(site)
+    with pytest.raises(Skip, match="avx2 does not multiply bytes"):
+        KERNELS["gemv_small_bytes"].offer(site)
+    arrays, attrs = operands(1, 1022, 16, "int8", 511)
+    site = site_of(one_node("SmallMatMul", arrays, attrs, (1, 2)), level("avx512vnni"))
+    with pytest.raises(Skip, match="end within a word of 4"):
+        KERNELS["gemv_small_bytes"].offer(site)

@@ -2,19 +2,22 @@
 
 Weights of 8 and 4 bits are whole numbers with a scale, and perhaps a zero point, for each block of
 k of each column; weights of 16 bits are floats. A **word** holds `group` consecutive k of one
-column (eight nibbles, or one number of 8 or 16 bits), and words of neighbouring columns lie side by
-side, so that nothing moves across lanes. A panel is a sequence of blocks: the words of a block, one
-row with its scales, and one with its zero points if these are not all one number.
+column (four bytes, eight nibbles, or one number of 8 or 16 bits), and words of neighbouring columns
+lie side by side, so that nothing moves across lanes. A panel is a sequence of blocks: the words of
+a block, one row with its scales, and one with its zero points if these are not all one number.
 
-What is decoded first is a **raw** weight: the stored number as it lies in its word, times a power
-of two that only its place in the word determines. The left operand is divided by that once, before
-all products (`Code.powers`), so that a nibble takes a mask, a conversion, a multiply-add and
-nothing else.
+Nibbles lie so that a mask makes four bytes of them: the first four are the low ones of a word's
+bytes, the next four the high ones.
+
+As a float, what is decoded first is a **raw** weight: the stored number as it lies in its word,
+times a power of two that only its place in the word determines. The left operand is divided by that
+once, before all products (`Code.powers`), so that a weight takes a mask, a conversion, a
+multiply-add and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +39,7 @@ stays small beside float32's digits. Estimated."""
 @dataclass(frozen=True)
 class Code:
     """How weights of one element type are stored: each number plus `bias`, in `bits` bits; a word,
-    of type `word`, holds `group` of them."""
+    of type `word`, holds `group` of them. Where these are several, what is stored has no sign."""
 
     bits: int
     word: Ty
@@ -52,10 +55,14 @@ class Code:
         """How many words a scale or a zero point, which is a float32, takes."""
         return F32.nbytes // self.word.nbytes
 
+    def shift(self, place: int) -> int:
+        """The bit of a word that the weight in one place of it begins at."""
+        return 8 * (place % 4) + self.bits * (place // 4)
+
     @property
     def powers(self) -> list[float]:
         """For each place of a word: the power of two by which a raw weight there is too large."""
-        return [2.0 ** (self.bits * i) for i in range(self.group - 1)] + [1.0]
+        return [2.0 ** self.shift(i) for i in range(self.group - 1)] + [1.0]
 
     def raw(self, word: Val, place: int) -> Val:
         """Decode the weights in one place of a vector of words, to float32, without undoing what is
@@ -65,7 +72,7 @@ class Code:
         if place == self.group - 1:
             high = Val(word.b, word.ty.of("u32"), word.ref) >> (32 - self.bits)
             return high.to("i32").to("f32")
-        return (word & (((1 << self.bits) - 1) << (self.bits * place))).to("f32")
+        return (word & (((1 << self.bits) - 1) << self.shift(place))).to("f32")
 
 
 CODES = {
@@ -76,6 +83,9 @@ CODES = {
     "float16": Code(16, Ty("f16")),
     "bfloat16": Code(16, BF16),
 }
+"""For what computes in float32."""
+BYTES = {**CODES, "int8": Code(8, I32, 4, 128), "uint8": Code(8, I32, 4, 0)}
+"""For what multiplies four bytes at a time."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +143,26 @@ class Blocks:
 
     @property
     def height(self) -> int:
-        """How many rows of 32-bit words a packed panel has, those of scales included."""
+        """How many rows of words a packed panel has, those of scales included."""
         return self.full * self.rows(self.size) + (self.rows(self.rest) if self.rest else 0)
 
+    def weight(self, raw: Val, power: float, scale: Val, zero: Val | None) -> Val:
+        """(raw / power - zero point) * scale: weights from raw ones, rounded once, by the
+        product."""
+        x = raw if power == 1 else raw * (1 / power)
+        if zero is not None:
+            x = x - zero
+        elif self.zero:
+            x = x - self.zero
+        return x * scale
 
-def blocks_of(site: Site) -> Blocks:
-    """How the weights of a SmallMatMul are cut into blocks. Raises Skip where they, their scale or
-    zero point are not constant, their type has no `Code`, or a block ends within a word."""
+
+def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
+    """How the weights of a SmallMatMul are stored and cut into blocks. Raises Skip where they,
+    their scale or zero point are not constant, `codes` lacks their type, or a block ends within a
+    word."""
     w, block = site.const(1, "the weights"), site.attr("block_size")
-    code = CODES.get(w.dtype.name)
+    code = codes.get(w.dtype.name)
     if code is None:
         raise Skip(f"no kernel decodes weights of {w.dtype}")
     depth = w.shape[0]
@@ -209,11 +230,11 @@ def _words(w: Array, code: Code) -> Array:
     if code.group == 1:
         return (w.astype(np.int16) + code.bias).astype(np.int8) if code.bias else w
     stored = np.zeros((-(-len(w) // code.group) * code.group, w.shape[1]), np.uint8)
-    stored[: len(w)] = (w.astype(np.int8) + np.int8(code.bias)).view(np.uint8)
+    stored[: len(w)] = w.astype(np.int16) + code.bias
     stored = stored.reshape(-1, code.group, w.shape[1])
     found = np.zeros((len(stored), w.shape[1]), np.uint32)
     for place in range(code.group):
-        found |= stored[:, place].astype(np.uint32) << np.uint32(code.bits * place)
+        found |= stored[:, place].astype(np.uint32) << np.uint32(code.shift(place))
     return found.view(np.int32)
 
 

@@ -1,0 +1,369 @@
+"""Few rows times constant weights of few bits (`codes`), which are never expanded in memory: they
+are bound by the bytes of the weights, so each vector of words is decoded in registers, and meets
+all rows.
+
+The walk over panels, blocks and words is written once, for every arithmetic: a `Few` says what one
+does to a row of A beforehand, with a vector of words, and with the sums of a block. Here is the
+one in float32, for any machine; `small_bytes` computes in whole numbers, where the machine
+multiplies bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32, Ty
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Packed,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+)
+from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack, vectors
+from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, part
+from tinsmith.kernels.dot.skeleton import DISTANCE, buffer_bytes, finish_tile
+from tinsmith.kernels.dot.tiles import Tiling, split_columns, split_rows
+from tinsmith.kernels.layout import LINE, block_of
+from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.walk import Position
+from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size
+
+DECODING = 3.0
+"""Instructions that decode one vector and multiply it by one row, at most. Counted."""
+WIDE = 3
+"""Vectors of a tile, at most: with 16 registers, six sums of one row leave room for decoding.
+Measured on Zen 3: 0.81 to 0.98 cycles for 8 weights of 4 and 8 bits, 0.88 to 1.16 with 2 or 4; the
+command was not recorded."""
+SUMS = 8
+"""Vectors of sums that are added to in turn, so that no addition waits for the one before: two
+pipes by four cycles. Estimated."""
+STEPS = 8
+"""Elements of k of one iteration. Estimated."""
+AT_ONCE = 32
+"""Elements of k of the longest block that is written out without a loop. Estimated."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product of `rows` rows is cut."""
+
+    blocks: Blocks
+    rows: Number
+    tiling: Tiling
+    cells: Grid
+
+    @property
+    def nbytes(self) -> int:
+        """Of the packed weights."""
+        return self.blocks.code.word.nbytes * self.blocks.height * self.tiling.columns.padded
+
+
+def choice_of(
+    site: Site, plan: Plan, cost: float, phases: tuple[Phase, ...], workspace: int = 0,
+    scratch: int = 0,
+) -> Choice:  # fmt: skip
+    """The choice for a SmallMatMul that is cut by `plan`."""
+    w = site.const(1)
+    scale = site.const(2) if site.has(2) else None
+    zero = site.const(3) if site.has(3) else None
+    args = (w, scale, zero, plan.blocks, plan.tiling.columns)
+    tiling, block = plan.tiling, site.attr("block_size")
+    told = f", blocks of {block}" if block else ""
+    return Choice(
+        cost=cost,
+        reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
+        writes=(PLAIN,),
+        phases=phases,
+        packed=(Packed("small", pack, args, plan.nbytes),),
+        workspace=workspace + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
+        scratch=scratch,
+        detail=f"{w.dtype.name}{told}, {tiling}",
+    )
+
+
+def few_rows(site: Site) -> int:
+    """The number of rows of a SmallMatMul. Raises Skip where there are too many to decode weights
+    in registers."""
+    m = flat_rows(site, site.const(1).shape[1])
+    if isinstance(m, Size):
+        raise Skip("the number of rows is known only in the call")
+    if m > FEW_ROWS:
+        raise Skip(f"{m} rows: matmul_small decodes a panel for all of them")
+    return m
+
+
+@kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
+def gemv_small(site: Site) -> Choice:
+    """At most 4 rows times small weights, which are decoded in registers as they are streamed."""
+    m = few_rows(site)
+    return streamed(site, floats(blocks_of(site), m), WIDE, (DECODING + m) / 2)
+
+
+def streamed(site: Site, few: Few, wide: int, instructions: float) -> Choice:
+    """The choice for a SmallMatMul of few rows, with panels of `wide` vectors at most. A vector of
+    weights takes as long as `instructions` multiply-adds."""
+    target = site.target
+    k, n = site.const(1).shape
+    columns = split_columns(n, block_of(target), min(wide, -(-n // block_of(target))), False)
+    tiling = Tiling(split_rows(few.rows, few.rows), columns, 1.0, 1.0)
+    plan = Plan(few.blocks, few.rows, tiling, Grid(1, 1))
+    busy = target.time(instructions * 2.0 * k * columns.padded, 0)
+    cost = max(busy, plan.nbytes / target.weights_rate(site.threads)) + 1e-7
+    plan = replace(plan, cells=Grid(1, parts_for(min(PARTS, columns.count), cost)))
+    phases = (Phase(plan.cells.count, lambda em: _stream(em, few, plan)),)
+    if few.prepare is not None:
+        phases = (Phase(few.rows, lambda em: _prepare(em, few)), *phases)
+    return choice_of(site, plan, cost, phases, scratch=few.scratch)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the tile of one panel reads: the rows of A at `a`, the panel at `words`, and what is
+    known of the first block of each row at `facts`. `x` is where A begins in the input."""
+
+    x: Ptr
+    a: Ptr
+    facts: Ptr
+    words: Ptr
+    widths: tuple[int, ...]
+
+    @property
+    def places(self) -> list[Val]:
+        return [self.a.value, self.facts.value, self.words.value]
+
+    def at(self, places: Sequence[Val]) -> Tile:
+        a, facts, words = places
+        return replace(self, a=self.a.of(a), facts=self.facts.of(facts), words=self.words.of(words))
+
+    def moved(self, depth: int, rows: int, facts: int = 0) -> Tile:
+        """The same tile `depth` elements of k, `rows` rows of words and `facts` facts further."""
+        words = self.words + rows * sum(self.widths)
+        return replace(self, a=self.a + depth, facts=self.facts + facts, words=words)
+
+
+@dataclass(frozen=True)
+class Few:
+    """A product of `rows` rows in one arithmetic.
+
+    stride   how many elements, of type `elem`, lie between one row of A and the next
+    each     how many facts, numbers of 32 bits, each block of a row has
+    prepare  (em, few, x, to, block, facts): writes a block of a row, which is at x, to `to`, and
+             its facts; `block` is its first element of k and how many it has. With it rows lie in
+             scratch, [row][element], and then the facts, [row][block][fact]; None: rows are read
+             where the input has them
+    sums     (few, widths): the types of the sums of a tile
+    add      (few, tile, words, row, sums): adds the products by the vectors of row `row` of words,
+             counted from where `tile` is, to the lists of such sums in turn
+    scaled   (few, tile, size, sums, totals): `totals`, [row][vector] of float32, and the products
+             of a block of `size` elements that has these sums; `tile.words` is where its scales
+             begin
+    """
+
+    blocks: Blocks
+    rows: int
+    stride: int
+    sums: Callable[..., list[Ty]]
+    add: Callable[..., None]
+    scaled: Callable[..., list[Val]]
+    prepare: Callable[..., None] | None = None
+    elem: Ty = F32
+    each: int = 0
+
+    @property
+    def facts_at(self) -> int:
+        """Elements of scratch before the facts."""
+        return -(-self.rows * self.stride // LINE) * LINE
+
+    @property
+    def scratch(self) -> int:
+        if self.prepare is None:
+            return 0
+        facts = self.rows * self.blocks.count * self.each
+        return self.facts_at * self.elem.nbytes + 4 * facts
+
+
+def _prepare(em: Emit, few: Few) -> None:
+    """Emit the phase that prepares the rows of A; a tile is one row."""
+    blocks = few.blocks
+    assert few.prepare is not None
+    with em.b.loop(em.begin, em.end) as row:
+        x = (em.input(0).pointer + row * blocks.depth).fixed()
+        to = (em.scratch.cast(few.elem) + row * few.stride).fixed()
+        facts = (_facts(em, few) + row * (blocks.count * few.each)).fixed()
+        if blocks.full:
+            with em.b.loop(0, blocks.full) as i:
+                at = i * blocks.size
+                few.prepare(em, few, x + at, to + at, (at, blocks.size), facts + i * few.each)
+        if blocks.rest:
+            at = blocks.full * blocks.size
+            few.prepare(em, few, x + at, to + at, (at, blocks.rest), facts + blocks.full * few.each)
+
+
+def _facts(em: Emit, few: Few) -> Ptr:
+    return (em.scratch.cast(few.elem) + few.facts_at).cast(F32)
+
+
+def _stream(em: Emit, few: Few, plan: Plan) -> None:
+    """Emit the kernel; its tiles are groups of panels, of which each is decoded in registers."""
+    b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
+    x = a = facts = em.input(0).pointer
+    if few.prepare is not None:
+        a, facts = em.scratch.cast(few.elem), _facts(em, few)
+    weights, buffer = em.packed[0].cast(blocks.code.word), em.workspace.cast(F32)
+    lead = len(em.site.out.dims) - 1
+
+    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+        words = (weights + c * (blocks.height * columns.size)).fixed()
+        found = _summed(b, few, Tile(x, a, facts, words, widths))
+        n = len(widths)
+        rows = [found[i * n : (i + 1) * n] for i in range(few.rows)]
+        finish_tile(em, rows, 0, column, valid, buffer, (0, lead))
+
+    with b.loop(em.begin, em.end) as t:
+        each_column_panel(b, columns, *part(t, plan.cells.columns, columns.count), panel)
+
+
+def _summed(b: Builder, few: Few, tile: Tile) -> list[Val]:
+    """Emit all products of a tile, and give their scaled sums: [row][vector] in one flat list."""
+    blocks = few.blocks
+    totals = [b.zero(F32.x(w)) for _ in range(few.rows) for w in tile.widths]
+    step = (blocks.size, blocks.rows(blocks.size), few.each)
+    if blocks.full > 1:
+        with b.loop(0, blocks.full, 1, [*tile.places, *totals]) as loop:
+            here = tile.at(loop.vars[:3])
+            found = _block(b, few, here, blocks.size, loop.vars[3:])
+            loop.next([*here.moved(*step).places, *found])
+        tile, totals = tile.at(loop.out[:3]), loop.out[3:]
+    elif blocks.full:
+        totals = _block(b, few, tile, blocks.size, totals)
+        tile = tile.moved(*step)
+    return _block(b, few, tile, blocks.rest, totals) if blocks.rest else totals
+
+
+def _block(b: Builder, few: Few, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
+    """Emit the products of one block of `size` elements of k; gives `totals` and these."""
+    types = few.sums(few, tile.widths)
+    count, group = len(types), few.blocks.code.group
+    sums = [b.zero(ty) for _ in range(max(1, SUMS // count)) for ty in types]
+    words, each = few.blocks.words(size), max(1, STEPS // group)
+    whole = words // each * each
+    if words * group <= AT_ONCE:
+        whole = 0
+    if whole:
+        with b.loop(0, whole, each, [*tile.places, *sums]) as loop:
+            here = tile.at(loop.vars[:3])
+            found = _words(few, here, each, loop.vars[3:], count)
+            loop.next([*here.moved(each * group, each).places, *found])
+        tile, sums = tile.at(loop.out[:3]), loop.out[3:]
+    if words > whole:
+        sums = _words(few, tile, words - whole, sums, count)
+        tile = tile.moved((words - whole) * group, words - whole)
+    while len(sums) > count:
+        odd = sums[: len(sums) % (2 * count)]
+        rest = sums[len(odd) :]
+        half = len(rest) // 2
+        sums = [*odd, *(x + y for x, y in zip(rest[:half], rest[half:], strict=True))]
+    return few.scaled(few, tile, size, sums, totals)
+
+
+def _words(few: Few, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
+    """Emit the products by the next `rows` rows of words, and give `sums` with these added: chains
+    of `count` sums each, which consecutive products are added to in turn."""
+    size = sum(tile.widths)
+    line = LINE * 4 // few.blocks.code.word.nbytes
+    for i in range(-(-rows * size // line)):
+        (tile.words + (DISTANCE * line // LINE + i * line)).prefetch(locality=3)
+    chains = [list(sums[i : i + count]) for i in range(0, len(sums), count)]
+    for row in range(rows):
+        few.add(few, tile, vectors(tile.words + row * size, tile.widths), row, chains)
+    return [s for chain in chains for s in chain]
+
+
+# ---- float32
+
+
+def floats(blocks: Blocks, rows: int) -> Few:
+    """Products in float32. Rows of A are copied where weights have several places in a word or are
+    shifted: the fact of a block is then the sum of its elements."""
+    copied = blocks.shifted or blocks.code.group > 1
+    stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
+    prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)
+    return Few(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
+
+
+def _divided(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
+    """Divide each element by the power of its place in a word (`Code.powers`)."""
+    b, code, size = em.b, few.blocks.code, block[1]
+    lanes = max(code.group, block_of(em.target))
+    small = [1 / p for p in code.powers] * (lanes // code.group)
+    whole = size // lanes * lanes
+    total = b.zero(F32)
+    if whole:
+        factor = b.vector(small, F32)
+        with b.loop(0, whole, lanes, [b.zero(F32.x(lanes))]) as loop:
+            found = (x + loop.index).load(lanes)
+            (to + loop.index).store(found * factor)
+            loop.next([loop.vars[0] + found])
+        total = loop.out[0].reduce("add")
+    for at in range(whole, size):
+        found = (x + at).load()
+        (to + at).store(found * small[at % code.group])
+        total = total + found
+    for at in range(size, few.blocks.words(size) * code.group):
+        (to + at).store(b.zero(F32))
+    if few.each:
+        facts.store(total)
+
+
+def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
+    return [F32.x(w) for _ in range(few.rows) for w in widths]
+
+
+def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+    code, n = few.blocks.code, len(words)
+    for place in range(code.group):
+        k = row * code.group + place
+        chain = sums[k % len(sums)]
+        weights = [code.raw(word, place) for word in words]
+        for i in range(few.rows):
+            x = (tile.a + (i * few.stride + k)).load()
+            wide = {w: x.splat(w) for w in dict.fromkeys(tile.widths)}
+            for j, w in enumerate(weights):
+                chain[i * n + j] = w.fma(wide[w.ty.lanes], chain[i * n + j])
+
+
+def _scaled(
+    few: Few, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
+) -> list[Val]:
+    """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
+    if few.blocks.code.is_float:
+        return [t + s for t, s in zip(totals, sums, strict=True)]
+    n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
+    found = []
+    for i in range(few.rows):
+        mine = list(sums[i * n : (i + 1) * n])
+        if few.each:
+            total = (tile.facts + i * few.blocks.count).load()
+            mine = less_zeros(few.blocks, tile, mine, total)
+        found += [s.fma(scales[j], totals[i * n + j]) for j, s in enumerate(mine)]
+    return found
+
+
+def less_zeros(blocks: Blocks, tile: Tile, sums: Sequence[Val], total: Val) -> list[Val]:
+    """The sums of a block's products by stored numbers, for one row whose elements add up to
+    `total`, less those by the zero points."""
+    less = -total
+    if not blocks.zeros:
+        less = less * blocks.zero
+        return [less.splat(s.ty.lanes) + s for s in sums]
+    zeros = vectors(tile.words.cast(F32) + sum(tile.widths), tile.widths)
+    return [z.fma(less.splat(s.ty.lanes), s) for z, s in zip(zeros, sums, strict=True)]
