@@ -82,7 +82,7 @@ def edges_of(geo: Geometry) -> Edges:
 def pack_start(w: np.ndarray, zero: int, edges: Edges, width: int) -> np.ndarray:
     """The table of `Edges` as [block][row][column][channel], in float32: -zero times the sum of the
     taps of w that see the input."""
-    if edges.places == 1:
+    if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:
         taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.int64)

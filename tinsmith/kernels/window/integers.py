@@ -46,6 +46,7 @@ from tinsmith.kernels.window.integers_plan import (
 )
 from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, estimate, typical
 
 Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes that sums of windows are computed in, all alike
@@ -66,10 +67,10 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
     takes off the plan's zero point."""
     geo, row, cut, target = plan.geo, plan.row, plan.cut, site.target
     x, w, layout = site.input(0), site.input(1), Layout(plan.block)
-    work = 2.0 * plan.images * plan.runs * plan.pixels * plan.panels * row.group
-    moved = x.type.nbytes + site.out.type.nbytes
+    work = 2.0 * typical(plan.images * plan.runs * plan.pixels) * plan.panels * row.group
+    moved = float(typical(x.type.nbytes + site.out.type.nbytes))
     if not plan.direct:
-        moved += 8.0 * plan.images * plan.image
+        moved += 8.0 * typical(plan.images * plan.image)
     cost = target.time(work / row.rate, moved, plan.tiling.efficiency) + 1e-6
     packed: list[Packed] = []
     if plan.constant:
@@ -96,7 +97,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         packed=tuple(packed),
         workspace=buffer_bytes(site, plan.tiling.rows.size, size),
         scratch=plan.scratch,
-        by_channels=geo.batch == 1 and not plan.near,
+        by_channels=typical(geo.batch) == 1 and not plan.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
         f"{cut.groups} groups of {cut.inputs} channels",
     )
@@ -133,16 +134,17 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
                 taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
 
 
+@estimate
 def _shares(
     site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int
 ) -> tuple[int, bool]:
     """Into how many parts the positions of each image's group are cut, of which there may be
     `most`, and whether threads share these parts rather than the `panels` of output channels."""
     sets, lanes = geo.batch * cut.groups * panels, cut.groups * geo.taps * cut.lanes * cut.columns
-    flops = 2.0 * geo.batch * prod(geo.out) * lanes * row.group / row.rate
-    x = site.input(0)
+    flops = 2.0 * typical(geo.batch * prod(geo.out)) * lanes * row.group / row.rate
+    x, most = site.input(0), typical(most)
     near = by_positions(
-        site, x, x.type.nbytes, flops, most, sets * bands(sets, most, flops=flops),
+        site, x, typical(x.type.nbytes), flops, most, sets * bands(sets, most, flops=flops),
         planes=geo.batch * (geo.channels + geo.out_channels) // block_of(site.target),
         weights=4.0 * lanes,
     )  # fmt: skip
@@ -362,7 +364,7 @@ class _Panel:
         image is one run and constant weights are larger than the second-level cache."""
         plan, size, tiles = self.plan, sum(self.widths), self.plan.tiling.rows.count
         far = 4 * plan.cut.groups * plan.panels > self.em.target.l2
-        if not (plan.flat and plan.constant and far) or tiles == 1:
+        if not (plan.flat and plan.constant and far) or isinstance(tiles, Size) or tiles == 1:
             return ()
         panel = plan.depth * size
         at = self.weights + panel + pixel * (panel // plan.pixels)

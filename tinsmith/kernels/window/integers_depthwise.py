@@ -32,6 +32,7 @@ from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.convolve import grid, store_tile
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, image_of
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.sizes import typical
 
 Array = np.ndarray[Any, Any]
 
@@ -63,16 +64,17 @@ def conv_integer_depthwise(site: Site) -> Choice:
         raise Skip(f"the kernel has {geo.taps} taps")
     blocks, plan = -(-geo.channels // width), _tiling(target, geo)
     groups = -(-geo.kernel[2] // GROUP)
-    flops = STEPS * geo.points * blocks * width * geo.kernel[1] * groups
+    flops = STEPS * typical(geo.points) * blocks * width * geo.kernel[1] * groups
+    read = typical(site.input(0).type.nbytes)
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
-    near = geo.batch == 1 and by_positions(
-        site, site.input(0), site.input(0).type.nbytes, flops, plan.most_bands, blocks * count,
+    near = typical(geo.batch) == 1 and by_positions(
+        site, site.input(0), read, flops, plan.most_bands, blocks * count,
         planes=2 * blocks,
     )  # fmt: skip
     layout = Layout(width)
     tiles = geo.batch * blocks * count
     return Choice(
-        cost=target.time(flops, site.input(0).type.nbytes + site.out.type.nbytes),
+        cost=target.time(flops, read + typical(site.out.type.nbytes)),
         reads=site.reads([Layout(width, geo.halo), *([None] * (len(site.inputs) - 1))], layout),
         writes=(layout,),
         phases=one_phase(tiles, lambda em: _emit(em, geo, plan, count), count if near else 0),
@@ -80,7 +82,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
             Packed("weights", pack_taps, (w, width)),
             Packed("start", pack_start, (w, zero, width)),
         ),
-        by_channels=geo.batch == 1 and not near,
+        by_channels=typical(geo.batch) == 1 and not near,
         detail=f"{row.name}, tile {plan}",
     )
 

@@ -10,6 +10,7 @@ from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.integers_plan import Plan
+from tinsmith.sizes import Number, Size
 
 
 def pack_input(em: Emit, plan: Plan) -> None:
@@ -30,7 +31,7 @@ def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> No
     d, h = d - begin[0], h - begin[1]
     inside = None
     for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
-        if extent < all_of:
+        if isinstance(all_of - extent, Size) or extent < all_of:
             on = em.b.index(place).to("u64") < extent
             inside = on if inside is None else inside & on
     if inside is None:
@@ -83,9 +84,9 @@ def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) ->
         body(whole, rest, elements)
 
 
-def _padding(em: Emit, plan: Plan, to: Ptr, pixels: int, zero: Val | None) -> None:
+def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) -> None:
     """Write `pixels` pixels of padding to `to`: their elements are the zero point, or 0 if none."""
-    if not pixels:
+    if not isinstance(pixels, Size) and not pixels:
         return
     b, packed = em.b, plan.left.packed
     one = b.zero(packed) if plan.left.centred or zero is None else zero.to(packed.kind)

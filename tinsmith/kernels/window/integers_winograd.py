@@ -30,6 +30,7 @@ from tinsmith.kernels.window.integers_forms import FORMS, Axis, Form, most_of_on
 from tinsmith.kernels.window.integers_pack import pack_row
 from tinsmith.kernels.window.integers_plan import Cut, Plan, cut_groups
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, largest, typical
 
 Array = np.ndarray[Any, Any]
 
@@ -131,16 +132,19 @@ def _weight_bytes(form: Form, cut: Cut) -> int:
 def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
     """How a convolution is cut into tiles of a form, to be multiplied by a row of the table."""
     target, block = site.target, block_of(site.target)
-    high, wide = -(-geo.out[1] // form.tile), -(-geo.out[2] // form.tile)
+    high, wide = (-(-n // form.tile) for n in geo.out[1:])
     cut = cut_groups(geo, 1, row, block)
     cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
     left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
     weights = _weight_bytes(form, cut)
     line = wide * form.points * 4 * (cut.lanes + 2 * block)
-    at_once = 2 * weights < target.l2 and geo.batch * high * line > STAY * target.l2
+    at_once = 2 * weights < target.l2 and typical(geo.batch * high * line) > STAY * target.l2
     band = _band(target.l2 - weights if at_once else STAY * target.l2, high, line)
+    high = -(-high // band) * band
     tiling = choose(target, band * wide, cut.columns, cut.lanes, most_vectors=row.vectors(target))
-    whole = replace(geo, out=(1, high * form.tile, wide * form.tile))
+    out = 1, high * form.tile, wide * form.tile
+    after = [n + 2 - size - begin for n, size, begin in zip(out, geo.size, geo.begin, strict=True)]
+    whole = replace(geo, out=out, most_after=(0, after[1], after[2]))
     plan = Plan(whole, cut, row, tiling, left, right, 1, False, block, True, False, False)
     return Tiles(form, plan, geo, high, wide, band, at_once)
 
@@ -148,7 +152,7 @@ def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
 def _choice(site: Site, tiles: Tiles, zero: Array | None) -> Choice:
     plan, form, target = tiles.plan, tiles.form, site.target
     cut, tiling, row, geo = plan.cut, plan.tiling, plan.row, plan.geo
-    count = geo.batch * tiles.high * tiles.wide * form.points
+    count = typical(geo.batch * tiles.high * tiles.wide) * form.points
     flops = 2.0 * count * cut.lanes * row.group * cut.columns / row.rate / EFFICIENCY
     around = target.time(form.around * count * (cut.lanes + cut.columns), 0)
     weights = _weight_bytes(form, cut)
@@ -209,9 +213,12 @@ def _multiply_all(em: Emit, tiles: Tiles) -> None:
         _multiply(em, tiles, place, t % panels, band.fixed())
 
 
-def _band(room: int, high: int, nbytes: int) -> int:
+def _band(room: int, high: Number, nbytes: Number) -> Number:
     """How many rows of tiles, of `nbytes` bytes each, are multiplied together: the largest divisor
-    of `high` for which they fit `room` bytes, or 1."""
+    of `high` for which they fit `room` bytes, or 1. Of free sizes, which have no such divisors: as
+    many as fit, if all bands are to have about equally many."""
+    if isinstance(high, Size) or isinstance(nbytes, Size):
+        return -(-high // -(-high // largest(room // nbytes, 1)))
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)
 
 
@@ -302,12 +309,17 @@ def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size
     r = place % tiles.bands * tiles.band + p // tiles.wide
     y, x = r * form.tile, p % tiles.wide * form.tile
     _, height, width = tiles.geo.out
+    in_last = [n - (count - 1) * form.tile
+               for n, count in ((height, tiles.high), (width, tiles.wide))]  # fmt: skip
     for i, line in enumerate(_both(lines, form.backward)):
         for j, v in enumerate(line):
             index = tiles.geo.place((place // tiles.bands, block, 0, y + i, x + j))
             inside = None
-            for at, extent, more in ((y + i, height, i), (x + j, width, j)):
-                if more >= (extent % form.tile or form.tile):
+            for at, extent, more, least in (
+                (y + i, height, i, in_last[0]),
+                (x + j, width, j, in_last[1]),
+            ):
+                if isinstance(least, Size) or more >= least:
                     on = b.index(at) < extent
                     inside = on if inside is None else inside & on
             if inside is None:
