@@ -55,3 +55,35 @@ def test_one_program_takes_all_sizes(case, target):
     if "vnni" in target:
         assert kernel in kernels, net.explain("conv")
         assert len(programs) == 1 and "" not in programs
+
+
+@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize(
+    "left, right, zeros",
+    [
+        ("uint8", "int8", (None, None)),
+        ("int8", "uint8", (5, 7)),
+        ("uint8", "uint8", (100, 120)),
+        ("int8", "int8", (-3, None)),
+    ],
+)
+def test_one_product_takes_all_sizes(left, right, zeros, target):
+    graph, rng = Graph("g"), np.random.default_rng(4)
+    a, b = (
+        graph.input("a", Type(left, ("n", "m", "k"))),
+        graph.input("b", Type(right, ("n", "k", "c"))),
+    )
+    known = [
+        None if z is None else graph.const(np.array(z, kind))
+        for z, kind in zip(zeros, (left, right), strict=True)
+    ]
+    graph.outputs = [ops.MatMulInteger(a, b, *known, name="product")]
+    net = ts.compile(graph.clone(), shapes="free", cache=False, target=target)
+    reference, programs = ts.compile(graph, backend="numpy"), set()
+    for n, m, k, c in ((2, 8, 16, 20), (3, 7, 5, 33), (2, 30, 3, 7), (2, 2, 2, 2), (4, 9, 129, 70)):
+        x = rng.integers(np.iinfo(left).min, np.iinfo(left).max, (n, m, k)).astype(left)
+        w = rng.integers(np.iinfo(right).min, np.iinfo(right).max, (n, k, c)).astype(right)
+        np.testing.assert_array_equal(net(x, w), reference(x, w), err_msg=str((n, m, k, c)))
+        programs.add(str(net.program().takes))
+    assert len(programs) == 1 and "" not in programs
+    assert [step.kernel for step in net.program().plan.steps] == ["matmul_integer"]

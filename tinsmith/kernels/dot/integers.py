@@ -43,6 +43,7 @@ from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, typical
 
 Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes that sums of rows are computed in, all alike
@@ -122,12 +123,13 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
     off_rows = not right.is_zero
     if w is not None:
         off_rows = bool(known(w, zero, row).zeros.any())
-    moved = a.type.nbytes + 4.0 * p.items * p.m * p.n
+    items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
+    moved = typical(a.type.nbytes) + 4.0 * items * m * n
     if w is None:
-        moved += b.type.nbytes + 8.0 * b.type.size / row.group
-    busy = 2.0 * p.items * p.m * p.n * p.k / row.rate
+        moved += typical(b.type.nbytes) + 8.0 * typical(b.type.size) / row.group
+    busy = 2.0 * items * m * n * k / row.rate
     cost = target.time(busy, moved, tiling.efficiency) + 1e-7
-    cells = grid(target, tiling, row.depth(p.k), cost / p.items, p.items)
+    cells = grid(target, tiling, row.depth(p.k), cost / items, items)
     plan = Plan(
         p, row, tiling, cells, left, right, each, prod(b.dims[:-2]), stride, w is not None,
         off_rows, not left.is_zero,
@@ -181,13 +183,18 @@ def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) ->
 
 
 def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> None:
+    depth, k, group = plan.depth, plan.problem.k, plan.row.group
+    if isinstance(k, Size):  # its last lane may end with zeros
+        (to + (depth - 1) * group).store(em.b.zero(to.elem.x(group)))
+
     def move(at: Position, lanes: int, mask: Val | None) -> None:
         value = plan.left.stored((source + at).load(lanes, mask), zero)
         (to + at).store(value, mask)
 
-    em.b.vectors(plan.problem.k, lanes_of(em.target, to.elem.nbytes), move)
-    for at in range(plan.problem.k, plan.depth * plan.row.group):
-        (to + at).store(em.b.zero(to.elem))
+    em.b.vectors(k, lanes_of(em.target, to.elem.nbytes), move)
+    if not isinstance(k, Size):
+        for at in range(k, depth * group):
+            (to + at).store(em.b.zero(to.elem))
 
 
 def _pack_panels(em: Emit, plan: Plan) -> None:
@@ -199,7 +206,7 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
         matrix: Position, c: Position, column: Position, widths: tuple[int, ...], valid: int
     ) -> None:
         right = (source + matrix * (p.k * p.n) + column).fixed()
-        to = scratch + matrix * plan.panels + c * (plan.depth * columns.size)
+        to = scratch + matrix * plan.panels + column * plan.depth
         table = scratch + matrix * (2 * columns.padded) + column
         to, table = to.fixed(), (table + plan.tables_at).fixed()
         counts = [*widths[:-1], valid]
@@ -226,21 +233,25 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
     k, n, group = plan.problem.k, plan.problem.n, plan.row.group
     size = sum(cut[0])
 
-    def lanes(first: Position, elements: int, sink: Ptr) -> None:
-        at = 0
+    def lanes(i: Position, elements: int) -> None:
+        at, sink = 0, (to + i * size).fixed()
         for width, count, zero in zip(*cut, strict=True):
             found = []
             for e in range(elements):
-                x = (right + first * n + (e * n + at)).load(width, count=count)
+                x = (right + i * (group * n) + (e * n + at)).load(width, count=count)
                 found.append(plan.right.element(x, zero))
             (sink + at).store(joined(found, plan.row))
             at += width
 
-    if k >= group:
+    if isinstance(k, Size) or k >= group:
         with em.b.loop(0, k // group) as i:
-            lanes(i * group, group, (to + i * size).fixed())
-    if k % group:
-        lanes(k // group * group, k % group, to + k // group * size)
+            lanes(i, group)
+    for rest in range(1, group):  # of which one holds
+        if isinstance(k, Size):
+            with em.b.when(em.b.index(k % group).eq(rest)):
+                lanes(k // group, rest)
+        elif k % group == rest:
+            lanes(k // group, rest)
 
 
 def _fill_table(
@@ -315,9 +326,7 @@ def _row_panel(
         lefts = [plan.left.zeros(em, at, 1) for at in places]
 
     def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-        at = replace(
-            base, b=(right[0] + c * (plan.depth * columns.size)).fixed(), b_row=sum(widths)
-        )
+        at = replace(base, b=(right[0] + column * plan.depth).fixed(), b_row=sum(widths))
         sums = product(b, at, height, widths, plan.tiling.accumulators)
         table = right[1] + column
         sums = taken_off(em, sums, totals, lefts, table, columns.padded)

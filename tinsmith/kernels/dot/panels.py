@@ -31,7 +31,7 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     """The grid of a product: so many groups of columns that each group's part of B stays in a
     quarter of L2, and enough groups in all for the threads. `depth` is the rows of B, `seconds` the
     time of one product on one core; `items` products, each with this grid, share the threads."""
-    panel = 4 * depth * tiling.columns.size
+    panel = 4 * typical(depth) * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-typical(tiling.columns.count) // per_group)
     parts = parts_for(PARTS, seconds * items)
