@@ -112,6 +112,19 @@ def test_casts_between_halves_and_singles_disappear_inside():
     assert ops_of(g) == ["Cast", "MatMul", "Softmax", "MatMul", "Cast"]
 
 
+@pytest.mark.parametrize("kind", HALF)
+@pytest.mark.parametrize("to", ["uint8", "int64", "bool"])
+def test_whole_numbers_are_made_of_rounded_halves(kind, to):
+    """2.9999 is 3 as a half, and 3 as a whole number; a number too small for a half is false."""
+    b = Builder(np.dtype(np.float32))
+    x = b.x(2, 3, name="x")
+    half = ops.Cast(ops.Add(x, x), to=kind)
+    g = b.out(ops.Cast(ops.Mul(half, b.c(1, HALF[kind])), to=to))
+    feed = np.array([[1.49999, 1.0, 2.00001], [1e-42, 0.49999, 1.50001]], np.float32)
+    before, after, _ = widened(g, [feed])
+    np.testing.assert_array_equal(before[0], after[0])
+
+
 def test_weights_that_are_only_stored_in_half_become_constants_unless_products_read_them():
     g = Graph("g")
     x = g.input("x", Type(np.dtype(np.float32), (2, 1200)))

@@ -77,10 +77,11 @@ class _Widening:
 
     def _cast(self, node: Node) -> None:
         """Visit a cast from or to a half. One from a half that is computed reads the float32 value
-        from which that was rounded instead; one from float32 or integers to a half stays, and the
-        float32 value is remembered in `wide`."""
+        from which that was rounded instead, unless it makes whole numbers: 2.9999, which is 3 as a
+        half, is to be 3. One from float32 or integers to a half stays, and the float32 value is
+        remembered in `wide`."""
         x, y = node.operand(0), node.output
-        if is_small_half(node):
+        if is_small_half(node) or (is_half(x.dtype) and y.dtype.kind in "biu"):
             return
         if is_half(x.dtype):
             source = self.wide.get(x)
