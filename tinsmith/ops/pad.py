@@ -20,6 +20,7 @@ from tinsmith.ops._rules import (
     need_same,
     unknown,
 )
+from tinsmith.sizes import same
 
 
 @op("move")
@@ -96,8 +97,8 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
             continue
         left = d - max(0, -a) - max(0, -b)
         need(left >= 0, f"pads {list(numbers)} cut more than {x.type} has")
-        grows = a > 0 or b > 0
-        need(mode == "constant" or left or not grows, f"mode {mode} cannot pad an empty axis")
+        fits = mode == "constant" or left or not (a > 0 or b > 0)
+        need(fits, f"mode {mode} cannot pad an empty axis")
         dims.append(d + a + b)
     return Type(x.dtype, tuple(dims))
 
@@ -110,7 +111,7 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
     how: Any = mode
     shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
     for axis, ((a, b), n) in enumerate(zip(_pairs(pads, axes, len(shape)), shape, strict=True)):
-        if not a and not b:
+        if same(a, 0) and same(b, 0):
             continue
         if isinstance(n, str):
             return None

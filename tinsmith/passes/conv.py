@@ -13,7 +13,7 @@ from tinsmith.ops.window import spatial_attr
 from tinsmith.passes.facts import Array, ints, per_channel, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, has_sizes
 
 rules = RuleSet(
     "fold-into-conv", "Norms, factors, added constants and pads go into weights.", halves=False
@@ -152,6 +152,8 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
     if window.auto_pad not in ("NOTSET", "VALID"):
         raise Skip("the pads of the window are not explicit")
     where = [a % rank for a in ints(axes, "axes")] if axes is not None else list(range(rank))
+    if has_sizes(pads):
+        raise Skip("only the call tells how much it pads")
     numbers = ints(pads, "pads")
     begin, end = [0] * rank, [0] * rank
     for i, a in enumerate(where):
