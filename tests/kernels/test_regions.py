@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.free import compare
 from tests.kernels.harness import check, levels
 from tinsmith import ops
 from tinsmith.errors import DataError
@@ -102,3 +103,24 @@ def test_plans(count, threads):
         feeds[2][-1] = 2
         with pytest.raises(DataError, match="batch index"):
             net(*feeds)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_program_takes_pictures_of_all_sizes(way):
+    graph, sizes = Graph("g"), ("h", "w")
+    x = graph.input("x", Type("float32", (2, 20, *sizes)))
+    rois, pictures = (
+        graph.input("r", Type("float32", ("k", 4))),
+        graph.input("p", Type("int64", ("k",))),
+    )
+    graph.outputs = [ops.RoiAlign(x, rois, pictures, output_height=7, output_width=5,
+                                  sampling_ratio=2, **way)]  # fmt: skip
+
+    def feed(s):
+        shape = (2, 20, s["h"], s["w"])
+        return dict(zip("xrp", (RNG.standard_normal(shape).astype(np.float32),
+                                *regions(shape, s["k"])), strict=True))  # fmt: skip
+
+    calls = [dict(zip("hwk", c, strict=True)) for c in ((10, 14, 50), (11, 15, 40), (12, 9, 3))]
+    found = compare(graph, calls, feed)
+    assert (found.calls, found.programs, found.held) == (3, 1, [])

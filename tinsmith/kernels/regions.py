@@ -108,7 +108,7 @@ class _Axis:
         """Add a sample of this `weight` at a place on the axis: its share of each of the two
         elements that it lies between; a place outside is moved to the edge. Returns the new count
         of entries."""
-        at = at.max(0.0).min(float(self.room.size - 1))
+        at = at.max(0.0).min(at.b.index(self.room.size - 1).to("f32"))
         low = floor(at)
         part, place = at - low, low.to("i64")
         now = self.add(count, place, weight * (1.0 - part), mean)
@@ -164,6 +164,7 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
     """Emit the code that writes the tables of `axis`: which elements each cell of the region from
     `start` to `end` samples, and their weights. Returns the number of samples of a cell."""
     room = axis.room
+    size = b.index(room.size).to("f32")
     extent = end - start if shifted else (end - start).max(1.0)
     cell = extent / float(room.cells)
     ratio = room.ratio
@@ -178,11 +179,11 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
         if ratio <= 0:  # of a large region most samples may be outside the image
             step = cell / many
             before = ((-1.0 - base) / step).max(0.0).min(FAR).to("i64")
-            after = ((float(room.size) - base) / step).max(0.0).min(FAR).to("i64")
+            after = ((size - base) / step).max(0.0).min(FAR).to("i64")
             first, last = (before - 2).min(count - 1).max(0), (after + 3).min(count)
         with b.loop(first, last, carry=[used + 2]) as samples:
             at = base + (samples.index.to("f32") + 0.5) * cell / many
-            inside = (at >= -1.0) & (at <= float(room.size))
+            inside = (at >= -1.0) & (at <= size)
             samples.next([axis.add_sample(samples.vars[0], at, inside.to("f32"), mean)])
         (axis.spans + loop.index * 2).store(used + 2)
         (axis.spans + loop.index * 2 + 1).store(samples.out[0])
@@ -197,6 +198,7 @@ def _place_cut_samples(
     number of samples, by which their weights are divided already. Returns 1, so that the caller
     does not divide again."""
     room = axis.room
+    size = b.index(room.size).to("f32")
     extent = end - start if shifted else (end - start).max(1.0)
     cell = extent / float(room.cells)
     with b.loop(0, room.cells, carry=[b.index(0)]) as loop:
@@ -204,7 +206,7 @@ def _place_cut_samples(
         (axis.places + used).store(b.index(-1))
         (axis.places + used + 1).store(b.index(-1))
         ends = [start + (loop.index + k).to("f32") * cell for k in (0, 1)]
-        low, high = (e.max(0.0).min(float(room.size)) for e in ends)
+        low, high = (e.max(0.0).min(size) for e in ends)
         count = b.index(room.ratio) if room.ratio > 0 else ceil(high - low).to("i64")
         count = (high > low).select(count, b.index(0))
         many = count.max(1).to("f32")

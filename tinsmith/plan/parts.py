@@ -142,6 +142,8 @@ def _cut_of(node: Node) -> tuple[Value, int, list[range | Span]] | None:
         cut = move.parts[0].cut(x.dims) if move and len(move.parts) == 1 else None
         if cut is None or not isinstance(cut[1], EVEN) or cut[1].step != 1:
             return None
+        if move.fill is not None and isinstance(cut[1], Span):  # padding, for all that is known
+            return None
         if cut[1].start < 0 or cut[1].stop > x.dims[cut[0]]:  # what lies outside is filled
             return None
         cuts.append(cut)
