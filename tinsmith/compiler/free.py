@@ -22,7 +22,7 @@ from tinsmith.formulas import Atom, Form
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
-from tinsmith.sizes import NeedsNumber, Size, symbol
+from tinsmith.sizes import NeedsNumber, Size, same, symbol
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
@@ -53,11 +53,13 @@ class HeldSizes(Exception):
 
 
 class FreePrograms:
-    """The programs for free sizes of one model, of whose sizes there may be hints. Not
-    thread-safe."""
+    """The programs for free sizes of one model, of whose sizes there may be hints; of the inputs
+    `told` the elements, not the sizes, are in signatures. Not thread-safe."""
 
-    def __init__(self, most: int = MOST, hints: Hints | None = None) -> None:
-        self.most, self._hints = most, hints or {}
+    def __init__(
+        self, most: int = MOST, hints: Hints | None = None, told: Collection[int] = ()
+    ) -> None:
+        self.most, self._hints, self._read = most, hints or {}, told
         self.dims: Sequence[Sequence[Any] | None] = ()
         """Of the model's inputs, where there are hints."""
         self._too_large = False
@@ -122,7 +124,7 @@ class FreePrograms:
         numbers, which is noted. Raises OptionError for hints that contradict each other."""
         try:
             while True:
-                scope, shapes, _, names = self._symbols(made, signature)
+                is_typical, (scope, shapes, _, names) = self._symbols(made, signature)
                 if not scope.symbols and not made.is_part:
                     return None
                 try:
@@ -130,9 +132,9 @@ class FreePrograms:
                 except HeldSizes:
                     self._numbers |= _held(scope, names)
                     continue
-                except (PlanError, TypeRuleError):
+                except (PlanError, TypeRuleError, NeedsNumber, PassError, CodegenError):
                     # Perhaps typical sizes need more memory than there is, or do not fit others.
-                    if self._too_large or not (self._hints or _begins_empty(made, signature)):
+                    if not is_typical:
                         raise
                     self._too_large = True
                     continue
@@ -166,19 +168,32 @@ class FreePrograms:
                     return None
         return found
 
-    def _symbols(self, made: Compilation, signature: Signature) -> Leaving:
-        """As `leaving_free`: of typical sizes where there are hints or sizes of 0, and no program
-        of these."""
+    def _symbols(self, made: Compilation, signature: Signature) -> tuple[bool, Leaving]:
+        """As `leaving_free`: of typical sizes (True) where there are hints, sizes of 0, or numbers
+        that the run tells and that changed since an earlier program, and no program of these."""
         freed = leaving_free(made, signature, self._numbers)
-        if not (self._hints or _begins_empty(made, signature)) or self._too_large:
-            return freed
-        wanted = _typical(made, signature, freed.told, self._hints)
-        if wanted == signature or self.known(wanted) is not None:
-            return freed
+        wanted = self._changed(signature)
+        if self._hints or _begins_empty(made, signature):
+            wanted = _typical(made, signature, freed.told, self._hints)
+        if self._too_large or wanted == signature or self.known(wanted) is not None:
+            return False, freed
         try:
-            return leaving_free(made, wanted, self._numbers)
+            return True, leaving_free(made, wanted, self._numbers)
         except (TypeRuleError, ReferenceFailed, PassError):  # the model has no such sizes
-            return freed
+            return False, freed
+
+    def _changed(self, signature: Signature) -> Signature:
+        """The signature with LEAST, which is left free, for a number below it that the run tells,
+        and that was another for an earlier program: so much padding, say, which is 0 for one
+        picture and 1 for the next."""
+        wanted = list(signature)
+        for k in self._read:
+            held = [free.shapes[k] or () for free, _ in self.found]
+            wanted[k] = tuple(
+                LEAST if n in range(LEAST) and not all(same(d[i], n) for d in held) else n
+                for i, n in enumerate(signature[k] or ())
+            )
+        return tuple(wanted)
 
 
 def _begins_empty(made: Compilation, signature: Signature) -> bool:

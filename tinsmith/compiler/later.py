@@ -70,7 +70,7 @@ class Later(LaterStep):
 
     def __init__(self, step: str, read: Iterable[int], stored: Sequence[int] = ()) -> None:
         self.step, self.read, self.stored = step, frozenset(read), tuple(stored)
-        self.free = FreePrograms(MOST)
+        self.free = FreePrograms(MOST, told=self.read)
         self._noted = False
         self._made: dict[tuple[int, ...], Compilation] = {}
         self._refused: OrderedDict[Signature, str] = OrderedDict()
@@ -175,14 +175,15 @@ class Later(LaterStep):
                 return None
             try:
                 found = self.free.program(signature)
-                if found is None and self.free.wants_more:
+                while found is None and self.free.wants_more:
                     check_unchanged(self._whole[1])
                     made = self._compilation(signature)
                     self._check(made.canonical, signature)
                     new = self._keeper.free(self.free, made, signature, self._parts.weights)
-                    if new is not None:
-                        self._parts.tell(new[1])
-                        found = self.free.known(signature)
+                    if new is None:
+                        break
+                    self._parts.tell(new[1])
+                    found = self.free.known(signature)
             except (TypeRuleError, PlanError, OutOfMemory) as why:
                 self._refuse(signature, str(why))
                 return None
