@@ -139,7 +139,9 @@ def _cut_of(node: Node) -> tuple[Value, int, list[range | Span]] | None:
         return None
     cuts = []
     for move in moves_of(node):
-        cut = move.parts[0].cut(x.dims) if move and len(move.parts) == 1 else None
+        if move is None or len(move.parts) != 1:
+            return None
+        cut = move.parts[0].cut(x.dims)
         if cut is None or not isinstance(cut[1], EVEN) or cut[1].step != 1:
             return None
         if move.fill is not None and isinstance(cut[1], Span):  # padding, for all that is known
