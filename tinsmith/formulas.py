@@ -7,7 +7,7 @@ search; some formulas that are equal for other reasons count as different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 Monomial = tuple["Atom", ...]
@@ -68,34 +68,34 @@ def pieces_of(length: int, sizes: int, size: int) -> int:
     """How many pieces have this `size` when `length` is cut into pieces of the allowed sizes, which
     are the bits of `sizes` (bit s: size s). They are the balanced ones if those sizes are allowed,
     else the fewest."""
-    return _cut(length, sizes).get(size, 0)
+    return cut(length, sizes).get(size, 0)
 
 
 @lru_cache(maxsize=4096)
-def _cut(length: int, sizes: int) -> dict[int, int]:
-    """size -> how many pieces, for `pieces_of`: cached, since a program asks for every size in
-    turn."""
+def cut(length: int, sizes: int) -> Mapping[int, int]:
+    """size -> how many pieces, for `pieces_of`."""
     found = balanced(length, sizes.bit_length() - 1)
-    if any(not sizes >> s & 1 for s, _ in found):
-        found = fewest(length, sizes)
-    return dict(found)
+    if all(sizes >> s & 1 for s, _ in found):
+        return dict(found)
+    last = _last_pieces(1 << length.bit_length(), sizes)
+    fewest: dict[int, int] = {}
+    while length:
+        fewest[last[length]] = fewest.get(last[length], 0) + 1
+        length -= last[length]
+    return fewest
 
 
-@lru_cache(maxsize=1024)
-def fewest(length: int, sizes: int) -> list[tuple[int, int]]:
-    """(size, how many) pairs of the fewest pieces that make up `length`, by dynamic programming in
-    time length * sizes; long lengths are cut by `balanced`."""
+@lru_cache(maxsize=256)
+def _last_pieces(end: int, sizes: int) -> list[int]:
+    """For every length below `end`, which needs not be cut by `balanced`, one of the fewest pieces
+    that make it up. By dynamic programming, in time end * sizes."""
     known = [s for s in range(sizes.bit_length() - 1, 0, -1) if sizes >> s & 1]
     counts, last = [0], [0]
-    for n in range(1, length + 1):
+    for n in range(1, end):
         count, size = min((counts[n - s] + 1, -s) for s in known if s <= n)
         counts.append(count)
         last.append(-size)
-    found: dict[int, int] = {}
-    while length:
-        found[last[length]] = found.get(last[length], 0) + 1
-        length -= last[length]
-    return list(found.items())
+    return last
 
 
 OPERATIONS: dict[str, Callable[..., int]] = {
@@ -289,28 +289,44 @@ def shown_atom(atom: Atom) -> str:
 
 
 def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
-    """A function of the symbols' values that gives the values of all forms; each atom is computed
-    once."""
+    """A function of the symbols' values that gives the values of all forms; each atom, each product
+    of atoms and each cut into pieces is computed once."""
     given = {name: f"s{k}" for k, name in enumerate(symbols)}
-    names: dict[Atom, str] = {}
+    names: dict[str, str] = {}
     lines: list[str] = []
 
+    def named(formula: str) -> str:
+        """The name of what a formula gives, which is computed once."""
+        if formula not in names:
+            names[formula] = f"a{len(names)}"
+            lines.append(f" {names[formula]} = {formula}")
+        return names[formula]
+
+    @cache
     def word(atom: Atom) -> str:
         if not atom.args:
             return given[atom.name]
-        if atom not in names:
-            a, *others = [text(arg) for arg in atom.args]
-            whole = f"({a})//({others[0]})"
-            call = f"{atom.name}({', '.join((a, *others))})"
-            names[atom] = f"a{len(names)}"
-            lines.append(f" {names[atom]} = {whole if atom.name == '//' else call}")
-        return names[atom]
+        a, *others = [text(arg) for arg in atom.args]
+        if atom.name == "//":
+            return named(f"({a})//({others[0]})")
+        if atom.name == "pieces":
+            return named(f"{named(f'cut({a}, {others[0]})')}({others[1]}, 0)")
+        return named(f"{atom.name}({', '.join((a, *others))})")
+
+    def term(atoms: Monomial, k: int) -> str:
+        if not atoms:
+            return str(k)
+        words = [word(a) for a in atoms]
+        while len(words) > 1:
+            words[:2] = [named("*".join(words[:2]))]
+        return words[0] if k == 1 else f"{k}*{words[0]}"
 
     def text(form: Form) -> str:
-        return " + ".join("*".join((str(k), *map(word, atoms))) for atoms, k in form) or "0"
+        return " + ".join(term(*t) for t in form) or "0"
 
     rows = "".join(f"{text(form)}, " for form in forms)
     source = "\n".join([f"def run({', '.join(given.values())}):", *lines, f" return ({rows})"])
-    space: dict[str, Any] = {**OPERATIONS, "__builtins__": {}}
+    counts = {"cut": lambda length, sizes: cut(length, sizes).get}
+    space: dict[str, Any] = {**OPERATIONS, **counts, "__builtins__": {}}
     exec(source, space)
     return space["run"]

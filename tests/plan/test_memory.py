@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tinsmith.plan.memory as memory
-from tinsmith.plan.memory import ALIGNMENT, Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.memory import ALIGNMENT, Buffer, Lives, align, assign_offsets, lower_bound
 
 buffers = st.lists(
     st.tuples(st.integers(1, 5000), st.integers(0, 30), st.integers(0, 10)), min_size=0, max_size=40
@@ -30,13 +30,11 @@ def test_no_two_live_buffers_overlap(rows: list[Buffer]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(buffers)
 def test_many_buffers_are_placed_as_few_are(rows: list[Buffer]) -> None:
-    order = sorted(rows, key=lambda b: -b.nbytes)
-    peaks, offsets = [], []
-    for few in (len(rows), -1):
-        with mock.patch.object(memory, "FEW", few):
-            peaks.append(memory._place(order))
-        offsets.append([b.offset for b in order])
-    assert peaks[0] == peaks[1] and offsets[0] == offsets[1]
+    found = []
+    for pairs in (len(rows) ** 2, -1):
+        with mock.patch.object(memory, "PAIRS", pairs):
+            found.append(Lives([(b.start, b.end) for b in rows]).offsets([b.nbytes for b in rows]))
+    assert found[0] == found[1]
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:

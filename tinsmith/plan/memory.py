@@ -19,8 +19,9 @@ from tinsmith.sizes import Number, Size, symbol, typical
 
 ALIGNMENT = 64  # bytes: a cache line
 EXHAUSTIVE = 7  # the most buffers for which all orders are tried; estimated
-FEW = 256
-"""The most buffers for which a Python loop finds places faster than calls of numpy. Estimated."""
+PAIRS = 1 << 16
+"""The most pairs of buffers alive at the same time for which loops in Python find places faster
+than calls of numpy. Estimated."""
 
 
 @dataclass
@@ -42,13 +43,67 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
     Returns the arena's size in bytes. If sizes are free, both are symbols (`_assign_free`)."""
     if any(isinstance(b.nbytes, Size) for b in buffers):
         return _assign_free(buffers)
-    by_size = sorted(buffers, key=lambda b: (-b.nbytes, b.start, b.end))
-    peak = _place(by_size)
-    bound = lower_bound(buffers)
-    if peak == bound or len(buffers) > EXHAUSTIVE:
-        return peak
-    best = min(itertools.permutations(by_size), key=lambda order: _place(order))
-    return _place(best)
+    lives, nbytes = Lives([(b.start, b.end) for b in buffers]), [b.nbytes for b in buffers]
+    offsets, peak = lives.offsets(nbytes)
+    if len(buffers) <= EXHAUSTIVE and peak > lower_bound(buffers):
+        orders = itertools.permutations(lives.order(nbytes))
+        offsets, peak = min((lives.placed(o, nbytes) for o in orders), key=lambda found: found[1])
+    for b, at in zip(buffers, offsets, strict=True):
+        b.offset = at
+    return peak
+
+
+class Lives:
+    """The lifetimes of buffers: places for them are found again for other sizes, without another
+    look at who is alive with whom. `lives` are the first and the last step of each."""
+
+    def __init__(self, lives: Sequence[tuple[int, int]]) -> None:
+        self._by_life = sorted(range(len(lives)), key=lives.__getitem__)
+        self._lives = lives
+        self._others: list[list[int]] | None = [[] for _ in lives]
+        """For each buffer the others that are alive with it; None where these are too many."""
+        alive: list[int] = []
+        count = 0
+        for k in self._by_life:
+            alive = [j for j in alive if lives[j][1] >= lives[k][0]]
+            count += len(alive)
+            if count > PAIRS:
+                self._others = None
+                break
+            self._others[k] += alive
+            for j in alive:
+                self._others[j].append(k)
+            alive.append(k)
+
+    def order(self, nbytes: Sequence[int]) -> list[int]:
+        """The buffers, the largest first; of those of one size the earlier first."""
+        return sorted(self._by_life, key=[-n for n in nbytes].__getitem__)
+
+    def offsets(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
+        """The offset of each buffer, by the rule of this module, and the bytes of all: the highest
+        end."""
+        return self.placed(self.order(nbytes), nbytes)
+
+    def placed(self, order: Sequence[int], nbytes: Sequence[int]) -> tuple[list[int], int]:
+        """As `offsets`, in this order: each at the lowest offset that is free while it is alive."""
+        if self._others is None:
+            return _placed_by_numpy(order, nbytes, self._lives)
+        offsets, peak = [-1] * len(order), 0
+        taken: list[list[tuple[int, int]]] = [[] for _ in order]
+        for k in order:
+            size, at = -(-nbytes[k] // ALIGNMENT) * ALIGNMENT, 0
+            for begin, end in taken[k]:  # in order of where they begin
+                if at + size <= begin:
+                    break
+                if end > at:
+                    at = end
+            offsets[k], place = at, (at, at + size)
+            for j in self._others[k]:
+                if offsets[j] < 0:
+                    insort(taken[j], place)
+            if at + size > peak:
+                peak = at + size
+        return offsets, peak
 
 
 def one_behind_another(buffers: Sequence[Buffer]) -> Number:
@@ -75,60 +130,28 @@ def _assign_free(buffers: Sequence[Buffer]) -> Any:
     return symbol(scope, "peak", peak)
 
 
-def _place(order: Sequence[Buffer]) -> int:
-    """Set the offsets of buffers in this order, each to the lowest that is free while it is alive.
-    Returns the bytes that they take together: the highest end."""
-    many = len(order) > FEW
-    rows = np.empty((4, len(order) if many else 0), np.int64)
-    placed: list[Row] = []
-    peak = 0
-    for count, buffer in enumerate(order):
-        size, start, end = align(buffer.nbytes), buffer.start, buffer.end
-        if many:
-            offset = _lowest_of_many(rows[:, :count], size, start, end)
-        else:
-            offset = _lowest(placed, size, start, end)
-        buffer.offset = offset
-        row = offset, offset + size, start, end
-        if many:
-            k = int(np.searchsorted(rows[0, :count], offset))
-            rows[:, k + 1 : count + 1] = rows[:, k:count]
-            rows[:, k] = row
-        else:
-            insort(placed, row)
-        peak = max(peak, offset + size)
-    return peak
-
-
-Row = tuple[int, int, int, int]
-"""A placed buffer: offset, end in memory, first and last step."""
-
-
-def _lowest(placed: Sequence[Row], size: int, start: int, end: int) -> int:
-    """The lowest offset with `size` free bytes in steps [start, end]; `placed` is sorted by
-    offset."""
-    offset = 0
-    for at, behind, first, last in placed:
-        if first > end or last < start:
-            continue
-        if offset + size <= at:
-            break
-        if behind > offset:
-            offset = behind
-    return offset
-
-
-def _lowest_of_many(rows: np.ndarray, size: int, start: int, end: int) -> int:
-    """`_lowest` for placed buffers that are the columns of an array [4, buffers], whose rows are
-    the fields of a `Row`."""
-    at, behind, first, last = rows
-    alive = np.flatnonzero((first <= end) & (last >= start))
-    if not alive.size:
-        return 0
-    tops = np.maximum.accumulate(behind[alive])
-    below = np.concatenate(([0], tops[:-1]))
-    free = np.flatnonzero(at[alive] - below >= size)
-    return int(below[free[0]] if free.size else tops[-1])
+def _placed_by_numpy(
+    order: Sequence[int], nbytes: Sequence[int], lives: Sequence[tuple[int, int]]
+) -> tuple[list[int], int]:
+    """`Lives.placed` for many buffers. Those that are placed are columns, by offset: where each
+    begins and ends, in memory and in steps."""
+    rows = np.empty((4, len(order)), np.int64)
+    offsets, peak = [0] * len(order), 0
+    for count, k in enumerate(order):
+        size, (start, end) = align(nbytes[k]), lives[k]
+        begins, ends, first, last = rows[:, :count]
+        alive = np.flatnonzero((first <= end) & (last >= start))
+        at = 0
+        if alive.size:
+            tops = np.maximum.accumulate(ends[alive])
+            below = np.concatenate(([0], tops[:-1]))
+            free = np.flatnonzero(begins[alive] - below >= size)
+            at = int(below[free[0]] if free.size else tops[-1])
+        place = int(np.searchsorted(begins, at))
+        rows[:, place + 1 : count + 1] = rows[:, place:count]
+        rows[:, place] = at, at + size, start, end
+        offsets[k], peak = at, max(peak, at + size)
+    return offsets, peak
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:

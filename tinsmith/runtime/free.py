@@ -3,7 +3,7 @@
 A `FreeProgram` holds a `Program` whose plan has formulas (`sizes.Size`) where others have numbers.
 For the shapes of a call it computes the numbers that code and sessions read, and gives a program
 that shares code and weights: arithmetic, no compilation. Where the arena's buffers lie is kept from
-call to call, as long as they fit there; the rest of the plan is computed when somebody asks for it.
+call to call, where they fit; the rest of the plan is computed when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory
 from tinsmith.formulas import RELATIONS, Form, added, computed, shown
-from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
+from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
@@ -35,15 +35,18 @@ LEAST_SPARE = 1024
 """Bytes that are added to a buffer at least, where it may grow. Estimated."""
 DENSE = 2
 """Buffers keep their places while they fill one part in so many of them. Estimated."""
+PLACES = 8
+"""For how many sets of sizes the places of buffers are kept. Estimated."""
 
 
 class _Places(NamedTuple):
     """Where the buffers of the arena lie: for each the bytes that it may have (`most`) and its
-    offset; and the bytes of the arena (`peak`)."""
+    offset; the bytes of the arena (`peak`), and the `total` of `most`."""
 
-    most: tuple[int, ...]
-    offsets: tuple[int, ...]
+    most: Sequence[int]
+    offsets: Sequence[int]
     peak: int
+    total: int
 
 
 class FreeProgram:
@@ -68,7 +71,7 @@ class FreeProgram:
         plan = program.plan
         self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
         self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
-        self._places: _Places | None = None
+        self._places: list[_Places] = []
         self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
         asked = Asked(_form)
         self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
@@ -156,25 +159,29 @@ class FreeProgram:
         return SizedProgram(self, symbols, nbytes, numbers)
 
     def _placed(self, nbytes: tuple[int, ...]) -> _Places:
-        """Places for buffers of these numbers of bytes: the last ones, if the buffers fit and do
-        not leave too much unused; else new ones, with something to spare where sizes grow from call
-        to call."""
-        places = self._places
-        if places is not None and all(map(int.__le__, nbytes, places.most)):
-            if sum(nbytes) * DENSE >= sum(places.most) or places.peak <= LEAST_SPARE * DENSE:
+        """Places for buffers of these numbers of bytes: earlier ones, if the buffers fit and do not
+        leave too much unused; else new ones, with something to spare where sizes grow from call to
+        call."""
+        total = sum(nbytes)
+        for places in self._places:
+            dense = total * DENSE >= places.total or places.peak <= LEAST_SPARE * DENSE
+            if dense and places.total >= total and all(map(int.__le__, nbytes, places.most)):
                 return places
-            places = None
         most = nbytes
-        if places is not None and sum(nbytes) < sum(places.most) * DENSE:  # they grow step by step
+        last = self._places[-1] if self._places else None
+        if last is not None and total < last.total * DENSE:  # they grow step by step
             pairs = zip(nbytes, self._grows, strict=True)
             most = tuple(n + n // SPARE + LEAST_SPARE if grows else n for n, grows in pairs)
             if self._largest is not None:
                 ends = zip(nbytes, most, self._largest, strict=True)
                 most = tuple(max(n, min(wide, end)) for n, wide, end in ends)
-        rows = self.rows(most)
-        peak = assign_offsets(rows)
-        self._places = found = _Places(most, tuple(b.offset for b in rows), peak)
+        found = _Places(most, *self._lives.offsets(most), sum(most))
+        self._places = [*self._places, found][-PLACES:]
         return found
+
+    @cached_property
+    def _lives(self) -> Lives:
+        return Lives([(first, last) for _, first, last in self.program.plan.buffers])
 
     def memory_at(self, program: SizedProgram) -> str:
         """The bytes alive at the step at which most are alive, for the sizes of `program`, as text:

@@ -28,7 +28,7 @@ def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
             f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
             "run it with a smaller batch or smaller inputs"
         ) from error
-    shift = -raw.ctypes.data % LINE
+    shift = -address_of(raw) % LINE
     return raw[shift : shift + nbytes]
 
 

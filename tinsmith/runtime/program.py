@@ -98,7 +98,7 @@ class Entry(NamedTuple):
     """What a session needs of a program that is the same for all sizes.
 
     threads        of the plan
-    stamp_words    words of 8 bytes for time stamps, for each thread
+    stamps         zeros in the place of the time stamps of a run that is not timed
     counter_words  words of the counters by which threads share tiles
     table          the table of pointers; addresses of the session's memory are still 0
     enter          the function that is a whole call (None: segments are called one by one)
@@ -106,9 +106,9 @@ class Entry(NamedTuple):
     put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs"""
 
     threads: int
-    stamp_words: int
+    stamps: Array
     counter_words: int
-    table: list[int]
+    table: Array
     enter: Callable[..., None] | None
     dtypes: list[np.dtype[Any] | None]
     put_ports: Callable[..., None]
@@ -212,7 +212,8 @@ class Program(OfThisProcess):
         table = [0] * (PORTS + ports) + others
         table[WEIGHTS], table[HEADER] = own, DATA_AT if enter is not None else 0
         return Entry(
-            brief.threads, brief.stamp_words, brief.counter_words, table, enter,
+            brief.threads, np.zeros((brief.threads, brief.stamp_words), np.int64),
+            brief.counter_words, np.array(table, np.int64), enter,
             [None if dtype is None else dtype_of(dtype) for _, dtype in brief.outputs],
             struct.Struct(f"{ports}q").pack_into,
             list(brief.kept),

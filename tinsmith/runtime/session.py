@@ -68,8 +68,8 @@ class Session(OfThisProcess):
         self.program = program
         entry = program.entry
         self._memory = RunMemory() if memory is None else memory
-        self._table = np.array(entry.table, np.int64)
-        self._stamps = np.zeros((entry.threads, entry.stamp_words), np.int64)
+        self._table = entry.table.copy()
+        self._stamps = entry.stamps
         self._counters = aligned(8 * entry.counter_words)
         self._counters_at, self._words = address_of(self._counters), entry.counter_words
         self._table[COUNTERS] = self._counters_at

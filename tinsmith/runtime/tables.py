@@ -6,6 +6,7 @@ numbers of each call; where the plan has numbers, for these.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -67,7 +68,7 @@ class Tables:
     def __init__(
         self, plan: Plan, nodes: Nodes, constants: Mapping[str, Array], asked: Asked
     ) -> None:
-        self._sizes_at = asked.all(plan.sizes)
+        self._sizes_at = np.array(asked.all(plan.sizes), np.intp)
         self._nbytes_at = asked.at(plan.made)
         self._once: list[_Once] = []
         written: set[str] = set()
@@ -98,7 +99,9 @@ class Tables:
         """(sizes, memory): the int64 table of sizes that code reads, and the bytes with the results
         of "once" steps; each None where code reads no such thing. `numbers`: the values of all that
         was asked for, by place."""
-        sizes = np.array([numbers[k] for k in self._sizes_at], np.int64) if self._sizes_at else None
+        sizes = None
+        if len(self._sizes_at):
+            sizes = np.frombuffer(array("q", numbers), np.int64)[self._sizes_at]
         if not self._once:
             return sizes, None
         memory = aligned(numbers[self._nbytes_at])
