@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PLANS, PLAN_BYTES = 16, 1 << 30
 """How many programs for different input shapes a Net keeps, and how many bytes of them.
 Estimated."""
+SIZED = 64
+"""For how many sets of sizes it keeps what a program for free sizes computes. Estimated."""
 
 
 class Provider(Protocol):
@@ -139,20 +141,20 @@ class Programs:
 def evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop entries of `kept`, oldest first, until at most PLANS are left, with at most PLAN_BYTES;
-    the last one stays. Bytes are what `own` gives for each entry, and the weights of all their
-    programs, shared ones once. If the last one is a sized program, which has no memory of its own,
-    only the number counts, and the oldest sized program goes."""
-    last = next(reversed(kept))
-    if program(kept[last]).is_sized:  # it has nothing of its own
-        if len(kept) > PLANS:
-            cheap = next(k for k in kept if program(kept[k]).is_sized)
-            del kept[cheap if cheap != last else next(iter(kept))]
+    """Drop entries of `kept`, oldest first, of the kind of the last one, which stays: of sized
+    programs, which have no memory of their own, until at most SIZED are left; of others until
+    at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each entry, and
+    the weights of all their programs, shared ones once."""
+    sized = program(kept[next(reversed(kept))]).is_sized
+    alike = [k for k in kept if program(kept[k]).is_sized == sized]
+    if sized:
+        if len(alike) > SIZED:
+            del kept[alike[0]]
         return
 
     def nbytes() -> int:
         blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
         return sum(blobs.values()) + sum(map(own, kept.values()))
 
-    while len(kept) > 1 and (len(kept) > PLANS or nbytes() > PLAN_BYTES):
-        kept.popitem(last=False)
+    while len(alike) > 1 and (len(alike) > PLANS or nbytes() > PLAN_BYTES):
+        del kept[alike.pop(0)]
