@@ -98,6 +98,23 @@ def test_scales(scales: tuple[float, float]) -> None:
         assert found.calls == len(CALLS)
 
 
+@pytest.mark.parametrize("coordinates", COMPUTED)
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_what_is_not_finite_stays_where_an_axis_does_not_change(
+    mode: str, coordinates: str
+) -> None:
+    """As the definition has it, which leaves such an axis alone."""
+    graph = resized(mode, coordinate_transformation_mode=coordinates)
+
+    def feed(s: Mapping[str, int]) -> dict[str, Any]:
+        image = np.ones((s["n"], 3, s["h"], s["w"]), np.float32)
+        image[0, 0, 2, 3], image[0, 1, 4, 1], image[0, 2, 6, :] = np.nan, np.inf, -np.inf
+        return {"x": image, "t": np.ones((s["oh"], s["ow"]), np.float32)}
+
+    calls = ((2, 20, 30, 31, 47), (1, 9, 8, 9, 8), (1, 9, 8, 12, 8), (2, 9, 8, 9, 17))
+    assert compare(graph, [dict(zip(NAMES, c, strict=True)) for c in calls], feed).calls == 4
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     calls=st.lists(st.tuples(st.integers(1, 3), *[st.integers(1, 70)] * 4), min_size=3, max_size=6),

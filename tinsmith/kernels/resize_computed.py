@@ -60,18 +60,26 @@ class Computed:
         return 2 - 2 * self.first if self.weighted else 1
 
     def emit(self, b: Builder, places: Ptr, weights: Ptr) -> None:
-        """Write the table: int64 places and float32 weights, [out, taps] both."""
+        """Write the table: int64 places and float32 weights, [out, taps] both. An axis that turns
+        out not to change is copied, without a look at neighbours, which may be NaN: all taps are
+        the element itself."""
         last = b.const(self.size, F64) - 1.0
         first, taps = self.first, self.taps
+        stays = b.index(self.out).eq(b.index(self.size)) if self.factor is None else None
 
         def element(i: Position) -> None:
-            at = self._coordinate(b, b.index(i))
+            at, own = self._coordinate(b, b.index(i)), b.index(i).to("f64")
             if not self.weighted:
                 found = [ROUNDED[self.how.nearest_mode](at)]
             else:
                 below = floor(at)
                 found = [below + float(k) for k in range(first, first + taps)]
-                self._weigh(at - below, found, last, (weights + b.index(i) * taps).fixed())
+                shares = self._shares(at - below, found, last)
+                for k, share in enumerate(shares):
+                    share = share if stays is None else stays.select(1 / taps, share)
+                    (weights + b.index(i) * taps + k).store(share.to("f32"))
+            if stays is not None:
+                found = [stays.select(own, place) for place in found]
             to = (places + b.index(i) * taps).fixed()
             for k, place in enumerate(found):
                 (to + k).store(place.max(0.0).min(last).truncated("i64"))
@@ -103,9 +111,9 @@ class Computed:
             at = length.eq(1.0).select(-0.5, at)
         return at.to("f64")
 
-    def _weigh(self, part: Val, places: list[Val], last: Val, to: Ptr) -> None:
-        """Write the weights of the elements at `places` of one coordinate, which lies `part` after
-        the element at or below it."""
+    def _shares(self, part: Val, places: list[Val], last: Val) -> list[Val]:
+        """The weights of the elements at `places` of one coordinate, which lies `part` after the
+        element at or below it."""
         b, how = part.b, self.how
         shares = []
         for k in range(len(places)):
@@ -120,8 +128,7 @@ class Computed:
         if how.exclude_outside or self.shrinks:
             total = reduce(Val.__add__, shares)
             shares = [s / total for s in shares]
-        for k, share in enumerate(shares):
-            (to + k).store(share.to("f32"))
+        return shares
 
 
 def _cubic(t: Val, how: Sampling) -> Val:
