@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.ops.checking import assert_static, check, close, normal, refused, types_of
-from tinsmith.graph import Type
+from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 
 CASES = [
@@ -187,6 +188,17 @@ def test_max_unpool_restores_the_maxima(shape, attrs):
     close(wide[(slice(None), slice(None), *(slice(n) for n in shape[2:]))], back)
 
 
+@pytest.mark.parametrize(("kind", "result"), [("mean", np.nan), ("max", -np.inf), ("lp", 0)])
+def test_planes_without_elements_are_the_same_everywhere(kind, result):
+    graph = Graph("empty")
+    x = graph.input("x", Type(np.dtype(np.float32), (2, 3, "h", "w")))
+    graph.outputs = [OPS["Add"](OPS["GlobalPool"](x, kind=kind), np.float32(0))]
+    for options in ({"backend": "numpy"}, {"shapes": "fixed"}, {"shapes": "free"}):
+        net = ts.compile(graph, cache=False, **options)
+        assert np.isfinite(net(normal(2, 3, 5, 4))).all()
+        np.testing.assert_array_equal(net(normal(2, 3, 0, 4)), np.full((2, 3, 1, 1), result))
+
+
 F32 = np.dtype(np.float32)
 
 
@@ -198,7 +210,6 @@ F32 = np.dtype(np.float32)
         ("AveragePool", "int8", (1, 2, 5, 5), {"kernel": (3, 3)}, ["floating-point", "int8"]),
         ("LpPool", "float32", (1, 2, 5, 5), {"kernel": (3, 3), "p": 0}, ["positive"]),
         ("GlobalPool", "float32", (1, 2, 5, 5), {"kind": "sum"}, ["sum", "mean, max, lp"]),
-        ("GlobalPool", "float32", (1, 2, 0), {}, ["no elements"]),
     ],
 )
 def test_refused(op, dtype, shape, attrs, fragments):

@@ -13,6 +13,7 @@ from tinsmith.ops._apart import planes
 from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops.reduce import Reduce
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
 from tinsmith.sizes import NUMBER
 
@@ -157,16 +158,14 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
 def GlobalPool(x, *, kind="mean", p=2, dtype=None):
     """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp
 
-    The result has the type of x, or dtype.
+    The result has the type of x, or dtype. Of no elements it is what Reduce gives: a mean is NaN.
     """
     axes = tuple(range(2, x.ndim))
-    if kind == "max":
-        return x.max(axis=axes, keepdims=True)
     wide = widen(x) if dtype is None else x.astype(dtype)
-    if kind == "mean":
-        y = wide.mean(axis=axes, keepdims=True, dtype=wide.dtype)
-    else:
+    if kind == "lp":
         y = (np.abs(wide) ** p).sum(axis=axes, keepdims=True) ** (1 / p)
+    else:
+        y = Reduce(wide, axes, kind=kind, noop_with_empty_axes=True)
     return y.astype(dtype or x.dtype, copy=False)
 
 
@@ -178,7 +177,6 @@ def _(x, *, kind, p, dtype):
     if x.shape is None:
         return made
     need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
-    need(0 not in x.shape[2:], f"x has no elements to pool: {x.type}")
     return made.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
 
 
