@@ -110,3 +110,15 @@ def test_external_data_that_were_replaced(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(ModelFileError, match="weights was replaced or written to"):
         net(batch(2))
     np.testing.assert_array_equal(ts.compile(path)(batch(2)), 2 * SIZE)
+
+
+def test_what_is_no_model_is_not_hashed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be as large as a disk."""
+    path, hashed = tmp_path / "zeros.onnx", []
+    path.write_bytes(bytes(5000))
+    monkeypatch.setattr("tinsmith.compiler.store._sha256", hashed.append)
+    with pytest.raises(ModelFileError, match="nothing but zero bytes"):
+        ts.compile(path)
+    assert hashed == []

@@ -6,7 +6,7 @@ that, wherever the process has gone and whatever lies there."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from tinsmith.graph import Graph
     from tinsmith.progress import Listener
     from tinsmith.runtime.states import State
+
+
+def _check_format(file: Path) -> None:
+    from tinsmith.frontends import recognise
+
+    recognise(file)
 
 
 class Source:
@@ -54,7 +60,7 @@ class Source:
         """The hash of the model's file; `check` wants this content from now on. Raises
         ModelFileError."""
         self._store = store
-        return self._hashed(self.path)
+        return self._hashed(self.path, _check_format)
 
     def digests(self, names: Iterable[str]) -> dict[str, str]:
         """Name -> hash of further files, named as by `names_of`; `check` wants these contents, too.
@@ -85,11 +91,11 @@ class Source:
         except OSError as error:
             raise self._unreadable(file, error) from error
 
-    def _hashed(self, file: Path) -> str:
+    def _hashed(self, file: Path, check: Callable[[Path], None] = lambda file: None) -> str:
         assert self._store is not None
         self._see(file)
         try:
-            digest = self._store.digest(file)
+            digest = self._store.digest(file, check)
             if state_of(file) != self._states[file]:
                 raise self._changed(file)  # the hash may be of what nobody has read
         except OSError as error:

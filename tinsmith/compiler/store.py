@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,9 +104,10 @@ class Store:
 
     # ---- keys
 
-    def digest(self, path: Path) -> str:
+    def digest(self, path: Path, check: Callable[[Path], None] = lambda path: None) -> str:
         """The hash of a file's content. It is noted in the store, and read from there while time
-        and size of the file stay the same. Raises OSError."""
+        and size of the file stay the same; else `check` is called before it is computed. Raises
+        OSError."""
         name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
         now = state_of(path)
@@ -117,6 +118,7 @@ class Store:
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
+        check(path)
         from tinsmith.codegen.workers import begin
 
         hashing = begin(_sha256, path)

@@ -90,6 +90,14 @@ def _loaded(source: Any, options: dict[str, Any]) -> Graph:
     raise ModelFileError(_unknown(*files[0]))
 
 
+def recognise(path: Path) -> None:
+    """Raise ModelFileError where a file is missing, or begins as no model of a known format does:
+    before anything takes the time that its length asks for."""
+    head = _head(path)
+    if _row_of(head, os.fspath(path)) is None:
+        raise ModelFileError(_unknown(head, os.fspath(path)))
+
+
 def _begun(file: Any) -> tuple[bytes, str] | None:
     """The first bytes and the path, "" of bytes; None for what is neither a path nor bytes. Raises
     ModelFileError."""
