@@ -48,6 +48,21 @@ def test_products_read_small_weights(kind):
     assert "gemv_small" in told
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_loops_are_the_same_on_every_backend(kind):
+    rng, body, graph = np.random.default_rng(0), Graph("body"), Graph("loop")
+    _, on = (body.input(n, Type(np.dtype(d), ())) for n, d in (("i", np.int64), ("on", np.bool_)))
+    state = body.input("state", Type(np.dtype(np.float32), (4, 128)))
+    w = body.const(rng.standard_normal((128, 128)).astype(np.float32) / 11)
+    body.outputs = [OPS["Identity"](on), OPS["MatMul"](state, w)]
+    x = graph.input("x", Type(np.dtype(np.float32), (4, 128)))
+    graph.outputs = [OPS["Loop"](np.array(3), None, x, body=body)]
+    x = rng.standard_normal((4, 128)).astype(np.float32)
+    want, plain = ts.compile(graph, backend="numpy", weights=kind)(x), ts.compile(graph)(x)
+    np.testing.assert_array_equal(ts.compile(graph, cache=False, weights=kind)(x), want)
+    assert 0 < np.abs(want - plain).max() < 1
+
+
 def layer(op, gates, hidden=160):
     rng = np.random.default_rng(0)
     g = Graph(op)

@@ -60,8 +60,19 @@ def spec_of(text: object) -> str:
 
 
 def shrunk(graph: Graph, kind: str, block: int) -> Graph:
-    """A copy of a graph whose large weights have the element type `kind`, as of SmallWeights."""
+    """A copy of a graph whose large weights have the element type `kind`, as of SmallWeights; also
+    those of the graphs that it holds."""
+
+    def own(value: Any) -> Any:
+        if isinstance(value, Graph):
+            return shrunk(value, kind, block)
+        return tuple(map(own, value)) if isinstance(value, tuple) else value
+
     copy = graph.clone()
+    for node in copy.nodes:
+        if "control" in node.op.traits:
+            for key, value in node.attrs.items():
+                node.attrs[key] = own(value)
     SmallWeights(kind, block).run(copy, Context())
     return copy
 
