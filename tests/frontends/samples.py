@@ -64,6 +64,7 @@ _CONTRIB: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "MultiHeadAttention": ((X, X, X), {"num_heads": 2}),
     "NhwcConv": ((LAST, floats(3, 4, 3, 3)), {}),
     "NhwcFusedConv": ((LAST, floats(3, 4, 3, 3)), {"activation": "Relu"}),
+    "NhwcMaxPool": ((low(2, 6, 6, 4),), {"kernel_shape": [2, 2]}),
     "QAttention": (
         (low(2, 6, 8), low(8, 24), floats(24), A[1], A[1], None, A[2], A[2]), {"num_heads": 2}
     ),

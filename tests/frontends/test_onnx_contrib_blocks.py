@@ -108,6 +108,17 @@ def test_conv_with_channels_last(type: str) -> None:
         check(*one(type, IMAGE, w, b, **attrs), expected=[want], rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_max_pool_with_channels_last(dtype: type[Any]) -> None:
+    x = np.random.default_rng(0).integers(0, 100, (2, 7, 6, 5)).astype(dtype)
+    edge = np.iinfo(dtype).min
+    wide = np.pad(x, ((0, 0), (1, 0), (1, 1), (0, 0)), constant_values=edge)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 2), axis=(1, 2))
+    want = windows[:, ::2, ::1].max((-2, -1))
+    attrs = {"kernel_shape": [3, 2], "pads": [1, 1, 0, 1], "strides": [2, 1]}
+    check(*one("NhwcMaxPool", x, **attrs), expected=[want])
+
+
 def gelu(x: Array) -> Array:
     import math
 

@@ -7,6 +7,7 @@ from typing import Any
 from tinsmith.formats.onnx_names import RENAMED
 from tinsmith.frontends.onnx.arithmetic import gemm_of, scaled
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.onnx.neural import POOL
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
@@ -179,6 +180,12 @@ def channels_last_conv(call: Call) -> Result:
     y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)
     y = _biased(call, _channels_last(call, y), 3)
     return _activated(call, y, call.attr("activation"), call.attr("activation_params", []))
+
+
+@importer(_MS + "NhwcMaxPool")
+def channels_last_max_pool(call: Call) -> Result:
+    y = call.emit("MaxPool", _channels_first(call, call[0]), **renamed(call, "MaxPool", POOL))
+    return _channels_last(call, y)
 
 
 @importer(_MS + "FusedConv")

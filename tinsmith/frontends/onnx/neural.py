@@ -10,7 +10,7 @@ from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
-_POOL = {
+POOL = {
     "kernel_shape": "kernel",
     "strides": "stride",
     "pads": "pad",
@@ -18,12 +18,12 @@ _POOL = {
     "auto_pad": "auto_pad",
     "ceil_mode": "ceil_mode",
 }
-AVERAGE_POOL = {**_POOL, "count_include_pad": "count_include_pad"}
+AVERAGE_POOL = {**POOL, "count_include_pad": "count_include_pad"}
 
 
 @importer("MaxPool")
 def max_pool(call: Call) -> Result:
-    attrs = renamed(call, "MaxPool", {**_POOL, "storage_order": "storage_order"})
+    attrs = renamed(call, "MaxPool", {**POOL, "storage_order": "storage_order"})
     return call.emit("MaxPool", call[0], with_indices=call.wants(1), **attrs)
 
 
@@ -34,7 +34,7 @@ def average_pool(call: Call) -> Result:
 
 @importer("LpPool")
 def lp_pool(call: Call) -> Result:
-    attrs = renamed(call, "LpPool", _POOL)
+    attrs = renamed(call, "LpPool", POOL)
     return call.emit("LpPool", call[0], p=int(call.attr("p", 2)), **attrs)
 
 
