@@ -146,6 +146,8 @@ def evict(
     at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each entry, and
     the weights of all their programs, shared ones once."""
     sized = program(kept[next(reversed(kept))]).is_sized
+    if len(kept) <= (SIZED if sized else 1):
+        return
     alike = [k for k in kept if program(kept[k]).is_sized == sized]
     if sized:
         if len(alike) > SIZED:
