@@ -59,10 +59,8 @@ ALLOWED["__main__"] = {"cli"}
 INSIDE: dict[str, list[str]] = {
     "plan": [
         "plan", "memory", "timeline", "shared_weights", "footprint", "gate", "equivalence", "pick",
-        "options", "kept",
-        "tensors", "placed", "state", "once", "placement", "arena", "parts", "rows", "settle",
-        "offers",
-        "blocks", "micro_batch", "place", "micro_batching", "main", "planner",
+        "options", "kept", "tensors", "placed", "state", "placement", "arena", "parts", "rows",
+        "offers", "blocks", "micro_batch", "place", "micro_batching", "main", "planner",
     ],
 }  # fmt: skip
 

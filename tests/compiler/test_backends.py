@@ -26,8 +26,8 @@ from tinsmith.graph import Graph, Node, Type
 from tinsmith.graph.verify import verify
 from tinsmith.kernels._kernel import KERNELS, Skip, Tier, kernel, kernels_for
 from tinsmith.kernels.select import REFERENCE
+from tinsmith.ops.control import Part
 from tinsmith.ops.interpret import run_graph
-from tinsmith.ops.region import Part
 
 KNOWN = {"Relu": lambda x: np.maximum(x, 0), "Add": np.add, "MatMul": np.matmul}
 

@@ -20,7 +20,7 @@ from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.verify_sizes import sizes_for
 from tinsmith.graph import Graph, Type
-from tinsmith.graph.numbers import with_numbers
+from tinsmith.graph.copy import with_numbers
 from tinsmith.kernels._kernel import KERNELS, Tier, kernel
 from tinsmith.ops import OPS
 from tinsmith.sizes import Size

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.backends import BACKENDS, Job
 from tinsmith.errors import BackendFailed, TinsmithError
 from tinsmith.graph import Node, shapes_agree, shown
-from tinsmith.ops.region import Part
+from tinsmith.ops.control import Part
 
 
 class Running:

@@ -23,8 +23,7 @@ from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
 from tinsmith.formulas import computed
 from tinsmith.graph import Graph, Holder, Node, Value
-from tinsmith.graph.copy import shaped_types
-from tinsmith.graph.numbers import with_numbers
+from tinsmith.graph.copy import shaped_types, with_numbers
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.choice import COURSE, list_passes

@@ -33,7 +33,7 @@ from tinsmith.graph.copy import Copier, shaped_types
 from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
-from tinsmith.ops.region import Part
+from tinsmith.ops.control import Part
 from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences

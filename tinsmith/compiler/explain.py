@@ -7,7 +7,7 @@ from typing import Any
 
 from tinsmith.backends import BACKENDS
 from tinsmith.kernels.select import Candidate
-from tinsmith.ops.region import Part
+from tinsmith.ops.control import Part
 from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built

@@ -24,7 +24,7 @@ from tinsmith.errors import ModelFileError, OutOfMemory, PlanError, TypeRuleErro
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.text import nested_weights
-from tinsmith.ops.region import Part
+from tinsmith.ops.control import Part
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.later import Cycles, LaterStep

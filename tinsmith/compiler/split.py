@@ -12,7 +12,7 @@ from tinsmith.backends import DEFAULT, Backend
 from tinsmith.backends.cpu import HOST
 from tinsmith.errors import NoBackend
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.ops.region import Part
+from tinsmith.ops.control import Part
 from tinsmith.passes.report import Report
 from tinsmith.rewrite import Refusal
 

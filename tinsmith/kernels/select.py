@@ -19,7 +19,7 @@ from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownNam
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
-from tinsmith.ops.region import fused_body
+from tinsmith.ops.control import fused_body
 from tinsmith.records import dataclass
 from tinsmith.sizes import NeedsNumber
 

@@ -21,7 +21,7 @@ from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import narrowed, simplify
 from tinsmith.ops._arithmetic import subtracts
 from tinsmith.ops._move import moves_of
-from tinsmith.ops.region import anchors_of, fused_body
+from tinsmith.ops.control import anchors_of, fused_body
 from tinsmith.sizes import Size
 
 Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | None]

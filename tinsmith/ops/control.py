@@ -1,4 +1,4 @@
-"""Operators that hold graphs: If, Loop, Scan, ...
+"""Operators that hold graphs: If, Loop, Scan, and regions, several nodes as one.
 
 Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
 own.
@@ -15,6 +15,7 @@ from tinsmith.graph import (
     Dim,
     Graph,
     Holder,
+    Node,
     OptionalType,
     SequenceType,
     Type,
@@ -335,3 +336,51 @@ def _(*values, body, captured):
     for t in types:
         need(not isinstance(t, Holder), f"the body gives {t}; a sequence holds tensors")
     return tuple(SequenceType(t) for t in types)
+
+
+# ---- regions
+
+
+@op("control", "region")
+def Fused(*xs, body):
+    """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
+    return tuple(run_graph(body, xs))
+
+
+@op("control", "region")
+def Block(*xs, body):
+    """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
+    return tuple(run_graph(body, xs))
+
+
+@op("control", "region")
+def Part(*xs, body, backend):
+    """y = body(*xs): nodes that the backend of this name computes"""
+    return tuple(run_graph(body, xs))
+
+
+def fused_body(node: Node) -> Graph | None:
+    """The graph inside a `Fused` node; None for any other node."""
+    return node.attrs["body"] if node.op is Fused else None
+
+
+def anchors_of(node: Node) -> list[Node]:
+    """The nodes in a `Fused` node that are not elementwise; [node] for any other node."""
+    body = fused_body(node)
+    return [node] if body is None else [n for n in body.nodes if "elementwise" not in n.op.traits]
+
+
+@Fused.type
+@Block.type
+@Part.type
+def _(*xs, body, backend=""):
+    if [x.type for x in xs] == [v.type for v in body.inputs]:
+        return tuple(v.type for v in body.outputs)
+    return tuple(infer_graph(body, xs))
+
+
+@Fused.cost
+@Block.cost
+@Part.cost
+def _(*xs, body, backend=""):
+    return flops_of_graph(body)

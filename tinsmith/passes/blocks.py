@@ -9,7 +9,7 @@ from __future__ import annotations
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._arithmetic import multiplies
 from tinsmith.ops._weights import is_convolution
-from tinsmith.ops.region import anchors_of
+from tinsmith.ops.control import anchors_of
 from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass

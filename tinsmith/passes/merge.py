@@ -1,4 +1,4 @@
-"""What is computed twice is computed once; what is stored twice is stored once."""
+"""What is computed twice, or stored twice, is so once; what nothing uses goes."""
 
 from __future__ import annotations
 
@@ -96,3 +96,15 @@ def _attr(value: Any) -> Any:
     if isinstance(value, Graph):
         raise TypeError("graphs are not compared")
     return (type(value), value)
+
+
+@register("portable", name="drop-dead")
+@dataclass(frozen=True)
+class DropDead:
+    """Nodes that nothing uses are dropped."""
+
+    def run(self, graph: Graph, context: Context) -> int:
+        return graph.sweep()
+
+
+register("machine", name="drop-dead-machine")(DropDead)

@@ -13,7 +13,7 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Skip
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.select import candidates, forced, left_out
 from tinsmith.kernels.trace import make_site
-from tinsmith.ops.region import fused_body
+from tinsmith.ops.control import fused_body
 from tinsmith.plan.placement import Placement
 from tinsmith.records import dataclass
 

@@ -20,7 +20,7 @@ from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
-from tinsmith.ops.region import fused_body
+from tinsmith.ops.control import fused_body
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]

@@ -7,6 +7,10 @@ The correlation of n = stride * (m - 1) + r values d with r taps g has m results
 with a multiplications (* is elementwise). At stride 1 this is Cook-Toom at a - 1 = m + r - 2 finite
 points and infinity. A larger stride splits taps and data into `stride` phases; each is a
 correlation of stride 1, and their products are summed.
+
+The finite evaluation points are dyadic fractions, so that the transform matrices of data and
+results are exact in float32. Where possible they come in pairs +p, -p, whose rows share most of
+their arithmetic.
 """
 
 from __future__ import annotations
@@ -16,8 +20,26 @@ from fractions import Fraction
 
 import numpy as np
 
-from tinsmith.kernels.winograd.points import MOST, points
 from tinsmith.records import dataclass
+
+_TABLE = {
+    1: "0",
+    2: "0 1",
+    3: "0 1 -1",
+    4: "0 3/4 -3/4 3/2",
+    5: "0 3/4 -3/4 3/2 -3/2",
+    6: "0 1 -1 3/2 -3/2 3/8",
+    7: "0 1/2 -1/2 1 -1 3/2 -3/2",
+    8: "0 3/4 -3/4 5/4 -5/4 2 -2 3/8",
+}
+
+MOST = max(_TABLE)
+
+
+def points(count: int) -> tuple[Fraction, ...]:
+    """`count` distinct finite points; the point at infinity is not among them."""
+    return tuple(map(Fraction, _TABLE[count].split()))
+
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
