@@ -19,6 +19,8 @@ from tinsmith.ops.precision import HALVES, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
+Tensor = Any
+"""An array, or a value of a graph: `composed` operators compute either."""
 
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 FLOATS = frozenset({"float32", "float64"}) | HALVES

@@ -9,15 +9,11 @@ import numpy as np
 
 from tinsmith.graph import Type, agree
 from tinsmith.ops._op import OPS, fresh, need, op
-from tinsmith.ops._rules import integers, need_data
+from tinsmith.ops._rules import Tensor, integers, need_data
 from tinsmith.ops.detect import _corners, _suppress
 from tinsmith.sizes import NUMBER, Number, smallest
 
 Array = np.ndarray[Any, Any]
-
-
-Tensor = Any
-"""An array, or a value of a graph: `composed` operators compute either."""
 
 
 @op()

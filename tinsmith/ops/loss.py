@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tinsmith.graph import Type, Value, shapes_agree
-from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops.precision import is_float, widen
-
-Array = np.ndarray[Any, Any]
+from tinsmith.ops._op import OPS, need, need_one_of, op
+from tinsmith.ops._rules import Tensor
+from tinsmith.ops.precision import is_float, is_half
 
 REDUCTIONS = ("none", "sum", "mean")
+CLASSES = np.array([1], np.int64)
+"""The axis of the classes."""
 
 
-def _loss(
-    log_prob: Array, labels: Array, weight: Array | None, ignore: int | None, reduction: str
-) -> Array:
-    """The loss of log-probabilities [N,C,...] by labels [N,...], each times the weight of its
-    label. Labels equal to `ignore` count nothing. `reduction` none: [N,...]; sum; mean: over the
-    sum of weights."""
-    skipped = np.zeros(labels.shape, bool) if ignore is None else labels == ignore
-    index = np.expand_dims(np.where(skipped, 0, labels), 1)
-    picked = -np.take_along_axis(log_prob, index, axis=1).squeeze(1)
-    factor = np.ones(labels.shape, log_prob.dtype)
-    if weight is not None:
-        factor = widen(weight)[index.squeeze(1)]
-    factor = np.where(skipped, 0, factor).astype(log_prob.dtype)
-    losses = np.where(skipped, 0, picked * factor)
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    if weight is None and ignore is None:
-        return losses.mean()
-    return losses.sum() / factor.sum()
+def _in_float32(x: Tensor) -> Tensor:
+    return OPS["Cast"](x, to="float32") if is_half(x.dtype) else x
 
 
-@op("reduction")
+@op("composed")
 def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignore_index=None):
     """loss = -weight[target] * x[target], x [N,C,...] holding log-probabilities, target [N,...]
 
     reduction none | sum | mean; the mean is weighted, and leaves targets of ignore_index out.
     """
-    return np.asarray(_loss(widen(x), target, weight, ignore_index, reduction)).astype(x.dtype)
+    dtype, x = x.dtype, _in_float32(x)
+    zero, skipped = np.zeros((), x.dtype), None
+    if ignore_index is not None:
+        skipped = OPS["Equal"](target, np.asarray(ignore_index, target.dtype))
+        target = OPS["Where"](skipped, np.zeros((), target.dtype), target)
+    places = OPS["Unsqueeze"](target, CLASSES)
+    y = OPS["Neg"](OPS["Squeeze"](OPS["GatherElements"](x, places, axis=1), CLASSES))
+    factor = None
+    if weight is not None:
+        factor = OPS["Gather"](_in_float32(weight), target, axis=0)
+        y = OPS["Mul"](y, factor)
+    if skipped is not None:
+        counted = np.ones((), x.dtype) if factor is None else factor
+        y, factor = OPS["Where"](skipped, zero, y), OPS["Where"](skipped, zero, counted)
+    if reduction == "mean" and factor is None:
+        y = OPS["Reduce"](y, kind="mean", keepdims=False)
+    elif reduction != "none":
+        y = OPS["Reduce"](y, kind="sum", keepdims=False)
+        if reduction == "mean":
+            y = OPS["Div"](y, OPS["Reduce"](factor, kind="sum", keepdims=False))
+    return OPS["Cast"](y, to=dtype.name) if is_half(dtype) else y
 
 
-@op("reduction")
+@op("composed")
 def SoftmaxCrossEntropyLoss(
     x, labels, weight=None, *, reduction="mean", ignore_index=None, with_log_prob=False
 ):  # fmt: skip
@@ -56,11 +56,12 @@ def SoftmaxCrossEntropyLoss(
     reduction none | sum | mean; the mean is weighted, and leaves labels of ignore_index out.
     with_log_prob adds log_softmax(x) to the outputs.
     """
-    wide = widen(x)
-    shifted = wide - wide.max(axis=1, keepdims=True)
-    log_prob = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    loss = np.asarray(_loss(log_prob, labels, weight, ignore_index, reduction)).astype(x.dtype)
-    return (loss, log_prob.astype(x.dtype, copy=False)) if with_log_prob else loss
+    log_prob = OPS["LogSoftmax"](_in_float32(x), axis=1)
+    attrs = {"reduction": reduction, "ignore_index": ignore_index}
+    y = OPS["NegativeLogLikelihoodLoss"](log_prob, labels, weight, **attrs)
+    if is_half(x.dtype):
+        y, log_prob = (OPS["Cast"](v, to=x.dtype.name) for v in (y, log_prob))
+    return (y, log_prob) if with_log_prob else y
 
 
 def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) -> Type:

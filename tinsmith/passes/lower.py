@@ -95,6 +95,10 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     return OPS["Where"](hit, np.asarray(on), np.asarray(off))
 
 
+_SCORES = np.linspace(-3, 3, 24, dtype=np.float32).reshape(2, 3, 4)
+_LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
+
+
 @rules.rule(
     p.trait("composed")(...).named("node"),
     tolerance=1e-5,
@@ -107,6 +111,8 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
             "#0": np.arange(28, dtype=np.float32).reshape(1, 7, 2, 2) % 5, "classes": 2, "boxes": 1,
             "anchors": (1.0, 2.0), "mask": (),
         },
+        "NegativeLogLikelihoodLoss": {"#0": _SCORES, "#1": _LABELS, "ignore_index": 1},
+        "SoftmaxCrossEntropyLoss": {"#0": _SCORES, "#1": _LABELS, "with_log_prob": True},
     },
 )  # fmt: skip
 def composed(node: Node) -> Value | tuple[Value, ...]:

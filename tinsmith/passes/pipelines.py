@@ -43,7 +43,6 @@ MACHINE = (
     "split-attention",
     "append-in-place",
     "lower-attention",
-    "lower-losses",
     "narrow-fourier",
     "lower-fourier",
     "lower-rare",
