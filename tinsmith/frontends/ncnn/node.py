@@ -131,20 +131,22 @@ def known(x: Value, what: str) -> list[int]:
     return sizes
 
 
+ACTIVATIONS = {
+    1: ("Relu", ()), 2: ("LeakyRelu", ("alpha",)), 3: ("Clip", ("min", "max")), 4: ("Sigmoid", ()),
+    5: ("Mish", ()), 6: ("HardSwish", ("alpha", "beta")),
+}  # fmt: skip
+"""Activations that layers carry, by ncnn's numbers: our operators, and the names of parameters."""
+
+
 def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
     """y behind the activation that a convolution or product carries: `kind` is ncnn's number of it,
     `params` are its parameters. Raises Unsupported for one that is not known."""
-    need = {2: 1, 3: 2, 6: 2}.get(kind, 0)
-    if kind not in range(7) or len(params) < need:
+    if kind == 0:
+        return y
+    op, names = ACTIVATIONS.get(kind, ("", ()))
+    if not op or len(params) < len(names):
         raise Unsupported(f"its activation {kind} with {len(params)} parameters is not known")
-    if kind == 6:
-        return node.emit("HardSwish", y, alpha=params[0], beta=params[1])
-    if kind == 3:
-        return node.emit("Clip", y, min=params[0], max=params[1])
-    if kind == 2:
-        return node.emit("LeakyRelu", y, alpha=params[0])
-    name = ("", "Relu", "", "", "Sigmoid", "Mish")[kind]
-    return node.emit(name, y) if name else y
+    return node.emit(op, y, **dict(zip(names, params, strict=False)))
 
 
 def active(node: Node, y: Value) -> Value:

@@ -5,49 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinsmith.formats.ncnn.layers import LARGEST
+from tinsmith.frontends.ncnn import activation
 from tinsmith.graph import Node
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Writer, writes
 from tinsmith.writers.rows import constant, inputs_of, need
 
-PLAIN = {
-    "Erf": "Erf", "Mish": "Mish", "Sigmoid": "Sigmoid", "Softplus": "Softplus", "Relu": "ReLU",
-    "Tanh": "TanH", "Abs": "AbsVal",
-}  # fmt: skip
+PLAIN = {op: type for type, op in activation.PLAIN.items()} | {"Relu": "ReLU"}
 NAMED = {
-    "Celu": ("CELU", {"alpha": "alpha"}), "Elu": ("ELU", {"alpha": "alpha"}),
-    "HardSigmoid": ("HardSigmoid", {"alpha": "alpha", "beta": "beta"}),
-    "HardSwish": ("HardSwish", {"alpha": "alpha", "beta": "beta"}),
-    "Selu": ("SELU", {"alpha": "alpha", "gamma": "lambda"}),
-    "Shrink": ("Shrink", {"bias": "bias", "lambd": "lambd"}),
-    "LeakyRelu": ("ReLU", {"alpha": "slope"}),
-}  # fmt: skip
-UNARY = {
-    "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Rsqrt": 6, "Exp": 7, "Log": 8, "Sin": 9,
-    "Cos": 10, "Tan": 11, "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15,
-    "Round": 18, "Sign": 20, "Sinh": 22, "Asinh": 23, "Cosh": 24, "Acosh": 25, "Atanh": 26,
-}  # fmt: skip
-BINARY = {name: i for i, name in enumerate(["Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"])} | {
-    "Atan2": 10,
-    "Mod": 12,
-}
+    op: (type, {ours: theirs for theirs, ours in names.items()})
+    for type, (op, names) in activation.NAMED.items()
+} | {"LeakyRelu": ("ReLU", {"alpha": "slope"})}
+UNARY = {op: i for i, op in enumerate(activation.UNARY) if isinstance(op, str)}
+BINARY = {op: i for i, op in enumerate(activation.BINARY) if isinstance(op, str)} | {"Mod": 12}
 TURNED = {0: 0, 1: 7, 2: 2, 3: 8, 4: 4, 5: 5, 6: 9, 10: 11, 12: 13}
 """The numbers of b op a, by those of a op b."""
 
 
-@writes(*PLAIN)
+@writes(*PLAIN.keys() - {"Swish"})
 def plain(w: Writer, node: Node) -> None:
     w.layer_of(PLAIN[node.op.name], node)
 
 
-@writes(*NAMED)
+@writes(*NAMED.keys() - {"Clip"})
 def named(w: Writer, node: Node) -> None:
     type, names = NAMED[node.op.name]
     given = {theirs: float(node.attrs[ours]) for ours, theirs in names.items()}
     w.layer_of(type, node, given)
 
 
-@writes(*UNARY)
+@writes(*UNARY.keys() - PLAIN.keys())
 def unary(w: Writer, node: Node) -> None:
     w.layer_of("UnaryOp", node, {"op_type": UNARY[node.op.name]})
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.frontends.ncnn.activation import REDUCE
 from tinsmith.frontends.ncnn.conv import BEGINS, ENDS
+from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn import fewer
@@ -15,11 +17,7 @@ from tinsmith.writers.rows import Array, constant, inputs_of, need, numbers
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 CODES = {"SAME_UPPER": -233, "SAME_LOWER": -234}
-ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "Relu": (1, ()), "LeakyRelu": (2, ("alpha",)), "Clip": (3, ("min", "max")),
-    "Sigmoid": (4, ()), "Mish": (5, ()), "HardSwish": (6, ("alpha", "beta")),
-}  # fmt: skip
-"""Our operator -> ncnn's number of an activation, and the attributes that are its parameters."""
+ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
 def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
@@ -172,8 +170,7 @@ def lrn(w: Writer, node: Node) -> None:
     w.layer_of("LRN", node, given)
 
 
-REDUCE = {"sum": 0, "sumsquare": 2, "mean": 3, "max": 4, "min": 5, "prod": 6, "l1": 7, "l2": 8,
-          "logsum": 9, "logsumexp": 10}  # fmt: skip
+KINDS = {kind: number for number, kind in enumerate(REDUCE)}
 
 
 @writes("Reduce")
@@ -181,7 +178,7 @@ def reduce(w: Writer, node: Node) -> None:
     (x, axes), a = inputs_of(node), node.attrs
     at = sorted(i % (x.rank or 1) - 1 for i in (numbers(axes, "its axes") if axes else ()))
     need(at and at[0] >= 0, "it is over the batch")
-    given = {"operation": REDUCE[a["kind"]], "keepdims": int(a["keepdims"]), "fixbug0": 1}
+    given = {"operation": KINDS[a["kind"]], "keepdims": int(a["keepdims"]), "fixbug0": 1}
     given |= {"reduce_all": 0, "axes": tuple(at)}  # type: ignore[dict-item]
     y, more = fewer.coefficient(w, node.output)
     return w.layer("Reduction", node.name, [w.blob(x)], [y], given | more)
