@@ -15,7 +15,7 @@ from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need, op
-from tinsmith.ops.precision import HALVES, is_half
+from tinsmith.ops.precision import HALVES, is_float, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
@@ -57,6 +57,11 @@ def need_dtype(value: Value | None, allowed: Iterable[str], what: str) -> None:
     allowed = set(allowed)
     if value is not None and name_of(value.dtype) not in allowed:
         raise TypeRuleError(f"{what} is {value.type}; it must be of {', '.join(sorted(allowed))}")
+
+
+def need_float(value: Value, what: str) -> None:
+    """Raise TypeRuleError, which calls the value `what`, unless it is of a floating-point type."""
+    need(is_float(value.dtype), f"{what} must be of a floating-point type, it is {value.dtype}")
 
 
 def need_same(*values: Value | None) -> None:
@@ -243,6 +248,12 @@ def unify(a: Dim, b: Dim, message: str) -> Dim:
     `message` where they are different numbers."""
     need(agree(a, b), message)
     return b if isinstance(a, str) else a
+
+
+def need_axes(value: Value, least: int, what: str) -> None:
+    """Raise TypeRuleError, which calls the value `what`, if it has fewer axes than `least`."""
+    rank = value.rank
+    need(rank is None or rank >= least, f"{what} needs a rank of {least} or more, it has {rank}")
 
 
 def need_rank(value: Value, rank: int, what: str) -> None:

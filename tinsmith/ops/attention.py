@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of
 from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import need_data
+from tinsmith.ops._rules import need_data, need_float
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.softmax import softmax
 from tinsmith.sizes import NUMBER
@@ -143,7 +143,7 @@ def _(
     kv_num_heads, qk_matmul_output_mode, left_window_size, right_window_size, with_present, with_qk,
     **_,
 ):  # fmt: skip
-    need(is_float(q.dtype), f"q must be of a floating-point type, it is {q.dtype}")
+    need_float(q, "q")
     need(k.dtype == q.dtype, f"q is {q.dtype}, k is {k.dtype}")
     both = (past_key is None) == (past_value is None)
     need(both, "past_key and past_value are given together or not at all")
@@ -228,7 +228,7 @@ def RotaryEmbedding(
 
 @RotaryEmbedding.type
 def _(x, cos_cache, sin_cache, position_ids=None, *, interleaved, num_heads, rotary_embedding_dim):
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     _, _, _, e = _split(x, num_heads or None, "x")
     width: Dim = rotary_embedding_dim or e
     if isinstance(width, NUMBER):

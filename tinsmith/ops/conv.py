@@ -11,6 +11,7 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._rules import need_axes
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -79,10 +80,7 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
     see `same_dtype`."""
     need(group >= 1, f"group must be at least 1, it is {group}")
     for name, v in (("x", x), ("w", w)):
-        need(
-            v.rank is None or v.rank >= 3,
-            f"{name} needs a rank of 3 or more ([N,C,*spatial]), it has {v.rank}",
-        )
+        need_axes(v, 3, f"{name}, [N,C,*spatial],")
     if x.shape is not None and w.shape is not None:
         need(len(x.shape) == len(w.shape), f"x has rank {len(x.shape)}, but w has {len(w.shape)}")
         have, m = x.shape[1], w.shape[0]

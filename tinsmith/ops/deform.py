@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_room
+from tinsmith.ops._rules import need_axes, need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import window
@@ -208,11 +208,10 @@ def _kernel(t: Array, mode: str, a: float = -0.75) -> Array:
 def _(x, grid, *, mode, padding_mode, align_corners):
     need_one_of(MODES, mode=mode)
     need_one_of(("zeros", "border", "reflection"), padding_mode=padding_mode)
-    if x.shape is not None:
-        need(len(x.shape) >= 3, f"x needs a rank of 3 or more, it has {len(x.shape)}")
+    need_axes(x, 3, "x")
+    need_axes(grid, 3, "grid")
     if grid.shape is not None:
         rank = len(grid.shape)
-        need(rank >= 3, f"grid needs a rank of 3 or more, it has {rank}")
         need(x.rank in (None, rank), f"x has rank {x.rank}, grid has {rank}")
         last, wants = grid.shape[-1], rank - 2
         need(agree(last, wants), f"the last axis of grid has {last} numbers, {wants} are needed")

@@ -6,8 +6,8 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, shapes_agree
 from tinsmith.ops._op import OPS, need, need_one_of, op
-from tinsmith.ops._rules import Tensor
-from tinsmith.ops.precision import is_float, is_half
+from tinsmith.ops._rules import Tensor, need_axes, need_float
+from tinsmith.ops.precision import is_half
 
 REDUCTIONS = ("none", "sum", "mean")
 CLASSES = np.array([1], np.int64)
@@ -67,11 +67,11 @@ def SoftmaxCrossEntropyLoss(
 def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) -> Type:
     """The type of a loss over x [N,C,...]. Raises TypeRuleError where the inputs do not fit each
     other."""
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     need(labels.dtype.kind in "iu", f"labels must be integers, they are {labels.dtype}")
     need_one_of(REDUCTIONS, reduction=reduction)
     if x.shape is not None:
-        need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+        need_axes(x, 2, "x")
         if labels.shape is not None:
             wants = (x.shape[0], *x.shape[2:])
             ok = shapes_agree(wants, labels.shape)

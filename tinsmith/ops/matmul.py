@@ -12,8 +12,9 @@ from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Type, Value, agree
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._rules import need_axes, need_float
 from tinsmith.ops._weights import Weights
-from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
 
 
@@ -176,10 +177,10 @@ def _(x):
 
 
 def _check_square(x: Value) -> None:
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     if x.shape is None:
         return
-    need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+    need_axes(x, 2, "x")
     need(agree(*x.shape[-2:]), f"{x.type} does not hold square matrices")
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import axis_of, broadcast, need, op
-from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops._rules import need_axes, need_float
+from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +22,7 @@ def _channels(v: Array, rank: int) -> Array:
 def _check_channels(x: Value, **vectors: Value | None) -> None:
     """Raise TypeRuleError unless x is of a floating-point type, and each of `vectors` has one
     element for each channel of x (axis 1; a vector x has one channel)."""
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     channels = None
     if x.shape is not None:
         need(len(x.shape) >= 1, "x needs a channel axis, it is a scalar")
@@ -70,7 +71,7 @@ def InstanceNorm(x, scale, shift, *, eps=1e-5):
 @InstanceNorm.type
 def _(x, scale, shift, *, eps):
     _check_channels(x, scale=scale, shift=shift)
-    need(x.rank is None or x.rank >= 3, f"x needs a rank of 3 or more, it has {x.rank}")
+    need_axes(x, 3, "x")
     return x.type
 
 
@@ -92,7 +93,7 @@ def _(x, scale, shift, *, groups, eps):
     _check_channels(x, scale=scale, shift=shift)
     need(groups >= 1, f"groups must be at least 1, it is {groups}")
     if x.shape is not None:
-        need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+        need_axes(x, 2, "x")
         c = x.shape[1]
         need(isinstance(c, str) or c % groups == 0, f"{groups} groups do not divide {c} channels")
     return x.type
@@ -115,7 +116,7 @@ def LayerNorm(x, scale=None, shift=None, *, axis=-1, eps=1e-5, with_stats=False)
 
 
 def _check_layer(x: Value, axis: int, **operands: Value | None) -> None:
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     if x.shape is None:
         return
     axis_of(axis, len(x.shape))
@@ -165,7 +166,7 @@ def LpNorm(x, *, axis=-1, p=2):
 @LpNorm.type
 def _(x, *, axis, p):
     need(p in (1, 2), f"p must be 1 or 2, it is {p}")
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     if x.shape is not None:
         axis_of(axis, len(x.shape))
     return x.type
@@ -188,7 +189,7 @@ def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
 def _(x, *, size, alpha, beta, bias):
     _check_channels(x)
     need(size >= 1, f"size must be at least 1, it is {size}")
-    need(x.rank is None or x.rank >= 2, f"x needs a rank of 2 or more, it has {x.rank}")
+    need_axes(x, 2, "x")
     return x.type
 
 
@@ -203,7 +204,7 @@ def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
 
 @MeanVarianceNorm.type
 def _(x, *, axes, eps):
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     if x.shape is not None:
         for axis in axes:
             axis_of(axis, len(x.shape))

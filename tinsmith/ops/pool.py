@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_room
+from tinsmith.ops._rules import need_axes, need_float, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.reduce import Reduce
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
@@ -79,7 +79,7 @@ def pool_type(
     if x.shape is None:
         rank = None if isinstance(kernel, NUMBER) else len(kernel) + 2
         return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
-    need(len(x.shape) >= 3, f"x needs a rank of 3 or more ([N,C,*spatial]), it has {len(x.shape)}")
+    need_axes(x, 3, "x, [N,C,*spatial],")
     need(
         isinstance(kernel, NUMBER) or len(x.shape) == len(kernel) + 2,
         f"the kernel is {kernel}, x has {len(x.shape) - 2} spatial axes",
@@ -134,7 +134,7 @@ def _counts(size: int, win: Window, axis: int, include_pad: bool) -> Array:
 
 @AveragePool.type
 def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pad):
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
 
 
@@ -176,7 +176,7 @@ def _(x, *, kind, p, dtype):
     made = x.type if dtype is None else x.type.like(dtype=dtype_of(dtype))
     if x.shape is None:
         return made
-    need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+    need_axes(x, 2, "x")
     return made.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.ops._op import axis_of, need, op
-from tinsmith.ops._rules import FLOAT8
+from tinsmith.ops._rules import FLOAT8, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen
@@ -98,7 +98,7 @@ def _check_scale(
     """Raise TypeRuleError unless the scale of x is of a floating-point type and a scalar, a vector
     along `axis`, or (with `block_size`) of one number for each block, and the zero point has its
     shape."""
-    need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
+    need_float(scale, "scale")
     if zero_point is not None:
         both = zero_point.shape, scale.shape
         ok = set(both) <= {(), (1,)} or shapes_agree(*both)
@@ -252,15 +252,15 @@ def QLinearConv(
     b is int32 with scale x_scale * w_scale; w_scale and w_zero_point are one number or one for
     each output channel.
     """
-    win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
-    sums = conv_sums(
-        _centred(x, x_zero_point.reshape(())), _per_output(w, w_zero_point), win, group
-    )
+    sums = ConvInteger.reference(
+        x, w, x_zero_point, w_zero_point, stride=stride, pad=pad, dilation=dilation, group=group,
+        auto_pad=auto_pad,
+    )  # fmt: skip
     tail = (1,) * (x.ndim - 2)
     if b is not None:
-        sums += b.reshape(-1, *tail)
+        sums = sums + b.reshape(-1, *tail)
     factor = x_scale.reshape(()) * w_scale.reshape(-1, *tail) / y_scale.reshape(())
-    return _requantise(_exact(sums), factor.astype(np.float32), y_zero_point.reshape(()))
+    return _requantise(sums, factor.astype(np.float32), y_zero_point.reshape(()))
 
 
 @QLinearConv.type
@@ -304,11 +304,9 @@ def QLinearMatMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y
     if a_scale.size == 1:
         rows = a_scale.reshape(())
     columns = b_scale.reshape(()) if b_scale.size == 1 else b_scale
-    az = a_zero_point.reshape(()) if a_zero_point.size == 1 else a_zero_point
-    bz = b_zero_point.reshape(()) if b_zero_point.size == 1 else b_zero_point
-    sums = np.matmul(_centred(a, az, column=True), _centred(b, bz))
+    sums = MatMulInteger.reference(a, b, a_zero_point, b_zero_point)
     factor = widen(rows) * widen(columns) / widen(y_scale.reshape(()))
-    return _requantise(_exact(sums), factor.astype(np.float32), y_zero_point.reshape(()))
+    return _requantise(sums, factor.astype(np.float32), y_zero_point.reshape(()))
 
 
 @QLinearMatMul.type

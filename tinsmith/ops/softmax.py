@@ -8,14 +8,15 @@ import numpy as np
 
 from tinsmith.graph import Type, Value
 from tinsmith.ops._apart import but_one
-from tinsmith.ops._op import axis_of, need, op
-from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops._op import axis_of, op
+from tinsmith.ops._rules import need_float
+from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
 
 
 def _same(x: Value, axis: int) -> Type:
-    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    need_float(x, "x")
     if x.shape is not None:
         axis_of(axis, len(x.shape))
     return x.type
