@@ -14,7 +14,7 @@ from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import name_of
-from tinsmith.ops._op import Op, broadcast, fresh, need, op
+from tinsmith.ops._op import OPS, Op, broadcast, fresh, need, op
 from tinsmith.ops.precision import HALVES, is_float, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
@@ -128,6 +128,16 @@ def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
         return reference(*wide, **attrs).astype(x.dtype)
 
     return wrapped
+
+
+def in_float32_of(x: Tensor) -> Tensor:
+    """For `composed` references: a tensor of float16 or bfloat16 in float32, any other as it is."""
+    return as_dtype(x, np.dtype(np.float32)) if is_half(x.dtype) else x
+
+
+def as_dtype(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """For `composed` references: a tensor in an element type, by a Cast where it has another."""
+    return x if x.dtype == dtype else OPS["Cast"](x, to=dtype.name)
 
 
 # ---- constants and sizes

@@ -238,20 +238,25 @@ def AffineGrid(theta, size, *, align_corners=False):
 
     theta [N,2,3] or [N,3,4]; size is the output's [N,C,*spatial]; grid [N,*spatial,rank].
     """
-    wide = widen(theta)
-    axes, sizes = [], [int(s) for s in size[2:]]
+    wide, sizes = widen(theta), [int(s) for s in size[2:]]
     need_room((theta.shape[0], *sizes, theta.shape[1]), wide.dtype)
+    flat = places_of(sizes, align_corners, wide.dtype) @ wide.swapaxes(1, 2)
+    return flat.reshape(theta.shape[0], *sizes, theta.shape[1]).astype(theta.dtype, copy=False)
+
+
+def places_of(sizes: Sequence[int], aligned: bool, dtype: np.dtype[Any]) -> Array:
+    """The places of all elements of an image: for each a row of numbers in [-1, 1], innermost axis
+    first, and 1. -1 and 1 are the centres of the first and the last element if `aligned`, else
+    their outer edges."""
+    axes = []
     for count in sizes:
-        steps = np.arange(count, dtype=wide.dtype)
-        if align_corners:
+        steps = np.arange(count, dtype=dtype)
+        if aligned:
             axes.append(steps * (2 / (count - 1)) - 1 if count > 1 else np.zeros_like(steps))
         else:
             axes.append((2 * steps + 1) / max(count, 1) - 1)
     places = np.meshgrid(*axes, indexing="ij")[::-1]
-    base = np.stack([*places, np.ones_like(places[0])], axis=-1)
-    flat = base.reshape(-1, base.shape[-1]) @ wide.swapaxes(1, 2)
-    grid = flat.reshape(theta.shape[0], *base.shape[:-1], theta.shape[1])
-    return grid.astype(theta.dtype, copy=False)
+    return np.stack([*places, np.ones_like(places[0])], axis=-1).reshape(-1, len(sizes) + 1)
 
 
 @AffineGrid.type

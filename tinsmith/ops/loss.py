@@ -6,16 +6,11 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, shapes_agree
 from tinsmith.ops._op import OPS, need, need_one_of, op
-from tinsmith.ops._rules import Tensor, need_axes, need_float
-from tinsmith.ops.precision import is_half
+from tinsmith.ops._rules import as_dtype, in_float32_of, need_axes, need_float
 
 REDUCTIONS = ("none", "sum", "mean")
 CLASSES = np.array([1], np.int64)
 """The axis of the classes."""
-
-
-def _in_float32(x: Tensor) -> Tensor:
-    return OPS["Cast"](x, to="float32") if is_half(x.dtype) else x
 
 
 @op("composed")
@@ -24,7 +19,7 @@ def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignor
 
     reduction none | sum | mean; the mean is weighted, and leaves targets of ignore_index out.
     """
-    dtype, x = x.dtype, _in_float32(x)
+    dtype, x = x.dtype, in_float32_of(x)
     zero, skipped = np.zeros((), x.dtype), None
     if ignore_index is not None:
         skipped = OPS["Equal"](target, np.asarray(ignore_index, target.dtype))
@@ -33,7 +28,7 @@ def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignor
     y = OPS["Neg"](OPS["Squeeze"](OPS["GatherElements"](x, places, axis=1), CLASSES))
     factor = None
     if weight is not None:
-        factor = OPS["Gather"](_in_float32(weight), target, axis=0)
+        factor = OPS["Gather"](in_float32_of(weight), target, axis=0)
         y = OPS["Mul"](y, factor)
     if skipped is not None:
         counted = np.ones((), x.dtype) if factor is None else factor
@@ -44,7 +39,7 @@ def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignor
         y = OPS["Reduce"](y, kind="sum", keepdims=False)
         if reduction == "mean":
             y = OPS["Div"](y, OPS["Reduce"](factor, kind="sum", keepdims=False))
-    return OPS["Cast"](y, to=dtype.name) if is_half(dtype) else y
+    return as_dtype(y, dtype)
 
 
 @op("composed")
@@ -56,11 +51,10 @@ def SoftmaxCrossEntropyLoss(
     reduction none | sum | mean; the mean is weighted, and leaves labels of ignore_index out.
     with_log_prob adds log_softmax(x) to the outputs.
     """
-    log_prob = OPS["LogSoftmax"](_in_float32(x), axis=1)
+    log_prob = OPS["LogSoftmax"](in_float32_of(x), axis=1)
     attrs = {"reduction": reduction, "ignore_index": ignore_index}
     y = OPS["NegativeLogLikelihoodLoss"](log_prob, labels, weight, **attrs)
-    if is_half(x.dtype):
-        y, log_prob = (OPS["Cast"](v, to=x.dtype.name) for v in (y, log_prob))
+    y, log_prob = (as_dtype(v, x.dtype) for v in (y, log_prob))
     return (y, log_prob) if with_log_prob else y
 
 

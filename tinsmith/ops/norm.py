@@ -8,8 +8,8 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
-from tinsmith.ops._op import axis_of, broadcast, need, op
-from tinsmith.ops._rules import need_axes, need_float
+from tinsmith.ops._op import OPS, axis_of, broadcast, need, op
+from tinsmith.ops._rules import as_dtype, in_float32_of, need_axes, need_float
 from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
@@ -193,13 +193,14 @@ def _(x, *, size, alpha, beta, bias):
     return x.type
 
 
-@op("reduction")
+@op("composed")
 def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
     """y = (x - mean) / (std + eps), statistics over the axes"""
-    wide = widen(x)
-    centred = wide - wide.mean(axis=axes, keepdims=True, dtype=wide.dtype)
-    std = np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True, dtype=wide.dtype))
-    return (centred / (std + wide.dtype.type(eps))).astype(x.dtype, copy=False)
+    wide, over = in_float32_of(x), np.array(axes, np.int64)
+    centred = OPS["Sub"](wide, OPS["Reduce"](wide, over, kind="mean"))
+    spread = OPS["Reduce"](OPS["Mul"](centred, centred), over, kind="mean")
+    deviation = OPS["Add"](OPS["Sqrt"](spread), np.asarray(eps, wide.dtype))
+    return as_dtype(OPS["Div"](centred, deviation), x.dtype)
 
 
 @MeanVarianceNorm.type

@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
+from tinsmith.ops.deform import places_of
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -111,6 +112,7 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
             "#0": np.arange(28, dtype=np.float32).reshape(1, 7, 2, 2) % 5, "classes": 2, "boxes": 1,
             "anchors": (1.0, 2.0), "mask": (),
         },
+        "MeanVarianceNorm": {"#0": np.linspace(-3, 3, 120, dtype=np.float32).reshape(2, 3, 4, 5)},
         "NegativeLogLikelihoodLoss": {"#0": _SCORES, "#1": _LABELS, "ignore_index": 1},
         "SoftmaxCrossEntropyLoss": {"#0": _SCORES, "#1": _LABELS, "with_log_prob": True},
     },
@@ -126,20 +128,6 @@ def _known(value: Value | None) -> Value | Array | None:
     if value is None or value.const is None or has_sizes(value.const):
         return value
     return value.const
-
-
-@rules.rule(
-    p.MeanVarianceNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4, 5), norm={"axes": (0, 2, 3)}
-)
-def mean_variance_norm(x: Value, norm: Node) -> Value:
-    """mvn(x) -> d / (sqrt(mean(d * d)) + eps), with d = x - mean(x)."""
-    if x.dtype not in (np.float32, np.float64):
-        raise Skip(f"x is {x.dtype}")
-    axes = np.array(norm.axes, np.int64)
-    centred = OPS["Sub"](x, OPS["Reduce"](x, axes, kind="mean"))
-    spread = OPS["Reduce"](OPS["Mul"](centred, centred), axes, kind="mean")
-    deviation = OPS["Add"](OPS["Sqrt"](spread), np.asarray(norm.eps, x.dtype))
-    return OPS["Div"](centred, deviation)
 
 
 @rules.rule(p.LpNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4), norm={"axis": 1})
@@ -220,19 +208,9 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
     if not all(spatial):
         raise Skip("it is empty")
     _need_table(prod(spatial) * (len(spatial) + 1))
-    axes = [_places(n, bool(grid.align_corners)) for n in spatial]
-    places = np.meshgrid(*axes, indexing="ij")[::-1]
-    base = np.stack([*places, np.ones(spatial)], axis=-1).reshape(-1, len(spatial) + 1)
+    base = places_of(spatial, bool(grid.align_corners), np.dtype(np.float64))
     y = OPS["MatMul"](base.astype(np.float32), OPS["Transpose"](theta, perm=(0, 2, 1)))
     return OPS["Reshape"](y, np.array([int(size[0]), *spatial, len(spatial)], np.int64))
-
-
-def _places(count: int, aligned: bool) -> Array:
-    """The places of `count` elements on an axis as numbers in [-1, 1]: -1 and 1 are the centres of
-    the first and last element if `aligned`, else their outer edges."""
-    if aligned:
-        return np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
-    return (2 * np.arange(count, dtype=np.int64) + 1) / count - 1
 
 
 @rules.rule(
