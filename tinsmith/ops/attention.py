@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of
-from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import need_data, need_float
+from tinsmith.ops._op import OPS, fresh, need, op
+from tinsmith.ops._rules import Tensor, as_dtype, in_float32_of, need_data, need_float
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.softmax import softmax
 from tinsmith.sizes import NUMBER
@@ -198,7 +198,7 @@ def _(q, k, v, attn_mask=None, past_key=None, *_, q_num_heads, kv_num_heads, **_
 # ---- rotary embedding
 
 
-@op()
+@op("composed")
 def RotaryEmbedding(
     x, cos_cache, sin_cache, position_ids=None, *, interleaved=False, num_heads=None,
     rotary_embedding_dim=0,
@@ -209,21 +209,44 @@ def RotaryEmbedding(
     i and i + half. The caches are [positions, half] with position_ids [N,T], else [N,T,half];
     rotary_embedding_dim 0 means all of E.
     """
-    heads = widen(_heads(x, num_heads))
-    width = rotary_embedding_dim or heads.shape[3]
+    dtype, rank, wide = x.dtype, len(x.shape), x.shape[-1]
+    x, axis = in_float32_of(x), 2  # of the rows: heads lie before them in rank 4, behind in rank 3
+    if rank == 3:
+        need(isinstance(wide, NUMBER), "the width of x is not known")
+        x, axis = OPS["Reshape"](x, [0, 0, num_heads, wide // num_heads]), 1
+    width = rotary_embedding_dim or x.shape[-1]
+    need(isinstance(width, NUMBER), "the width of x is not known")
     if position_ids is not None:
-        cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
-    cos, sin = widen(cos_cache)[:, None], widen(sin_cache)[:, None]
-    half = width // 2
-    first, second = slice(0, half), slice(half, width)
+        cos_cache, sin_cache = (
+            OPS["Gather"](cache, position_ids, axis=0) for cache in (cos_cache, sin_cache)
+        )
+    cos, sin = (OPS["Unsqueeze"](in_float32_of(v), [3 - axis]) for v in (cos_cache, sin_cache))
+    rest = [] if width == x.shape[-1] else [_cut(x, width, x.shape[-1], 3)]
+    a, b = _pairs(_cut(x, 0, width, 3) if rest else x, width, interleaved)
+    both = [
+        OPS["Sub"](OPS["Mul"](a, cos), OPS["Mul"](b, sin)),
+        OPS["Add"](OPS["Mul"](a, sin), OPS["Mul"](b, cos)),
+    ]
     if interleaved:
-        first, second = slice(0, width, 2), slice(1, width, 2)
-    a, b = heads[..., first], heads[..., second]
-    y = heads.copy()
-    y[..., first], y[..., second] = a * cos - b * sin, a * sin + b * cos
-    if x.ndim == 3:
-        y = y.swapaxes(1, 2).reshape(x.shape)
-    return y.astype(x.dtype, copy=False)
+        both = [OPS["Unsqueeze"](v, [4]) for v in both]
+        both = [OPS["Reshape"](OPS["Concat"](*both, axis=4), [0, 0, 0, width])]
+    y = OPS["Concat"](*both, *rest, axis=3) if len(both) + len(rest) > 1 else both[0]
+    return as_dtype(y if rank == 4 else OPS["Reshape"](y, [0, 0, wide]), dtype)
+
+
+def _cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
+    return OPS["Slice"](x, [start], [end], [axis])
+
+
+def _pairs(x: Tensor, width: int, interleaved: bool) -> tuple[Tensor, Tensor]:
+    """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
+    pair is two neighbours if `interleaved`, else element i of both halves."""
+    half = width // 2
+    if not interleaved:
+        return _cut(x, 0, half, 3), _cut(x, half, width, 3)
+    apart = OPS["Reshape"](x, [0, 0, 0, half, 2])
+    first, second = (OPS["Reshape"](_cut(apart, i, i + 1, 4), [0, 0, 0, half]) for i in (0, 1))
+    return first, second
 
 
 @RotaryEmbedding.type

@@ -1,5 +1,5 @@
-"""Attention, and rotary embedding, in parts that have native kernels: joins, masks, elementwise
-arithmetic, and attention over rows, or products and a softmax where scores are outputs."""
+"""Attention in parts that have native kernels: joins, masks, and attention over rows, or products
+and a softmax where scores are outputs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,10 @@ from tinsmith.sizes import Number, Size, same
 
 rules = RuleSet(
     "split-attention",
-    "Attention becomes attention over rows, rotary embedding moves and elementwise nodes.",
+    "Attention becomes attention over rows, or products and a softmax.",
     tolerance=1e-5,
 )
 register("machine", devices=("cpu",))(rules)
-
-
-def _need_static(node: Node) -> None:
-    if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
-        raise Skip("a shape is not static")
 
 
 # ---- attention
@@ -64,7 +59,8 @@ class _Heads:
 def attention(node: Node) -> tuple[Value, ...]:
     """attention(q, k, v) -> row_attention(q, k, v), or products and a softmax, where the scores are
     wanted as an output."""
-    _need_static(node)
+    if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
+        raise Skip("a shape is not static")
     q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
     assert q is not None and k is not None and v is not None
     if q.dtype != np.float32:
@@ -278,57 +274,3 @@ def _in_products(node: Node, q: Value, k: Value, v: Value, terms: list[Any]) -> 
         y = OPS["Transpose"](y, perm=(0, 2, 1, 3))
         y = OPS["Reshape"](y, i64(n, queries, heads * f))
     return y, shown[node.qk_matmul_output_mode]
-
-
-# ---- rotary embedding
-
-
-@rules.rule(
-    p.RotaryEmbedding("x", "cos", "sin", ...).named("node"),
-    x=(2, 2, 3, 4),
-    cos=(2, 3, 2),
-    sin=(2, 3, 2),
-)
-def rotary(node: Node) -> Value:
-    """rotary(x, cos, sin) -> (a cos - b sin, a sin + b cos) for each pair (a, b) of a row."""
-    _need_static(node)
-    x, cos, sin, places = (*node.inputs, None)[:4]
-    assert x is not None and cos is not None and sin is not None
-    if x.dtype != np.float32 or not x.type.size:
-        raise Skip(f"x is {x.type}")
-    dims, axis = x.dims, 2  # of the rows: heads lie before them in rank 4, behind them in rank 3
-    if x.rank == 3:
-        heads = node.num_heads
-        x, axis = OPS["Reshape"](x, i64(*dims[:2], heads, dims[2] // heads)), 1
-    width = node.rotary_embedding_dim or x.dims[-1]
-    if places is not None:
-        cos, sin = (OPS["Gather"](cache, places, axis=0) for cache in (cos, sin))
-    cos, sin = (OPS["Unsqueeze"](cache, i64(3 - axis)) for cache in (cos, sin))
-    part = x if width == x.dims[-1] else _cut(x, 0, width)
-    a, b = _pairs(part, node.interleaved)
-    first = OPS["Sub"](OPS["Mul"](a, cos), OPS["Mul"](b, sin))
-    second = OPS["Add"](OPS["Mul"](a, sin), OPS["Mul"](b, cos))
-    if node.interleaved:
-        both = (OPS["Unsqueeze"](v, i64(4)) for v in (first, second))
-        y = OPS["Reshape"](OPS["Concat"](*both, axis=4), i64(*part.dims))
-        y = y if part is x else OPS["Concat"](y, _cut(x, width, x.dims[-1]), axis=3)
-    else:
-        rest = () if part is x else (_cut(x, width, x.dims[-1]),)
-        y = OPS["Concat"](first, second, *rest, axis=3)
-    return y if len(dims) == 4 else OPS["Reshape"](y, i64(*dims))
-
-
-def _cut(x: Value, start: int, end: int) -> Value:
-    return OPS["Slice"](x, i64(start), i64(end), i64(len(x.dims) - 1), i64(1))
-
-
-def _pairs(x: Value, interleaved: bool) -> tuple[Value, Value]:
-    """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
-    pair is two neighbours if `interleaved`, else element i of both halves."""
-    *outer, width = x.dims
-    if not interleaved:
-        return _cut(x, 0, width // 2), _cut(x, width // 2, width)
-    apart = OPS["Reshape"](x, i64(*outer, width // 2, 2))
-    first, second = (_cut(apart, i, i + 1) for i in (0, 1))
-    shape = i64(*outer, width // 2)
-    return OPS["Reshape"](first, shape), OPS["Reshape"](second, shape)

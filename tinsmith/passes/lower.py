@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
@@ -114,13 +115,21 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
         },
         "MeanVarianceNorm": {"#0": np.linspace(-3, 3, 120, dtype=np.float32).reshape(2, 3, 4, 5)},
         "NegativeLogLikelihoodLoss": {"#0": _SCORES, "#1": _LABELS, "ignore_index": 1},
+        "RotaryEmbedding": {
+            "#0": np.linspace(-3, 3, 96, dtype=np.float32).reshape(2, 2, 4, 6),
+            "#1": np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 4, 3),
+            "#2": np.linspace(1, -1, 24, dtype=np.float32).reshape(2, 4, 3),
+        },
         "SoftmaxCrossEntropyLoss": {"#0": _SCORES, "#1": _LABELS, "with_log_prob": True},
     },
 )  # fmt: skip
 def composed(node: Node) -> Value | tuple[Value, ...]:
     """An operator -> the operators that its reference calls."""
     data, *rest = node.inputs
-    return node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+    try:
+        return node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+    except TypeRuleError as why:
+        raise Skip(str(why)) from None
 
 
 def _known(value: Value | None) -> Value | Array | None:
