@@ -12,7 +12,7 @@ from tests.codegen.vectors import compiled, every, ulp
 from tests.kernels.harness import levels
 from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
-from tinsmith.codegen.logistic import one_plus_exp_of_minus, sigmoid
+from tinsmith.codegen.functions import one_plus_exp_of_minus, sigmoid
 from tinsmith.codegen.pieces import gelu
 
 STEP = 8209

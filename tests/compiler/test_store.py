@@ -38,7 +38,7 @@ NEEDED = {
     "extensions": "", "formats": "container mapped whole", "graph": "types", "hashing": "",
     "plain": "", "plan": "options plan shared_weights", "progress": "", "records": "",
     "registry": "", "version": "",
-    "runtime": "forks inputs later memory net outputs program programs results run_memory session",
+    "runtime": "forks inputs later memory net outputs program programs results session",
 }  # fmt: skip
 """The rooms, and the modules in them, that a second start loads: each costs it a third of a
 millisecond."""

@@ -1,4 +1,8 @@
-"""`memory_report`: where the memory of a compiled model goes, by step, planned, and measured."""
+"""`memory_report`: where the memory of a compiled model goes, by step, planned, and measured.
+
+A plan says when each tensor begins and ends to live: what its arena holds at each step, and what an
+engine without a plan would need, follows from that without a run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from math import prod
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinsmith.errors import OptionError, counted
 from tinsmith.graph import dtype_of
@@ -14,12 +18,50 @@ from tinsmith.graph.copy import shaped_types
 from tinsmith.graph.text import graph_weights
 from tinsmith.passes.shapes import with_sizes
 from tinsmith.plan.alive import allocate_and_free, peak_of
-from tinsmith.plan.plan import Memory, Operand, Port
-from tinsmith.plan.timeline import Row, timeline
+from tinsmith.plan.memory import align
+from tinsmith.plan.plan import Memory, Operand, Plan, Port
 from tinsmith.records import dataclass
 from tinsmith.runtime.measured import Measured, measured
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
+
+
+class Row(NamedTuple):
+    """One step of a plan: its number in `Plan.steps`, name, operator and kernel; and bytes.
+
+    alive      of the arena that are in use while the step runs
+    made       of the arena that come into use with it: its results and its scratch
+    workspace  that it uses, of all threads together
+    """
+
+    step: int
+    name: str
+    op: str
+    kernel: str
+    alive: int
+    made: int
+    workspace: int
+
+
+def timeline(plan: Plan) -> list[Row]:
+    """A `Row` for each step of a plan, in order, without views. The greatest `alive` is the plan's
+    lower bound."""
+    alive = [0] * (len(plan.steps) + 2)
+    made = [0] * (len(plan.steps) + 1)
+    for nbytes, start, end in plan.buffers:
+        made[start] += align(nbytes)
+        alive[start] += align(nbytes)
+        alive[end + 1] -= align(nbytes)
+    rows: list[Row] = []
+    now = 0
+    spaces = plan.workspaces or (0,) * len(plan.steps)
+    for i, (step, space) in enumerate(zip(plan.steps, spaces, strict=True)):
+        now += alive[i]
+        if step.kind != "view":
+            used = space * plan.threads if step.kind == "native" else 0
+            rows.append(Row(i, step.name, step.op, step.kernel, now, made[i], used))
+    return rows
+
 
 WIDTH, NAME = 80, 34
 """Columns of the report, and of a name in its table."""

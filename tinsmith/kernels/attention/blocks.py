@@ -17,8 +17,7 @@ from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, U8
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase
-from tinsmith.kernels.attention.operands import Extents, RowOperands
-from tinsmith.kernels.attention.reach import Reach
+from tinsmith.kernels.attention.operands import Extents, Reach, RowOperands
 from tinsmith.kernels.attention.softmax import Put, exponentials
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part

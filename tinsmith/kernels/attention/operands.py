@@ -1,4 +1,9 @@
-"""What an attention reads and writes: rows that lie anywhere, and what is added to scores."""
+"""What an attention reads and writes: rows that lie anywhere, and what is added to scores.
+
+A cache has room for more keys than it holds, and a window sees the last ones alone; a mask says so
+in the call. Keys before the first and after the last that the queries of an item see are left out
+(`Reach`): time and memory traffic of an attention are then those of the keys that are seen.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,55 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import LOG2E
+from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
-from tinsmith.kernels.attention.reach import Reach, reach_of
 from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
 from tinsmith.kernels.attention.tables import Book, EvenMap, RowMap, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
-from tinsmith.records import dataclass
+from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, same, typical
+
+HIDDEN = -1e30
+"""A mask that adds no more than this hides a key: beside a key that is seen its weight is 0, unless
+scores have about this size themselves."""
+
+
+class Reach(NamedTuple):
+    """The keys from `first` on, of which there are `count`."""
+
+    first: Val
+    count: Val
+
+
+def reach_of(b: Builder, slab: Ptr, step: Number, queries: Number, keys: Number) -> Reach:
+    """The keys from the first to the last that some query sees, by the rows of a mask at `slab`,
+    `step` elements apart (0: one row for all queries): all keys where a query sees none."""
+    last, zero = b.index(keys), b.const(0, I64)
+    with b.loop(0, queries if step else 1, 1, [last, zero]) as loop:
+        row, (low, high) = (slab + loop.index * step).fixed(), loop.vars
+        first = _seen(b, row, last, False)
+        none = first.eq(last)
+        stop = none.select(last, last - _seen(b, row, last, True))
+        loop.next([low.min(none.select(zero, first)), high.max(stop)])
+    low, high = loop.out
+    return Reach(low, high - low)
+
+
+def _seen(b: Builder, row: Ptr, count: Val, back: bool) -> Val:
+    """How many keys, from the first on (`back`: from the last), come before one that is seen; all
+    of them where none is."""
+    lanes = b.target.lanes * (F32.nbytes // row.elem.nbytes)
+    whole = count // lanes
+
+    def on(at: Val, size: int) -> Val:
+        """Whether one is seen of so many keys, before which there are `at` in this direction."""
+        value = (row + ((count - size) - at if back else at)).load(size)
+        seen = value.ne(0) if row.elem == U8 else (value > HIDDEN) | value.is_nan()
+        return seen.any()
+
+    vectors = b.find(whole, lambda vector: on(vector * lanes, lanes)) * lanes
+    return vectors + b.find((count - vectors).min(lanes), lambda k: on(vectors + k, 1))
+
 
 FARTHEST = np.finfo(np.float32).max
 """Masks often hide a key by a number of about this size. It must stay finite when masks are scaled

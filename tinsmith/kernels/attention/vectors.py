@@ -9,8 +9,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
-from tinsmith.kernels.attention.operands import extents_of, operands_of
-from tinsmith.kernels.attention.reach import Reach
+from tinsmith.kernels.attention.operands import Reach, extents_of, operands_of
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, offsets, product
