@@ -41,9 +41,8 @@ from tinsmith.plan.planner import Built
 from tinsmith.plan.tensors import Tensor
 from tinsmith.runtime import outputs
 from tinsmith.runtime import program as programs
-from tinsmith.runtime.memory import RunMemory
 from tinsmith.runtime.program import Program
-from tinsmith.runtime.results import Results
+from tinsmith.runtime.results import Results, RunMemory
 from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]

@@ -10,14 +10,13 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of
 from tinsmith.ops._op import OPS, fresh, need, op
 from tinsmith.ops._rules import Tensor, as_dtype, in_float32_of, need_data, need_float
-from tinsmith.ops.precision import is_float, widen
-from tinsmith.ops.softmax import softmax
+from tinsmith.ops.precision import is_float
 from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
 
-@op()
+@op("composed")
 def Attention(
     q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *, scale=None,
     is_causal=False, q_num_heads=None, kv_num_heads=None, softcap=0.0, qk_matmul_output_mode=0,
@@ -33,89 +32,104 @@ def Attention(
     gives 0. with_present adds the whole k and v to the outputs, with_qk the scores: 0 raw, 1
     capped, 2 with bias, 3 after softmax. scale is 1 / sqrt(E) by default.
     """
-    dtype, rank, batches = q.dtype, q.ndim, [a.shape[0] for a in (q, k, v)]
+    given = (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
+    known = [t is None or (t.shape is not None and _are_numbers(t.shape)) for t in given]
+    need(all(known), "sizes are known only in the call")
+    dtype, rank, batches = q.dtype, len(q.shape), [a.shape[0] for a in (q, k, v)]
     need_data(len(set(batches)) == 1, f"q, k and v have batches of {batches}")
     q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
-    if past_key is not None and past_value is not None:
-        k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
-    present = k, v
-    wide_q, wide_k, wide_v = widen(q), widen(k), widen(v)
-    times = q.shape[1] // k.shape[1]
-    if times > 1:
-        wide_k, wide_v = np.repeat(wide_k, times, axis=1), np.repeat(wide_v, times, axis=1)
-    root = wide_q.dtype.type(np.sqrt(1 / np.sqrt(q.shape[3]) if scale is None else scale))
-    scores = np.matmul(wide_q * root, wide_k.swapaxes(2, 3) * root)
-    shown = scores
-    if softcap > 0:
-        scores = np.tanh(scores / softcap) * scores.dtype.type(softcap)
-    shown = scores if qk_matmul_output_mode == 1 else shown
     before = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None and past_value is not None:
+        k, v = OPS["Concat"](past_key, k, axis=2), OPS["Concat"](past_value, v, axis=2)
+    elif with_present:
+        k, v = OPS["Identity"](k), OPS["Identity"](v)
+    present = k, v
+    q, k, v = (in_float32_of(x) for x in (q, k, v))
+    (n, heads, queries, e), (_, groups, keys, f) = q.shape, (*k.shape[:3], v.shape[3])
+    rows, real = heads // groups * queries, q.dtype.type
+    scores = OPS["Reshape"](q, [n, groups, rows, e])
+    scores = OPS["MatMul"](scores, OPS["Transpose"](k, perm=(0, 1, 3, 2)))
+    factor = real(e**-0.5 if scale is None else scale)
+    scores = OPS["Reshape"](OPS["Mul"](scores, factor), [n, heads, queries, keys])
+    shown = [scores]
+    if softcap > 0:
+        scores = OPS["Mul"](OPS["Tanh"](OPS["Div"](scores, real(softcap))), real(softcap))
+    shown.append(scores)
     limits = is_causal, left_window_size, right_window_size
-    bias = _bias(scores, attn_mask, before, nonpad_kv_seqlen, limits)
-    scores = scores + bias
-    shown = scores if qk_matmul_output_mode == 2 else shown
+    terms = _terms(attn_mask, nonpad_kv_seqlen, limits, (before, queries, keys))
+    for term in terms:
+        if term.dtype == np.bool_:
+            scores = OPS["Where"](term, scores, real(-np.inf))
+        else:
+            scores = OPS["Add"](scores, as_dtype(term, q.dtype))
+    shown.append(scores)
     if softmax_precision is not None:
-        scores = widen(scores.astype(dtype_of(softmax_precision)))
-    masked = np.isneginf(bias).all(axis=-1, keepdims=True)
-    weights = np.where(masked, 0, softmax(np.where(masked, 0, scores))).astype(wide_v.dtype)
-    shown = weights if qk_matmul_output_mode == 3 else shown
-    y = np.matmul(weights, wide_v)
+        scores = in_float32_of(as_dtype(scores, dtype_of(softmax_precision)))
+    weights = _weights(scores, bool(terms) and keys > 0, v.dtype)
+    shown.append(weights)
+    y = OPS["MatMul"](OPS["Reshape"](weights, [n, groups, rows, keys]), v)
+    y = OPS["Reshape"](y, [n, heads, queries, f])
     if rank == 3:
-        y = y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], y.shape[1] * y.shape[3])
-    outputs = [y.astype(dtype, copy=False)]
-    if with_present:
-        outputs += present
+        y = OPS["Reshape"](OPS["Transpose"](y, perm=(0, 2, 1, 3)), [n, queries, heads * f])
+    outputs = [as_dtype(y, dtype), *(present if with_present else ())]
     if with_qk:
-        outputs.append(shown.astype(dtype, copy=False))
+        outputs.append(as_dtype(shown[qk_matmul_output_mode], dtype))
     return tuple(outputs)
 
 
-def _heads(x: Array, count: int | None) -> Array:
-    """[N,T,H*E] as [N,H,T,E], for `count` = H heads; an array of rank 4 as it is."""
-    if x.ndim == 4:
+def _are_numbers(dims: tuple[Any, ...]) -> bool:
+    return all(isinstance(d, int) for d in dims)
+
+
+def _heads(x: Tensor, count: int | None) -> Tensor:
+    """[N,T,H*E] as [N,H,T,E], for `count` = H heads; a tensor of rank 4 as it is."""
+    if len(x.shape) == 4:
         return x
     assert count is not None
-    return x.reshape(*x.shape[:2], count, x.shape[2] // count).swapaxes(1, 2)
+    apart = OPS["Reshape"](x, [*x.shape[:2], count, x.shape[2] // count])
+    return OPS["Transpose"](apart, perm=(0, 2, 1, 3))
 
 
-def _bias(
-    scores: Array, mask: Array | None, before: int, lengths: Array | None,
-    limits: tuple[bool, int, int],
-) -> Array:  # fmt: skip
-    """The sum of all that is added to the scores [N,H,Q,K] before softmax, in their shape: the
-    mask, and -inf where a query may not attend.
+def _terms(
+    mask: Tensor, lengths: Tensor, limits: tuple[bool, int, int], sizes: tuple[int, int, int]
+) -> list[Tensor]:
+    """What is added to scores [N,H,Q,K] before softmax, or, of bool, tells where queries attend.
 
-    before   keys that come before the first query: the past
     lengths  valid keys of each sequence, [N], or None; the queries are the last of these
     limits   (causal, left window, right window); a window of -1 has no end
+    sizes    (keys that come before the first query: the past, queries, keys)
     """
-    batch, _, queries, keys = scores.shape
-    ninf = scores.dtype.type(-np.inf)
-    bias = np.zeros(scores.shape, scores.dtype)
+    (causal, left, right), (before, queries, keys) = limits, sizes
+    found: list[Tensor] = []
     if mask is not None:
-        if mask.dtype == np.bool_:
-            mask = np.where(mask, scores.dtype.type(0), ninf)
-        added = widen(np.asarray(mask))
-        lacking = keys - added.shape[-1]
-        if lacking > 0 and added.shape[-1] != 1:
-            widths = [(0, 0)] * (added.ndim - 1) + [(0, lacking)]
-            added = np.pad(added, widths, constant_values=ninf)
-        bias = bias + added
-    place = np.arange(queries)[None, :, None] + before
+        unseen = False if mask.dtype == np.bool_ else -np.inf
+        have = mask.shape[-1]
+        if 1 != have < keys:
+            more = np.full((*mask.shape[:-1], keys - have), unseen, mask.dtype)
+            mask = OPS["Concat"](mask, more, axis=-1)
+        found.append(mask)
+    key, place = np.arange(keys), np.arange(before, before + queries)[:, None]
     if lengths is not None:
-        place = np.arange(queries)[None, :, None] + (lengths.reshape(batch, 1, 1) - queries)
-    key = np.arange(keys)[None, None, :]
-    causal, left, right = limits
-    allowed = np.ones(np.broadcast_shapes(place.shape, key.shape), bool)
-    if causal:
-        allowed &= key <= place
+        length = as_dtype(OPS["Reshape"](lengths, [-1, 1, 1, 1]), key.dtype)
+        found.append(OPS["Less"](key, length))
+        place = OPS["Add"](length, np.arange(-queries, 0)[:, None])
     if left >= 0:
-        allowed &= key >= place - left
+        found.append(OPS["GreaterOrEqual"](key, OPS["Sub"](place, np.int64(left))))
+    if causal:
+        found.append(OPS["LessOrEqual"](key, place))
     if right >= 0:
-        allowed &= key <= place + right
-    if lengths is not None:
-        allowed = allowed & (key < lengths.reshape(batch, 1, 1))
-    return np.where(allowed[:, None], bias, ninf)
+        found.append(OPS["LessOrEqual"](key, OPS["Add"](place, np.int64(right))))
+    return found
+
+
+def _weights(scores: Tensor, masked: bool, dtype: np.dtype[Any]) -> Tensor:
+    """The softmax of scores along the last axis; where they may be `masked`, a row of -inf is 0."""
+    if not masked:
+        return as_dtype(OPS["Softmax"](scores, axis=-1), dtype)
+    real = scores.dtype.type
+    blind = OPS["Equal"](OPS["Reduce"](scores, [3], kind="max"), real(-np.inf))
+    weights = OPS["Softmax"](OPS["Where"](blind, real(0), scores), axis=-1)
+    return as_dtype(OPS["Where"](blind, real(0), weights), dtype)
 
 
 def _split(v: Value, heads: int | None, name: str) -> tuple[Dim, Dim, Dim, Dim]:

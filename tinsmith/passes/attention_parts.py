@@ -1,5 +1,5 @@
-"""Attention in parts that have native kernels: joins, masks, and attention over rows, or products
-and a softmax where scores are outputs."""
+"""Attention as attention over rows, with joins and masks before it. Where that cannot be, as scores
+are outputs, it becomes products and a softmax (`lower`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tinsmith.sizes import Number, Size, same
 
 rules = RuleSet(
     "split-attention",
-    "Attention becomes attention over rows, or products and a softmax.",
+    "Attention becomes attention over rows.",
     tolerance=1e-5,
 )
 register("machine", devices=("cpu",))(rules)
@@ -57,14 +57,13 @@ class _Heads:
     node={"is_causal": True},
 )
 def attention(node: Node) -> tuple[Value, ...]:
-    """attention(q, k, v) -> row_attention(q, k, v), or products and a softmax, where the scores are
-    wanted as an output."""
+    """attention(q, k, v) -> row_attention(q, k, v)."""
     if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
         raise Skip("a shape is not static")
     q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
     assert q is not None and k is not None and v is not None
-    if q.dtype != np.float32:
-        raise Skip(f"the operands are {q.dtype}")
+    if q.dtype != np.float32 or node.with_qk:
+        raise Skip(f"the operands are {q.dtype}, or its scores are wanted")
     if str(node.softmax_precision or "float32") != "float32":
         raise Skip(f"the softmax is in {node.softmax_precision}")
     if any(x.type.size == 0 for x in (q, k, v)):
@@ -88,15 +87,7 @@ def attention(node: Node) -> tuple[Value, ...]:
     if node.with_present:
         present = tuple(x if x.producer is not None and past_key else OPS["Identity"](x)
                         for x in (k, v))  # fmt: skip
-    if not node.with_qk:
-        return _over_rows(node, (q, k, v), of, terms, low, high), *present
-    if any(isinstance(n, Size) for n in (low, high, of.keys, of.queries)):
-        raise Skip("its scores are wanted, and sizes are known only in the call")
-    steps = np.arange(of.keys) - np.arange(of.queries)[:, None]
-    terms += [steps >= low] if low is not None else []
-    terms += [steps <= high] if high is not None else []
-    y, scores = _in_products(node, q, k, v, terms)
-    return y, *present, scores
+    return _over_rows(node, (q, k, v), of, terms, low, high), *present
 
 
 def _covering(mask: Value, of: _Heads) -> Value:
@@ -234,43 +225,3 @@ def _by_head(x: Value, heads: int | None) -> Value:
     if 1 in (t, heads):
         return OPS["Reshape"](x, i64(n, heads, t, wide // heads))
     return OPS["Transpose"](OPS["Reshape"](x, i64(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
-
-
-def _in_products(node: Node, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
-    """(y, scores) of an Attention, by products and a softmax. `scores` are those that the attribute
-    `qk_matmul_output_mode` asks for: of the product, after softcap, after `terms`, or after the
-    softmax. Queries that see no key give 0."""
-    rank = q.rank
-    q = _by_head(q, node.q_num_heads)
-    k, v = (_by_head(x, node.kv_num_heads) for x in (k, v))
-    (n, heads, queries, e), (_, groups, keys, f) = q.dims, v.dims
-    scale = e**-0.5 if node.scale is None else node.scale
-    rows = i64(n, groups, heads // groups * queries, e)
-    scores = OPS["MatMul"](OPS["Reshape"](q, rows), OPS["Transpose"](k, perm=(0, 1, 3, 2)))
-    whole = i64(n, heads, queries, keys)
-    scores = OPS["Reshape"](OPS["Mul"](scores, np.float32(scale)), whole)
-    shown = [scores]
-    if node.softcap > 0:
-        cap = np.float32(node.softcap)
-        scores = OPS["Mul"](OPS["Tanh"](OPS["Div"](scores, cap)), cap)
-    shown.append(scores)
-    for term in terms:
-        masked = term.dtype == np.bool_
-        scores = (
-            OPS["Where"](term, scores, np.float32(-np.inf)) if masked else OPS["Add"](scores, term)
-        )
-    shown.append(scores)
-    if not terms:
-        weights = OPS["Softmax"](scores, axis=-1)
-    else:
-        top = OPS["Reduce"](scores, i64(3), kind="max")
-        blind = OPS["Equal"](top, np.float32(-np.inf))
-        weights = OPS["Softmax"](OPS["Where"](blind, np.float32(0), scores), axis=-1)
-        weights = OPS["Where"](blind, np.float32(0), weights)
-    shown.append(weights)
-    y = OPS["MatMul"](OPS["Reshape"](weights, i64(n, groups, -1, keys)), v)
-    y = OPS["Reshape"](y, i64(n, heads, queries, f))
-    if rank == 3:
-        y = OPS["Transpose"](y, perm=(0, 2, 1, 3))
-        y = OPS["Reshape"](y, i64(n, queries, heads * f))
-    return y, shown[node.qk_matmul_output_mode]

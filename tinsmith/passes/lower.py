@@ -98,6 +98,7 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
 
 
 _SCORES = np.linspace(-3, 3, 24, dtype=np.float32).reshape(2, 3, 4)
+_ROWS = np.linspace(-3, 3, 48, dtype=np.float32).reshape(1, 2, 4, 6)
 _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
 
 
@@ -108,6 +109,10 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
         "PriorDetection": {
             "#0": np.zeros((1, 8), np.float32), "#1": np.array([[0.1, 0.7, 0.2, 0.6]], np.float32),
             "#2": np.array([[[0, 0, 1, 1, 2, 2, 4, 4], [0.1] * 8]], np.float32), "classes": 2,
+        },
+        "Attention": {
+            "#0": _ROWS, "#1": _ROWS, "#2": _ROWS, "is_causal": True, "with_qk": True,
+            "with_present": True,
         },
         "GridDetection": {
             "#0": np.arange(28, dtype=np.float32).reshape(1, 7, 2, 2) % 5, "classes": 2, "boxes": 1,
@@ -123,13 +128,16 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
         "SoftmaxCrossEntropyLoss": {"#0": _SCORES, "#1": _LABELS, "with_log_prob": True},
     },
 )  # fmt: skip
-def composed(node: Node) -> Value | tuple[Value, ...]:
+def composed(node: Node) -> tuple[Value, ...]:
     """An operator -> the operators that its reference calls."""
     data, *rest = node.inputs
+    assert data is not None
     try:
-        return node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+        made = node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
     except TypeRuleError as why:
         raise Skip(str(why)) from None
+    whole = made if isinstance(made, tuple) else (made,)
+    return tuple(v if isinstance(v, Value) else OPS["Identity"](data.graph.const(v)) for v in whole)
 
 
 def _known(value: Value | None) -> Value | Array | None:

@@ -22,8 +22,8 @@ from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.memory import SPARE, RunMemory
 from tinsmith.runtime.program import Frame, Program, fault_text
+from tinsmith.runtime.results import SPARE, RunMemory
 from tinsmith.runtime.session import Native, Session
 from tinsmith.runtime.tables import Asked, Tables
 from tinsmith.sizes import Size, has_sizes

@@ -11,8 +11,8 @@ import numpy as np
 
 from tinsmith.plan.memory import align
 from tinsmith.plan.plan import SLACK
-from tinsmith.runtime.memory import RunMemory
 from tinsmith.runtime.program import Program
+from tinsmith.runtime.results import RunMemory
 from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]

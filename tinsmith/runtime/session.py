@@ -28,16 +28,8 @@ from tinsmith.plan.plan import (
 from tinsmith.records import NamedTuple
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
-from tinsmith.runtime.memory import (
-    OfThisProcess,
-    RunMemory,
-    address_of,
-    addresses,
-    aligned,
-    owned,
-    window,
-)
-from tinsmith.runtime.results import Results
+from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
+from tinsmith.runtime.results import Results, RunMemory
 
 if TYPE_CHECKING:
     from tinsmith.runtime.program import Program
