@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import GraphError, TypeRuleError
-from tinsmith.graph.order import in_order
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Type, compatible
-from tinsmith.graph.uses import Outputs
+from tinsmith.graph.uses import Outputs, in_order
 from tinsmith.graph.value import OpLike, Value
 from tinsmith.sizes import has_sizes
 

@@ -9,8 +9,8 @@ import numpy as np
 from tinsmith.graph import Type
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, op
+from tinsmith.ops.norm import softmax
 from tinsmith.ops.precision import widen
-from tinsmith.ops.softmax import softmax
 
 
 @op()

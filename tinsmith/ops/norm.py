@@ -1,4 +1,5 @@
-"""Normalisations: over batches (with stored statistics), instances, layers, groups and channels."""
+"""Normalisations: over batches (with stored statistics), instances, layers, groups and channels;
+and softmax, over one axis."""
 
 from __future__ import annotations
 
@@ -166,10 +167,7 @@ def LpNorm(x, *, axis=-1, p=2):
 @LpNorm.type
 def _(x, *, axis, p):
     need(p in (1, 2), f"p must be 1 or 2, it is {p}")
-    need_float(x, "x")
-    if x.shape is not None:
-        axis_of(axis, len(x.shape))
-    return x.type
+    return _same(x, axis)
 
 
 @op("reduction")
@@ -205,11 +203,7 @@ def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
 
 @MeanVarianceNorm.type
 def _(x, *, axes, eps):
-    need_float(x, "x")
-    if x.shape is not None:
-        for axis in axes:
-            axis_of(axis, len(x.shape))
-    return x.type
+    return _same(x, *axes)
 
 
 BatchNorm.cost(lambda x, *_, **__: 2 * x.type.size)
@@ -222,3 +216,61 @@ for _norm in (InstanceNorm, GroupNorm, LRN):
 for _norm in (LayerNorm, RMSNorm):
     _norm.apart(before)
 LpNorm.apart(but_one)
+
+
+# ---- softmax and its relatives, along one axis
+
+
+def _same(x: Value, *axes: int) -> Type:
+    """The type of what is as x, which has these axes and is of a floating-point type."""
+    need_float(x, "x")
+    if x.shape is not None:
+        for axis in axes:
+            axis_of(axis, len(x.shape))
+    return x.type
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    """The softmax of a float32 or float64 array; a row of -inf only gives NaN."""
+    if not x.size:
+        return x
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    e /= e.sum(axis=axis, keepdims=True)
+    return e
+
+
+@op("reduction")
+def Softmax(x, *, axis=-1):
+    """y = exp(x - max(x)) / sum(exp(x - max(x))), along the axis"""
+    return softmax(widen(x), axis).astype(x.dtype, copy=False)
+
+
+@op("reduction")
+def LogSoftmax(x, *, axis=-1):
+    """y = x - max(x) - log(sum(exp(x - max(x)))), along the axis"""
+    if not x.size:
+        return x
+    shifted = widen(x) - widen(x).max(axis=axis, keepdims=True)
+    y = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return y.astype(x.dtype, copy=False)
+
+
+@op("reduction")
+def Hardmax(x, *, axis=-1):
+    """y = 1 at the first maximum along the axis, 0 elsewhere"""
+    y = np.zeros_like(x)
+    if x.size:
+        first = np.expand_dims(widen(x).argmax(axis=axis), axis)
+        np.put_along_axis(y, first, x.dtype.type(1), axis)
+    return y
+
+
+Softmax.type(lambda x, *, axis: _same(x, axis))
+LogSoftmax.type(lambda x, *, axis: _same(x, axis))
+Hardmax.type(lambda x, *, axis: _same(x, axis))
+Softmax.cost(lambda x, *, axis: 20 * x.type.size)
+LogSoftmax.cost(lambda x, *, axis: 20 * x.type.size)
+
+
+for _one in (Softmax, LogSoftmax, Hardmax):
+    _one.apart(but_one)

@@ -15,7 +15,7 @@ from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
-from tinsmith.sizes import NUMBER, same
+from tinsmith.sizes import same
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
@@ -154,20 +154,29 @@ def _known(sizes: tuple[Any, ...], auto_pad: str) -> tuple[int, ...]:
     return sizes
 
 
+_POOLED = {"auto_pad": "SAME_LOWER", "stride": (2, 2), "kernel": (3, 3)}
+
+
 @rules.rule(
-    p.Conv("x", "w", ...).named("n"),
+    p.Conv("x", "w", ...).named("n")
+    | p.MaxPool("x").named("n")
+    | p.AveragePool("x").named("n")
+    | p.LpPool("x").named("n"),
     x=(1, 2, 7, 6),
     w=(2, 2, 3, 3),
-    n={"auto_pad": "SAME_UPPER", "stride": (2, 2)},
+    n=({"auto_pad": "SAME_UPPER", "stride": (2, 2)}, _POOLED, _POOLED, _POOLED),
 )
-def explicit_pads(x: Value, w: Value, n: Node) -> Value:
-    """conv(auto_pad) -> conv(pads in numbers), where the sizes are known."""
+def explicit_pads(x: Value, n: Node, w: Value | None = None) -> tuple[Value, ...]:
+    """conv(auto_pad), pool(auto_pad) -> the same with pads in numbers, where sizes are known."""
     sizes = _known(shape_of(x)[2:], n.auto_pad)
-    kernel: Any = shape_of(w)[2:]
-    if any(isinstance(d, str) for d in kernel):
+    kernel: Any = n.kernel if w is None else shape_of(w)[2:]
+    if w is not None and any(isinstance(d, str) for d in kernel):
         raise Skip("the kernel's size is not known")
-    win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad)
-    return with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
+    ceil = n.attrs.get("ceil_mode", False)
+    win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, ceil)
+    made = with_(n, auto_pad="NOTSET", pad=win.begin + win.end).producer
+    assert made is not None
+    return made.outputs
 
 
 @rules.rule(
@@ -190,18 +199,3 @@ def explicit_transposed_pads(x: Value, w: Value, n: Node) -> Value:
     if same.out != win.out:
         raise Skip("the output is larger than the full sum")
     return with_(n, auto_pad="NOTSET", output_shape=None, pad=win.begin + win.end)
-
-
-@rules.rule(
-    p.MaxPool("x").named("n") | p.AveragePool("x").named("n") | p.LpPool("x").named("n"),
-    x=(1, 2, 7, 6),
-    n={"auto_pad": "SAME_LOWER", "stride": (2, 2), "kernel": (3, 3)},
-)
-def explicit_pool_pads(x: Value, n: Node) -> Value | tuple[Value, ...]:
-    """pool(auto_pad) -> pool(pads in numbers), where the sizes are known."""
-    sizes = _known(shape_of(x)[2:], n.auto_pad)
-    kernel = (n.kernel,) if isinstance(n.kernel, NUMBER) else n.kernel
-    win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, n.ceil_mode)
-    y = with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
-    assert y.producer is not None
-    return y.producer.outputs if len(y.producer.outputs) > 1 else y

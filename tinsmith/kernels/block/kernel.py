@@ -3,17 +3,44 @@
 Rows of the expanded image go into a ring buffer that stays in the core's cache. As soon as all rows
 under the window of the next output rows are there, they are filtered and projected. The expanded
 image never reaches memory. Rows beyond the image are zeros of the expanded image.
+
+Where numbers that only the run knows scale an image's channels, W (s x) = (W s) x: if there are
+fewer weights than pixels, the weights are scaled instead, and the image is read as it lies.
 """
 
 from __future__ import annotations
 
-from tinsmith.kernels._kernel import Choice, Packed, Site, Tier, kernel, one_phase
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tinsmith.codegen.types import F32
+from tinsmith.graph import Value
+from tinsmith.kernels._kernel import (
+    Choice,
+    Emit,
+    Packed,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    View,
+    kernel,
+    one_phase,
+)
 from tinsmith.kernels.block.emit import emit_block, tiles_of, workspace
 from tinsmith.kernels.block.plan import BlockPlan, plan_block
 from tinsmith.kernels.block.stages import Stages, stages_of
-from tinsmith.kernels.layout import Layout
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.depthwise import pack_taps
+from tinsmith.kernels.window.direct import direct, way_of
+from tinsmith.kernels.window.site import conv_site
+from tinsmith.kernels.window.ways import Blocked
 from tinsmith.kernels.window.weights import pack_bias, pack_panels
+from tinsmith.ops._arithmetic import multiplies
+from tinsmith.ops._weights import is_convolution
 
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
@@ -46,3 +73,90 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
             cut = dense.panels
             found += stage.packed(name, (pack_panels, cut, dense.blocks), (pack_bias, cut))
     return found
+
+
+# ---- scaled channels
+
+
+@kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
+def conv_scaled(site: Site) -> Choice:
+    """A 1x1 convolution whose weights are scaled in place of its input's channels."""
+    x, factors, conv = _parts(site)
+    dense, inputs = conv_site(conv), site.attr("body").inputs
+    geo, w = dense.geo, dense.weights
+    if dense.groups != 1 or not geo.is_pointwise:
+        raise Skip(f"{conv.node.name} is no 1x1 convolution of all channels at stride 1")
+    if geo.batch > 1:
+        raise Skip(f"there are {geo.batch} images, which share the weights")
+    way = way_of(site.target, geo)
+    made = direct(dense)
+    wanted = {x: made.reads[0], factors: Layout(block_of(site.target))}
+    for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
+        if v not in inputs:
+            raise Skip(f"the epilogue reads {v.name}, which is no input of the block")
+        if wanted.setdefault(v, layout) != layout:
+            raise Skip(f"{v.name} is read in two layouts")
+
+    def scale(em: Emit) -> None:
+        emit_scale(em, em.input(inputs.index(factors)), way)
+
+    def convolve(phase: Phase, em: Emit) -> None:
+        extras = tuple(_broadcast(em.ins[inputs.index(v)], conv) for v in conv.extras)
+        ins = (em.ins[inputs.index(x)], *(None for _ in conv.inputs[1:]))
+        packed = (em.scratch.cast(F32), *em.packed[1:])
+        phase.emit(replace(em, site=conv, ins=ins, extras=extras, packed=packed))
+
+    convolutions = [replace(phase, emit=partial(convolve, phase)) for phase in made.phases]
+    return replace(
+        made,
+        cost=made.cost + w.nbytes / site.target.l3_bandwidth + site.target.time(0, 8.0 * w.size),
+        reads=tuple(wanted.get(v) for v in inputs),
+        phases=(Phase(way.blocks.count, scale), *convolutions),
+        scratch=4 * way.rows * way.stored,
+    )
+
+
+def _parts(site: Site) -> tuple[Value, Value, Site]:
+    """The image, its scale factors, and the site of the convolution. Raises Skip for other
+    sites."""
+    first, *rest = site.attr("body").nodes
+    if not multiplies(first) or len(rest) != 1:
+        raise Skip("it is no product before one convolution")
+    x, factors = sorted(filter(None, first.inputs), key=lambda v: -v.type.size)
+    if x.dims != first.output.dims or factors.dims != (*x.dims[:2], 1, 1) or x.dims == factors.dims:
+        raise Skip(f"{first.name} is no product of an image and one number for each channel")
+    for v in (x, factors):
+        if v not in site.attr("body").inputs:
+            raise Skip(f"{v.name} is a constant")
+    conv = make_site(rest[0], site.target, site.precision)
+    if not is_convolution(conv.anchor) or conv.out.dtype != np.float32:
+        raise Skip(f"{rest[0].name} is no convolution in float32")
+    conv.threads = site.threads
+    return x, factors, conv
+
+
+def _broadcast(view: View | None, conv: Site) -> View:
+    """An operand of the epilogue, broadcast to the convolution's result."""
+    assert view is not None
+    spec = view.spec.broadcast_to(conv.out.dims)
+    return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
+
+
+def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
+    """Emit the phase that multiplies the packed weights by the scale factors of their input
+    channels. A tile is one block of channels."""
+    b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
+    cut, blocks, depth, first = way.panels, way.blocks, way.stored, 0
+    with b.loop(em.begin, em.end) as block:
+        s = factors.at(0, block, 0, 0)
+        for count, lanes in ((cut.count, cut.main), (1, cut.tail)):
+            if not count or not lanes:
+                continue
+            row = sum(lanes)
+            with b.loop(0, count) as p, b.loop(0, blocks.stored) as c:
+                place = (p * row + first) * depth + (block * blocks.stored + c) * row
+                factor = s + c
+                for i, wide in enumerate(lanes):
+                    at = place + sum(lanes[:i])
+                    (scaled + at).store((source + at).load(wide) * factor.splat(wide))
+            first += count * row
