@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.compiler.cut import counts, numbers_read
 from tinsmith.graph import Graph, Type, Value
 from tinsmith.graph.copy import Copier
+from tinsmith.graph.uses import sources_of
 from tinsmith.ops import OPS
 from tinsmith.passes.contents import computes_sizes
 from tinsmith.runtime.inputs import Signature
@@ -19,16 +20,8 @@ from tinsmith.sizes import Size
 def numbers_of_sizes(body: Graph) -> frozenset[int]:
     """The inputs of a part, by number, whose elements become sizes inside (such as a Reshape's
     target, also after arithmetic on them)."""
-    wanted: set[Value] = set()
-    work = [v for n in body.nodes for k in numbers_read(n) if (v := n.inputs[k]) is not None]
-    while work:
-        v = work.pop()
-        if v in wanted or v.const is not None:
-            continue
-        if v.producer is None:
-            wanted.add(v)
-        elif computes_sizes(v.producer):
-            work += [x for x in v.producer.inputs if x is not None]
+    read = [n.inputs[k] for n in body.nodes for k in numbers_read(n)]
+    wanted = sources_of(read, computes_sizes)
     return frozenset(k for k, v in enumerate(body.inputs) if v in wanted and counts(v))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tinsmith.errors import FEW, counted
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
+from tinsmith.graph.uses import sources_of
 from tinsmith.kernels.select import REFERENCE, forced
 from tinsmith.plan.planner import Built
 from tinsmith.plan.state import flops_of
@@ -59,27 +60,10 @@ def _holding(node: Node, count: int) -> str:
         f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, "
         "by reference: generated code has neither branches nor loops"
     )
-    asked = _asked(node.inputs[:1])
+    asked = sources_of(node.inputs[:1])
     small = [v.name for v in asked if v.type.is_static and v.type.size == 1]
     if "branch" in node.op.traits and asked and len(small) == len(asked):
         values = ", ".join(f"{n!r}: VALUE" for n in small)
         options = " ".join(f"--fix {n}=VALUE" for n in small)
         text += f"; compile(..., fixed={{{values}}}), or {options}, takes one branch for good"
     return text
-
-
-def _asked(values: Sequence[Value | None]) -> list[Value]:
-    """The inputs of the graph that values are computed from."""
-    found: dict[Value, None] = {}
-    seen: set[Value] = set()
-    work = [v for v in values if v is not None]
-    while work:
-        v = work.pop()
-        if v in seen or v.const is not None:
-            continue
-        seen.add(v)
-        if v.producer is None:
-            found[v] = None
-        else:
-            work += [i for i in v.producer.inputs if i is not None]
-    return list(found)

@@ -4,7 +4,7 @@ at every edit."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,22 @@ class Outputs(MutableSequence["Value"]):
 
     def __repr__(self) -> str:
         return repr(self._values)
+
+
+def sources_of(
+    values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
+) -> list[Value]:
+    """The inputs of the graph that values are computed from, by nodes for which `through` holds."""
+    work = [v for v in values if v is not None]
+    seen: dict[Value, None] = {}
+    while work:
+        v = work.pop()
+        if v in seen or v.const is not None:
+            continue
+        seen[v] = None
+        if v.producer is not None and through(v.producer):
+            work += [x for x in v.producer.inputs if x is not None]
+    return [v for v in seen if v.producer is None]
 
 
 # ---- the order of nodes

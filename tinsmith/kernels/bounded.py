@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel, one_phase
 
 ELEMENT = 0.6e-9  # seconds to check and copy an element; estimated
@@ -13,33 +16,34 @@ def bounded_copy(site: Site) -> Choice:
 
     They are copied one by one: there are as many as sequences in a batch.
     """
-    site.need_no_epilogue("a copy has no epilogue")
-    least, most, count = site.attr("least"), site.attr("most"), site.out.type.size
+    least, most = site.attr("least"), site.attr("most")
 
-    def emit(em: Emit) -> None:
-        source = em.input(0)
-        with em.b.loop(em.begin, em.end) as i:
-            number = (source.pointer + i).load()
-            wide = number.to("i64")
-            em.fault((wide < least) | (wide > most))
-            (em.outs[0].pointer + i).store(number)
+    def is_bad(number: Val) -> Val:
+        wide = number.to("i64")
+        return (wide < least) | (wide > most)
 
-    return Choice(1e-6 + count * ELEMENT, (PLAIN,), (PLAIN,), one_phase(count, emit), scratch=64,
-                  fault=f"{site.attr('what')} must lie in [{least}, {most}]")  # fmt: skip
+    fault = f"{site.attr('what')} must lie in [{least}, {most}]"
+    return _checked(site, is_bad, 1e-6 + site.out.type.size * ELEMENT, fault)
 
 
 @kernel("Required", Tier.VECTOR, dtypes="bool")
 def required_copy(site: Site) -> Choice:
     """A copy of conditions that all must equal the attribute `value`: any other is a fault."""
+    wanted = bool(site.attr("value"))
+    is_bad = lambda held: held.eq(0) if wanted else held.ne(0)  # noqa: E731
+    return _checked(site, is_bad, 1e-6, site.attr("message"))
+
+
+def _checked(site: Site, is_bad: Callable[[Val], Val], cost: float, fault: str) -> Choice:
+    """The choice of a copy, one element after the other, in which what `is_bad` is a fault."""
     site.need_no_epilogue("a copy has no epilogue")
-    value, count = bool(site.attr("value")), site.out.type.size
 
     def emit(em: Emit) -> None:
         source = em.input(0)
         with em.b.loop(em.begin, em.end) as i:
-            held = (source.pointer + i).load()
-            em.fault(held.eq(0) if value else held.ne(0))
-            (em.outs[0].pointer + i).store(held)
+            value = (source.pointer + i).load()
+            em.fault(is_bad(value))
+            (em.outs[0].pointer + i).store(value)
 
-    return Choice(1e-6, (PLAIN,), (PLAIN,), one_phase(count, emit), scratch=64,
-                  fault=site.attr("message"))  # fmt: skip
+    phases = one_phase(site.out.type.size, emit)
+    return Choice(cost, (PLAIN,), (PLAIN,), phases, scratch=64, fault=fault)

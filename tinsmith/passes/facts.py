@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.graph.uses import sources_of
 from tinsmith.ops import OPS
 from tinsmith.ops._rules import integers
 from tinsmith.ops._weights import is_matrix_product, weights_of
@@ -122,17 +123,7 @@ def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]
 
 def is_of_shapes(value: Value) -> bool:
     """Whether a value depends on constants and on shapes alone, not on the elements of inputs."""
-    left, seen = [value], set[Value]()
-    while left:
-        v = left.pop()
-        if v.const is not None or v in seen:
-            continue
-        seen.add(v)
-        if v.producer is None:
-            return False
-        if "sizes" not in v.producer.op.traits:
-            left += [i for i in v.producer.inputs if i is not None]
-    return True
+    return not sources_of([value], lambda node: "sizes" not in node.op.traits)
 
 
 def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
