@@ -1,4 +1,6 @@
-"""Rows of the table of products that round operands of float32: which one a site may use."""
+"""Products of float32 that are not computed as they are written: by rows of the table of products
+that round operands, or by algorithms that add up before they multiply. Which a site may use, and
+the bounds under which constants and data, their sums, and products of such sums stay finite."""
 
 from __future__ import annotations
 
@@ -12,6 +14,21 @@ from tinsmith.codegen.products import FLOAT32, PRODUCTS, Product
 from tinsmith.kernels.site import PRODUCT_ERROR, Site, Skip
 
 Array = np.ndarray[Any, Any]
+
+LARGE = 1e15
+"""Elements must be smaller. Algorithms that add up data or weights before they multiply scale each
+by less than 1e4, so that products of such sums (1e19 times 1e19) are finite in float32."""
+
+
+def are_moderate(w: Array) -> bool:
+    """Whether all elements are below LARGE in magnitude; False if one is infinite or NaN."""
+    return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
+
+
+def are_finite(w: Array) -> bool:
+    """Whether no element is infinite or NaN, so that their products with zeros are zeros."""
+    return bool(np.isfinite(w).all())
+
 
 LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, overflows
 

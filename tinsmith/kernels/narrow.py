@@ -24,7 +24,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.overflow import LARGE
+from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.walk import Position
 
 Array = np.ndarray[Any, Any]

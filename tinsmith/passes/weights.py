@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.errors import OptionError, PassChoiceError
 from tinsmith.graph import Graph, Node, Value, dtype_of
 from tinsmith.ops import OPS
-from tinsmith.ops._weights import is_matrix_product
+from tinsmith.ops._weights import is_matrix_product, weights_of
 from tinsmith.passes.facts import Array
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -171,15 +171,12 @@ def _is_turned(v: Value) -> bool:
 
 def _weights(node: Node) -> list[tuple[int, int, int]]:
     """(index of the input, its axis of outputs, its axis that is summed) for each weights operand
-    of a node; [] if the node has none."""
-    name = node.op.name
-    if name == "MatMul":
-        return [(1, 1, 0)]
-    if name == "Conv":
-        return [(1, 0, 1)]
-    if name == "ConvTranspose" and node.group == 1:
-        return [(1, 1, 0)]
-    return [(1, 1, 2), (2, 1, 2)] if name in ("LSTM", "GRU", "RNN") else []
+    of a node; [] if the node has none, or is a transposed convolution of groups."""
+    found = weights_of(node)
+    if found is None or (not found.scaled and found.axis == 1 and node.attrs["group"] > 1):
+        return []
+    axis = found.axis % 2
+    return [(i, axis, 2 if found.scaled else 1 - axis) for i in found.inputs]
 
 
 def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:

@@ -29,8 +29,8 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.dot.matmul import flat_rows, right_matrix
 from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.skeleton import finish_row, offsets
+from tinsmith.kernels.float_products import LARGE, are_moderate
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.overflow import LARGE, are_moderate
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of

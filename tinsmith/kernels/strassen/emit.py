@@ -16,8 +16,8 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel
 from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, offsets, product
+from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.overflow import LARGE
 from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape

@@ -28,8 +28,8 @@ from tinsmith.kernels._kernel import (
     one_phase,
     packed_table,
 )
+from tinsmith.kernels.float_products import are_finite
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.overflow import are_finite
 from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import EFFICIENCY
 from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, image_of, triple

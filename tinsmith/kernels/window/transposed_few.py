@@ -27,9 +27,9 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
+from tinsmith.kernels.float_products import are_finite, are_moderate
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.move.strided import emit_copy, emit_fill, plan_copy
-from tinsmith.kernels.overflow import are_finite, are_moderate
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import steps

@@ -15,8 +15,8 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I32
 from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.move.strided import emit_fill
-from tinsmith.kernels.overflow import LARGE
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.padded import UNROLLED, each_vector, fill_row, parts_of

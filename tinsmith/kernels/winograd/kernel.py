@@ -17,9 +17,8 @@ from tinsmith.codegen.matrix import CONFIGURATION
 from tinsmith.codegen.products import MATRICES
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.float_products import can_be_split, float_product
+from tinsmith.kernels.float_products import are_moderate, can_be_split, float_product
 from tinsmith.kernels.narrow import EVENLY, need_words
-from tinsmith.kernels.overflow import are_moderate
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.site import ConvSite, dense_site

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I32, I64
-from tinsmith.kernels.overflow import LARGE
+from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 
