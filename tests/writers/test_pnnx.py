@@ -21,6 +21,7 @@ LOSES = {
     "attention": "Attention x1: its qk_matmul_output_mode is 3",
     "dynamic": "Shape x", "functional_pools": "MaxPool x1: its with_indices is True",
     "indices": "GatherND x1: PNNX has no such operator", "pools": "LRN x1: its size is even",
+    "quantised": "QuantizeLinear x", "quantised_layers": "QuantizeLinear x",
     "projected": "LSTM x1: it has one of its two states",
     "shapes": "ScatterND x1: PNNX has no such operator",
     "spectra": "DFT x27: PNNX has no such operator",

@@ -9,8 +9,8 @@ from tinsmith.formats.pnnx import Operator, PnnxModel, Tensor
 from tinsmith.frontends import nodes
 from tinsmith.frontends.importing import Broken, Import, Importer
 from tinsmith.frontends.nodes import SourceNode
-from tinsmith.frontends.pnnx import complex
-from tinsmith.frontends.pnnx.node import IMPORTERS, Complex, PnnxNode
+from tinsmith.frontends.pnnx import complex, quantised
+from tinsmith.frontends.pnnx.node import IMPORTERS, Complex, Grid, PnnxNode
 from tinsmith.graph import Graph, Type, Value, dtype_of
 
 TUPLES = ("prim::TupleConstruct", "prim::ListConstruct")
@@ -30,10 +30,19 @@ class Scope(nodes.Scope):
         self.counted = set[str]()
         """Operands of which the run tells how many elements they have."""
 
+        self.grids: dict[str, Grid] = {}
+        """Operands that are quantised tensors, and where their numbers lie."""
+
     def _imported(self, node: PnnxNode) -> Any:
-        results = super()._imported(node)
-        if node.counted or self.counted & {*node.input_names}:
+        grids = [self.grids[name] for name in node.input_names if name in self.grids]
+        node.quantised, node.grid = bool(grids), grids[0] if grids else None
+        results = quantised.placed(node, super()._imported(node))
+        counted = node.counted or self.counted & {*node.input_names}
+        if counted:
             self.counted.update(node.outputs)
+        if node.grid:
+            self.grids.update(dict.fromkeys(node.outputs, node.grid))
+        if counted or node.grid:
             for name in node.outputs:
                 self.declared.pop(name, None)
         return results
@@ -52,7 +61,13 @@ class Scope(nodes.Scope):
                 f"{name!r} is of complex numbers: an axis of two behind the others has their parts"
             )
             self.env[name] = value = complex.joined(node, value)
-        if not isinstance(value, Value | Broken | None):
+        elif isinstance(value, Value) and (grid := self.grids.get(name)):
+            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
+            self.shared.note(f"{name!r} is quantised: its whole numbers are given")
+            value.name = f"{name}/real"
+            self.env[name] = whole = quantised.whole(node, value, grid)
+            whole.name = name
+        elif not isinstance(value, Value | Broken | None):
             node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
             self.env[name] = self.shared.attempt(node, lambda node: node.tensor(value))
         return super().output(name)

@@ -59,6 +59,17 @@ class Complex:
     imag: Value
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Where the numbers of a quantised tensor lie: (whole number - zero) * scale; of each element
+    of an axis, or, where that is None, of all. `dtype` is the type of the whole numbers."""
+
+    scale: Any
+    zero: Any
+    dtype: str
+    axis: int | None = None
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Numbers = bool | int | float | list | tuple
 """What expressions give besides tensors."""
@@ -105,6 +116,10 @@ class PnnxNode(SourceNode):
         self.counted = False
         """Whether the run tells how many elements it gives: what the file says is what they were
         when it was traced."""
+        self.quantised = False
+        """Whether it takes quantised tensors."""
+        self.grid: Grid | None = None
+        """Where its results lie; None where they are no quantised tensors."""
         self.ignore(*REDUNDANT)
 
     # ---- what the operator says
@@ -177,7 +192,7 @@ class PnnxNode(SourceNode):
             raise Unsupported(f"the type of its weight {name!r} is not known")
         if seed is None:
             return self.scope.model.array(self.op, name)
-        ones = name.endswith(("weight", "var", "scale"))
+        ones = name.endswith(("weight", "var", "scale", "scales"))
         shape = [d or 0 for d in tensor.shape]
         if dtype_of(tensor.dtype).kind == "c":
             parts = random_weights(seed, f"{self.op.name}.{name}", [*shape, 2], "float32")
