@@ -20,17 +20,17 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.npz"))
 LOSES = {
     "attention": "Attention x1: its qk_matmul_output_mode is 3",
     "dynamic": "Shape x", "functional_pools": "MaxPool x1: its with_indices is True",
-    "indices": "GatherND x1: PNNX has no such operator", "pools": "LRN x1: its size is even",
+    "pools": "LRN x1: its size is even",
     "quantised": "QuantizeLinear x", "quantised_layers": "QuantizeLinear x",
     "projected": "LSTM x1: it has one of its two states",
-    "shapes": "ScatterND x1: PNNX has no such operator",
-    "spectra": "DFT x27: PNNX has no such operator",
-    "written": "ScatterND x2: PNNX has no such operator",
 }  # fmt: skip
 """Models that hold, as our operators, what PNNX cannot say."""
 
-ONLY_CANONICAL = ("recurrent", "recurrent_states", "convolutions")
-"""Models that are the same after passes only: layers are cut where ours have another shape."""
+ONLY_CANONICAL = (
+    "recurrent", "recurrent_states", "convolutions", "indices", "spectra", "shapes", "written"
+)  # fmt: skip
+"""Models that are the same after passes only: layers are cut where ours have another shape, and
+tuples of indices are lists of them."""
 
 
 def difference(a: Graph, b: Graph) -> str:
@@ -176,3 +176,49 @@ def test_what_ncnn_s_networks_have_is_said_by_several_operators(tmp_path: Path) 
     after = canonical(other)
     assert difference(after, canonical(again(after, tmp_path))) == ""
     assert [n.op.name for n in after.nodes].count("Pad") == 0
+
+
+def test_indices_and_spectra_are_said_in_the_words_of_pytorch(tmp_path: Path) -> None:
+    """Computed tuples of indices, sums at indices, and transforms of signals."""
+    from tinsmith import ops
+
+    g = Graph("words")
+    x, at = g.input("x", Type("float32", (4, 6, 5))), g.input("at", Type("int64", (3, 2)))
+    z, s = g.input("z", Type("float32", (2, 8, 2))), g.input("s", Type("float32", (2, 40, 1)))
+    picked = ops.GatherND(x, at, name="picked")
+    g.outputs = [
+        picked,
+        ops.ScatterND(x, at, ops.Neg(picked), reduction="add", name="added"),
+        ops.DFT(z, None, np.array(1, np.int64), name="whole"),
+        ops.DFT(z, np.array(6, np.int64), np.array(1, np.int64), inverse=True, name="inverse"),
+        ops.DFT(z, None, np.array(1, np.int64), inverse=True, onesided=True, name="real"),
+        ops.STFT(s, np.array(4, np.int64), np.hanning(16).astype("f4"), np.array(16), name="stft"),
+        ops.STFT(s, np.array(5, np.int64), None, np.array(8), onesided=False, name="both"),
+    ]
+    graph = canonical(g)
+    other = again(graph, tmp_path)
+    assert difference(graph, canonical(other)) == ""
+    rng = np.random.default_rng(0)
+    xs: list[Any] = [rng.random(v.dims, np.float32) for v in g.inputs]
+    xs[1] = np.array([[0, 1], [3, -1], [0, 1]])
+    for y, want in zip(ts.compile(other).run(xs), ts.compile(g).run(xs), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+    text = (tmp_path / "again.pnnx.param").read_text()
+    for word in ("Tensor.index ", "Tensor.index_put", "fft.fft", "fft.ifft", "fft.irfft", "stft"):
+        assert word in text
+
+
+def test_indices_and_spectra_that_pytorch_has_no_word_for_are_named(tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    g = Graph("odd")
+    x, at = g.input("x", Type("float32", (3, 6, 2))), g.input("at", Type("int64", (3, 1)))
+    g.outputs = [
+        ops.GatherND(x, at, batch_dims=1, name="g"),
+        ops.ScatterND(x, at, x, reduction="max", name="s"),
+        ops.STFT(x, np.array(2, np.int64), None, np.array(4), onesided=False, name="f"),
+    ]
+    with pytest.raises(NotWritable) as told:
+        write(g, tmp_path / "odd.pnnx.param")
+    for text in ("its batch_dims is 1", "its reduction is 'max'", "its signal is complex"):
+        assert text in str(told.value)

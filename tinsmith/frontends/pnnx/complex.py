@@ -44,6 +44,8 @@ def complex_of(node: PnnxNode, x: Any) -> Complex:
 
 def joined(node: PnnxNode, x: Complex) -> Value:
     """One tensor with an axis of two behind the others: the real and the imaginary part."""
+    if x.whole is not None:
+        return x.whole
     parts = [node.emit("Unsqueeze", v, node.ints(-1)) for v in (x.real, x.imag)]
     return node.emit("Concat", *parts, axis=-1)
 
@@ -51,7 +53,8 @@ def joined(node: PnnxNode, x: Complex) -> Value:
 def parted(node: PnnxNode, x: Value) -> Complex:
     """What `joined` has joined."""
     axis = node.rank(x) - 1
-    return Complex(*(node.emit("Gather", x, node.const(i, np.int64), axis=axis) for i in (0, 1)))
+    parts = [node.emit("Gather", x, node.const(i, np.int64), axis=axis) for i in (0, 1)]
+    return Complex(parts[0], parts[1], x)
 
 
 def scaled(node: PnnxNode, x: Any, factor: float) -> Any:

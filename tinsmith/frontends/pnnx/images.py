@@ -119,11 +119,10 @@ def unfold(
         "Conv", input, taps, stride=each(stride, 2), pad=each(padding, 2) * 2,
         dilation=each(dilation, 2), group=channels,
     )  # fmt: skip
-    return (
-        node.emit("Flatten", y, axis=2)
-        if y.rank is None
-        else node.emit("Reshape", y, node.ints(0, 0, -1))
-    )
+    if y.rank is None:
+        return node.emit("Flatten", y, axis=2)
+    sizes = [d if isinstance(d, int) else 0 for d in y.dims[:2]]
+    return node.emit("Reshape", y, node.ints(*sizes, -1))
 
 
 @operator("nn.Fold", "F.fold")

@@ -57,6 +57,8 @@ class Complex:
 
     real: Value
     imag: Value
+    whole: Value | None = None
+    """That one tensor, where there is it already."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from tinsmith.frontends.pnnx.complex import (
     takes,
 )
 from tinsmith.frontends.pnnx.expression import floats
-from tinsmith.frontends.pnnx.layers import each_size, pad_mode
+from tinsmith.frontends.pnnx.images import padded
+from tinsmith.frontends.pnnx.layers import each_size
 from tinsmith.frontends.pnnx.node import Complex, PnnxNode
 from tinsmith.frontends.spectra import overlapped
 from tinsmith.graph import Value
@@ -145,10 +146,11 @@ def spectrum(
     lead = x.shape[:-1] if x.shape is not None else ()
     x = node.emit("Reshape", floats(node, x), node.ints(-1, 0) if rank == 2 else _flat(node, x))
     for mode in pads:
-        x = node.emit("Pad", x, node.ints(0, n // 2, 0, n // 2), mode=pad_mode(mode))
+        x = padded(node, x, (n // 2, n // 2), mode, None)
     y = node.emit(
-        "STFT", node.emit("Unsqueeze", x, [-1]), node.const(hop or n // 4, np.int64), node.const(w),
-        node.const(n, np.int64), onesided=onesided is not False,
+        "STFT", node.emit("Unsqueeze", x, [-1]), node.const(hop or n // 4, np.int64),
+        None if (w == 1).all() else node.const(w), node.const(n, np.int64),
+        onesided=onesided is not False,
     )  # fmt: skip
     z = parted(node, node.emit("Transpose", y, perm=(0, 2, 1, 3)))
     if rank == 2:
@@ -230,7 +232,7 @@ def inverse(
     ends = (begin + pad, begin + wanted - pad) if length is not None else (begin, begin + wanted)
 
     def signal(part: int) -> Value:
-        pieces = node.emit("Gather", y, node.const(part, np.int64), axis=-1)
+        pieces = node.emit("Gather", y, node.const(part, np.int64), axis=3)
         found = overlapped(node, node.emit("Mul", pieces, scale), w, hop, frames)
         if wanted > total - begin:
             found = node.emit("Pad", found, node.ints(0, 0, 0, wanted - total + begin))

@@ -107,8 +107,24 @@ def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
         sizes = [tuple(node.size(v, i) for i in range(node.rank(v))) for v in values]
         shape = node.ints(*np.broadcast_shapes(*sizes))
         values = [node.emit("Expand", v, shape) for v in values]
-    last = [node.emit("Unsqueeze", node.cast(v, "int64"), node.ints(-1)) for v in values]
-    return axes[0], len(axes), node.emit("Concat", *last, axis=-1)
+    whole = _columns_of(values)
+    if whole is None:
+        last = [node.emit("Unsqueeze", node.cast(v, "int64"), node.ints(-1)) for v in values]
+        whole = node.emit("Concat", *last, axis=-1)
+    return axes[0], len(axes), whole
+
+
+def _columns_of(values: list[Value]) -> Value | None:
+    """The tensor of which these values are all places of the last axis, in order, if they are."""
+    made = [v.producer for v in values]
+    if not all(n is not None and n.op.name == "Gather" for n in made):
+        return None
+    whole: Any = made[0].inputs[0]  # type: ignore[union-attr]
+    at = [n.inputs[1].const for n in made]  # type: ignore[union-attr]
+    same = all(n.inputs[0] is whole and n.axis in (-1, whole.rank - 1) for n in made)  # type: ignore[union-attr]
+    if not same or any(a is None or a.ndim or a != i for i, a in enumerate(at)):
+        return None
+    return whole if whole.dims[-1] == len(values) else None
 
 
 def _true(node: PnnxNode, mask: Value) -> list[Value]:
@@ -128,9 +144,11 @@ def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
     if not given:
         return input
     values = [node.tensor(v) for v in given]
-    if len(values) == 1 and values[0].dtype.kind != "b":
+    mask = values[0].dtype.kind == "b"
+    if len(values) == 1 and not (mask and values[0].rank != 1):
         axis = at.index(given[0]) if isinstance(at, list) else 0
-        return node.emit("Gather", input, values[0], axis=axis)
+        places = _true(node, values[0])[0] if mask else values[0]
+        return node.emit("Gather", input, places, axis=axis)
     first, count, pairs = places_of(node, at, input)
     y = node.emit("GatherND", _turned(node, input, first, count), pairs)
     n, rank = node.rank(pairs) - 1, node.rank(input)

@@ -113,6 +113,15 @@ class Export:
         given = dict(zip(names.split(), node.inputs, strict=False))
         self.add(type, node.name, given, node.outputs, params)
 
+    def array(self, node: Node, what: str, array: np.ndarray[Any, Any]) -> str:
+        """Add a constant that a node needs besides its own; returns the name of its operand."""
+        name = f"{node.name}/{what}"
+        out = self.fresh(name)
+        op = self.add("pnnx.Attribute", name, [], [out])
+        self.set_weight(op, "data", np.ascontiguousarray(array))
+        op.tensors[out] = op.weights["data"]
+        return out
+
     def step(self, node: Node, type: str, x: Value | str, **params: Any) -> str:
         """Add an operator of one input before the one that stands for a node; returns the name of
         its output."""

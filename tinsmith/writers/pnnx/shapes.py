@@ -122,6 +122,75 @@ def gather(w: Export, node: Node) -> None:
     return None
 
 
+def _places(w: Export, node: Node, at: Any) -> str:
+    """The operand of the list of indices, one for each axis, that index tuples [..., axes] are."""
+    count = size(at, rank(at) - 1)
+    need(count > 0, "its index tuples are empty")
+    if at.const is None:
+        columns: list[Any] = [
+            w.step(node, "Tensor.select", at, dim=-1, index=i) for i in range(count)
+        ]
+    else:
+        columns = [w.array(node, f"index_{i}", at.const[..., i]) for i in range(count)]
+    places = w.fresh(f"{node.name}/index")
+    text = ",".join(f"@{i}" for i in range(count))
+    w.add("pnnx.Expression", f"{node.name}/index", columns, [places], {"expr": f"[{text}]"})
+    return places
+
+
+@writes("GatherND")
+def gather_nd(w: Export, node: Node) -> None:
+    data, at = node.operands
+    need(not node.batch_dims, f"its batch_dims is {node.batch_dims}")
+    w.add("Tensor.index", node.name, {"input": data, "expr": _places(w, node, at)}, node.outputs)
+
+
+@writes("ScatterND")
+def scatter_nd(w: Export, node: Node) -> None:
+    data, at, values = node.operands
+    need(node.reduction in ("none", "add"), f"its reduction is {node.reduction!r}")
+    given = {"input": data, "indices": _places(w, node, at), "values": values}
+    more = {"accumulate": node.reduction == "add"}
+    w.add("Tensor.index_put", node.name, given, node.outputs, more)
+
+
+@writes("DFT")
+def dft(w: Export, node: Node) -> None:
+    """Write a transform of complex numbers, or of real ones in an axis of one."""
+    x, length, axis = inputs_of(node)
+    n = None if length is None else numbers(length, "its length")[0]
+    at = -2 if axis is None else numbers(axis, "its axis")[0]
+    dim, parts = at % rank(x), size(x, rank(x) - 1)
+    if parts == 1:
+        z = w.step(node, "torch.squeeze", x, dim=-1)
+    else:
+        z = w.step(node, "torch.view_as_complex", x)
+    kind = "i" * node.inverse + "r" * node.onesided + "fft"
+    need(parts == 1 or kind != "rfft", "its input is complex, its result onesided")
+    y = w.step(node, f"torch.fft.{kind}", z, dim=dim, **({} if n is None else {"n": n}))
+    if kind == "irfft":
+        w.add("torch.unsqueeze", node.name, {"input": y}, node.outputs, {"dim": -1})
+    else:
+        w.add("torch.view_as_real", node.name, [y], node.outputs)
+
+
+@writes("STFT")
+def stft(w: Export, node: Node) -> None:
+    signal, step, window, length = inputs_of(node)
+    need(size(signal, 2) == 1, "its signal is complex")
+    if length is not None:
+        n = numbers(length, "its length")[0]
+    else:
+        n = size(*((signal, 1) if window is None else (window, 0)))
+    params = {
+        "center": False, "hop_length": numbers(step, "its step")[0], "n_fft": n,
+        "normalized": False, "onesided": node.onesided, "return_complex": False, "win_length": n,
+    }  # fmt: skip
+    x, y = w.step(node, "torch.squeeze", signal, dim=-1), w.fresh(f"{node.name}/stft")
+    w.add("torch.stft", f"{node.name}/stft", {"input": x, "window": window}, [y], params)
+    w.add("Tensor.permute", node.name, {"input": y}, node.outputs, {"dims": (0, 2, 1, 3)})
+
+
 @writes("GatherElements")
 def gather_elements(w: Export, node: Node) -> None:
     w.put(node, "torch.gather", "input index", dim=node.axis)
