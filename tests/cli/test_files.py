@@ -186,6 +186,23 @@ def test_a_batch_is_a_size_for_every_command(net: Path, command: str) -> None:
     assert "batch is a name, a positive number, or None, not -1" in refused
 
 
+@pytest.mark.parametrize(
+    "command", ["inspect", "run", "verify", "bench --seconds 0.01", "explain layer4"]
+)
+def test_a_shape_of_an_input_is_given_to_every_command(net: Path, command: str) -> None:
+    name, *rest = command.split()
+    told = tinsmith(name, net, *rest, "--input-shape", "x=2,4,5,7").stdout.replace(" ", "")
+    assert "[2,4,5,7]" in told or "[2,3]" in told or name == "explain"
+    for wrong, said in (("x", "NAME=SIZE"), ("y=1", "no input 'y'"), ("x=1,-1", "free ones")):
+        assert said in tinsmith(name, net, *rest, "--input-shape", wrong, code=2).output
+
+
+@pytest.mark.parametrize("command", ["convert", "optimize"])
+def test_a_shape_that_is_given_is_written(net: Path, tmp_path: Path, command: str) -> None:
+    tinsmith(command, net, tmp_path / "sized.param", "--input-shape", "x=N,4,5,7")
+    assert " 0=7 1=5 2=4\n" in (tmp_path / "sized.param").read_text()
+
+
 def test_a_model_is_written_over_itself(net: Path) -> None:
     x = np.random.default_rng(0).standard_normal((1, 4, 8, 9)).astype(np.float32)
     before = ts.compile(net)(x)

@@ -64,7 +64,9 @@ REFUSED = {
         "aten::quantize_per_channel q 3 1 x s z q axis=1 dtype=13 #q=(2,3)u8",
         "nn.ReLU r 1 1 q y", "by channel",
     ),
-    "a function": (Q, "pnnx.custom_op.quantized.add a 1 1 q y $arg_0=q arg_7=0.1", "not as expected"),
+    "a function": (
+        Q, "pnnx.custom_op.quantized.add a 1 1 q y $arg_0=q arg_7=0.1", "not as expected"
+    ),
     "a scale that is computed": (
         "aten::quantize_per_tensor q 4 1 x x x x q", "torch.dequantize d 1 1 q y", "is computed"
     ),

@@ -305,3 +305,34 @@ def test_an_importer_that_gives_no_value_is_told() -> None:
     finally:
         layer.remove("Three")
         del LAYERS["Three"]
+
+
+def test_shapes_of_inputs_are_given_without_editing_the_file() -> None:
+    lines = TEXT.replace(" 0=6 1=5 2=3", "").encode()
+    assert ts.load(lines, random_weights=0).inputs[0].shape == ("N", 3, "data_h", "data_w")
+    wide = ts.load(lines, random_weights=0, input_shapes={"data": ["B", 3, 9, 8]})
+    assert wide.inputs[0].shape == ("B", 3, 9, 8)
+    net = ts.compile(lines, random_weights=0, input_shapes={"data": (2, 3, 9, 8)}, cache=False)
+    assert net(np.ones((2, 3, 9, 8), np.float32)).shape == (2, 4)
+    other = ts.load(TEXT.encode(), random_weights=0, input_shapes={"data": (1, 3, 7, 7)})
+    assert other.inputs[0].shape == (1, 3, 7, 7)  # in the place of the file's
+    plain = {"batch": "none", "input_shapes": {"data": (3, 7, 7)}}
+    assert ts.load(lines, random_weights=0, **plain).inputs[0].shape == (3, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({"date": (1, 3, 5, 6)}, "no input 'date'.*Did you mean 'data'"),
+        ({"data": (1, -3, 5, 6)}, "sizes and names of free ones"),
+        ({"data": 5}, "sizes and names of free ones"),
+        ("data", "is shapes by names"),
+    ],
+)
+def test_shapes_that_are_none_are_refused(shapes: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        ts.compile(TEXT.encode(), random_weights=0, input_shapes=shapes)
+    digits = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+    with pytest.raises(OptionError, match="onnx says"):
+        ts.load(digits, input_shapes={"image": (1, 1, 9, 8)})
+    assert ts.load(digits, input_shapes={"image": (4, 1, 8, 8)}).outputs[0].shape == (4, 10)

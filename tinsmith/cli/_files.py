@@ -38,6 +38,7 @@ class Writing:
     cut: tuple[tuple[str, str], ...]
     random_weights: int | None
     batch: str | None
+    input_shapes: dict[str, Any] | None
     verify: bool
     tolerance: float | None
     dims: tuple[str, ...]
@@ -49,7 +50,10 @@ class Writing:
         from tinsmith.writers.registry import writer_of
 
         writer_of(Path(self.out))  # before the model is read
-        graph = ts.load(self.model, random_weights=self.random_weights, batch=as_batch(self.batch))
+        graph = ts.load(
+            self.model, random_weights=self.random_weights, batch=as_batch(self.batch),
+            input_shapes=self.input_shapes,
+        )  # fmt: skip
         return part_of(graph, self.outputs, self.cut)
 
     def write(self, graph: Graph) -> None:

@@ -78,6 +78,7 @@ class Build:
     fixed: Mapping[str, Any] | None = None
     random_weights: int | None = None
     batch: str | None = None
+    input_shapes: Mapping[str, Any] | None = None
     sizes: Mapping[str, tuple[int, int]] | None = None
 
     def hinted(self, dims: tuple[str, ...]) -> Build:
@@ -89,7 +90,10 @@ class Build:
         import tinsmith as ts
         from tinsmith.compiler.fixed import fixed_values, with_fixed
 
-        graph = ts.load(path, random_weights=self.random_weights, batch=as_batch(self.batch))
+        graph = ts.load(
+            path, random_weights=self.random_weights, batch=as_batch(self.batch),
+            input_shapes=self.input_shapes,
+        )  # fmt: skip
         return with_fixed(graph, fixed_values(self.fixed))[0]
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
@@ -140,6 +144,21 @@ class Build:
 def as_batch(text: str | None) -> str | int | None:
     """What --batch says: a size, or a word."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
+
+
+def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
+    """What --input-shape says: `("x=1,3,h,w",)` as {"x": (1, 3, "h", "w")}."""
+    found: dict[str, tuple[int | str, ...]] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        if not (equals and name) or name in found:
+            raise click.BadParameter(
+                f"{text!r} is not NAME=SIZE,SIZE,..., once for each input",
+                param_hint="--input-shape",
+            )
+        words = [word.strip() for word in sizes.split(",")] if sizes else []
+        found[name] = tuple(int(w) if w.isdecimal() and len(w) < 20 else w for w in words)
+    return found or None
 
 
 @dataclass(frozen=True)
@@ -201,6 +220,14 @@ READING = (
         metavar="[free|NAME|SIZE|none]",
         help="The batch: 'free' (N) of a PNNX file, which has one; the first axis that models of"
         " ncnn get, by name or size, or 'none'.",
+    ),
+    click.option(
+        "--input-shape",
+        "input_shapes",
+        multiple=True,
+        metavar="NAME=SIZE,...",
+        callback=lambda _, __, texts: input_shapes(texts),
+        help="The shape of an input that the file leaves free: sizes, or names of free ones.",
     ),
 )
 """How a model is read: the options of `load`."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tinsmith.quantizer.report import Quantized
     from tinsmith.quantizer.table import Applied
 
-FILES = ("model", "out", "table", "random_weights", "json_")
+FILES = ("model", "out", "table", "random_weights", "input_shapes", "json_")
 """Parameters that say which files are read and written, and how they are told of."""
 
 
@@ -59,12 +59,13 @@ FILES = ("model", "out", "table", "random_weights", "json_")
 @PICTURES[0]
 @PICTURES[1]
 @READING[0]  # --random-weights
+@READING[2]  # --input-shape
 @click.option("--threads", type=click.IntRange(1, 64), default=1, help="That calibrate.")
 @_show.json_option
 @click.pass_context
 def command(
     context: click.Context, model: str, out: str, data: str | None, table: str | None,
-    json_: bool, random_weights: int | None, **options: Any,
+    json_: bool, random_weights: int | None, input_shapes: dict[str, Any] | None, **options: Any,
 ) -> None:  # fmt: skip
     """Quantise MODEL by data, and write it to OUT: .onnx, .tin, or another format that can say it.
 
@@ -92,7 +93,7 @@ def command(
     form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
     if (data is None) == (table is None):
         raise click.UsageError("Give --data, or --table: one of the two.")
-    graph = ts.load(model, random_weights=random_weights)
+    graph = ts.load(model, random_weights=random_weights, input_shapes=input_shapes)
     with _show.working(f"quantising {model}"):
         if table is not None:
             found = _by_table(context, graph, out, table)

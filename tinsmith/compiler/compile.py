@@ -46,13 +46,14 @@ ModelLike: TypeAlias = (
 )
 """What a model is read from."""
 
-READING = ("random_weights", "batch")
+READING = ("random_weights", "batch", "input_shapes")
 """The options of `compile` that are those of `load`."""
 
 
 def load(
-    model: ModelLike, *, random_weights: int | None = None, batch: str | int | None = None
-) -> Graph:
+    model: ModelLike, *, random_weights: int | None = None, batch: str | int | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+) -> Graph:  # fmt: skip
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
     bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
 
@@ -61,6 +62,8 @@ def load(
     batch           "free": inputs of any batch, "N", for files that have one (PNNX); the name or
                     size of the first axis that all inputs and outputs get, or "none", for files
                     that have none (ncnn; "free" is "N", as where nothing is said)
+    input_shapes    {"x": (1, 3, 224, 224)}: shapes of inputs that the file leaves free, numbers or
+                    names; where ncnn's files tell sizes, too, in their place
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.
@@ -68,7 +71,9 @@ def load(
     with working():
         from tinsmith.frontends import load as load_model
 
-        return load_model(model, random_weights=random_weights, batch=batch)
+        return load_model(
+            model, random_weights=random_weights, batch=batch, input_shapes=input_shapes
+        )
 
 
 @refuse_others
@@ -92,6 +97,7 @@ def compile(
     fixed: Mapping[str, Any] | None = None,
     random_weights: int | None = None,
     batch: str | int | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
@@ -126,7 +132,7 @@ def compile(
     trust      run the machine code that a .tin file carries; without it, code is made anew
     fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
                branches and shapes that depend on them are known when it is compiled
-    random_weights, batch  of `load`
+    random_weights, batch, input_shapes  of `load`
     progress   a function (done, total, what), called by the compiling thread as "reading",
                "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
                where a call compiles for new shapes; what it raises ends the compilation. None: a
@@ -156,7 +162,7 @@ def compile(
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     values, hints = _values(fixed), _hints(sizes)
-    asked = {"random_weights": random_weights, "batch": batch}
+    asked = {"random_weights": random_weights, "batch": batch, "input_shapes": input_shapes}
     reading = {name: value for name, value in asked.items() if value is not None}
     if not isinstance(model, str | os.PathLike):
         model, reading = load(model, **reading), {}

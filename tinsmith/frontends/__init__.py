@@ -8,14 +8,15 @@ A format registers itself:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tinsmith import budget
-from tinsmith.errors import MissingFile, ModelFileError, ModelKindError, OptionError
+from tinsmith.errors import MissingFile, ModelFileError, ModelKindError, OptionError, suggest
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.formats.mapped import open_file
+from tinsmith.frontends.importing import SHAPES
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -53,6 +54,8 @@ def load(source: Any, **options: Any) -> Graph:
 
     random_weights  the seed of random weights in place of those of the file, which may lack them
     batch           "free": inputs of any batch "N" (PNNX, ncnn); for ncnn also a name or a size
+    input_shapes    of all formats that are imported: shapes of inputs by their names, of which the
+                    file says less (ncnn: or says others)
 
     Raises ModelFileError where it is missing, damaged or of no known format, ImportFailed where it
     holds what cannot be imported, and OptionError for an option that is not of its format.
@@ -61,12 +64,51 @@ def load(source: Any, **options: Any) -> Graph:
     if isinstance(source, Graph):
         _check_options(options, "a graph", ())
         return source
+    shapes = _shapes(options.pop("input_shapes", {}))
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
+        token = SHAPES.set(shapes)
         with budget.told(f"loading {name!r}"):
-            return _loaded(source, options)
+            return _fitting(_loaded(source, options), shapes)
     except RecursionError as error:
         raise ModelFileError(f"{name!r} is nested too deeply") from error
+    finally:
+        SHAPES.reset(token)
+
+
+def _shapes(given: Any) -> dict[str, tuple[int | str, ...]]:
+    """The shapes of an option `input_shapes`. Raises OptionError."""
+    if not isinstance(given, Mapping):
+        raise OptionError(f'input_shapes is shapes by names, {{"x": (1, 3, 8, 8)}}, not {given!r}')
+    found = {}
+    for name, shape in given.items():
+        dims = tuple(shape) if isinstance(shape, list | tuple) else None
+        if dims is None or not all(
+            (type(d) is int and 0 <= d < 2**31) or (isinstance(d, str) and d.isidentifier())
+            for d in dims
+        ):
+            raise OptionError(
+                f"input_shapes: the shape of {name!r} is sizes and names of free ones, "
+                f"not {shape!r}"
+            )
+        found[name] = dims
+    return found
+
+
+def _fitting(graph: Graph, shapes: Mapping[str, Any]) -> Graph:
+    """The graph, if its inputs have these shapes. Raises OptionError."""
+    there = {v.name: v for v in graph.inputs}
+    for name, shape in shapes.items():
+        if name not in there:
+            raise OptionError(
+                f"input_shapes: {graph.name!r} has no input {name!r}{suggest(name, there)}"
+            )
+        if there[name].shape != shape:
+            raise OptionError(
+                f"input_shapes gives {name!r} {shape}; the model has {there[name].type}, which a "
+                "file of this format keeps"
+            )
+    return graph
 
 
 def _loaded(source: Any, options: dict[str, Any]) -> Graph:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,13 @@ from tinsmith.errors import (
     GraphError,
     ImportFailed,
     ModelWarning,
+    OptionError,
     TinsmithError,
     suggest,
     warn,
 )
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
+from tinsmith.graph.types import shapes_agree
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 
@@ -96,6 +99,10 @@ class Problem:
     reason: str
 
 
+SHAPES: ContextVar[Mapping[str, Any] | None] = ContextVar("shapes", default=None)
+"""Shapes that the caller gives inputs, by their names, while a model is imported."""
+
+
 class Import:
     """What the import of one model collects: its problems, notes, and how many nodes it has.
 
@@ -116,6 +123,16 @@ class Import:
         """Count nodes that are to be imported, some more than once. Raises BudgetExceeded."""
         self.count += count
         budget.check("nodes", self.count, f"{self.name}, functions expanded")
+
+    def typed(self, name: str, said: Type, *, firm: bool = True) -> Type:
+        """The type of an input: what the file says, or with the shape that the caller gives. Raises
+        OptionError where that is another than the file says; if that is not `firm`, it is taken."""
+        given = (SHAPES.get() or {}).get(name)
+        if given is None:
+            return said
+        if firm and not shapes_agree(said.shape, given):
+            raise OptionError(f"input_shapes gives {name!r} {given}, {self.name} says {said}")
+        return said.like(shape=given)
 
     def note(self, text: str) -> None:
         """Record a remark about something that was imported but looks odd; `finish` tells it."""

@@ -209,8 +209,9 @@ class Scope:
     # ---- what is not computed by nodes
 
     def add_input(self, name: str, type: Type) -> Value:
-        """Add an input to the graph; its name means that input from now on."""
-        value = self.graph.input(name, type)
+        """Add an input to the graph, of the shape that the caller gives it, if any; its name means
+        that input from now on."""
+        value = self.graph.input(name, self.shared.typed(name, type))
         self.named.add(value)
         self.bind(name, value)
         return value

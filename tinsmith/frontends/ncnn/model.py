@@ -74,10 +74,12 @@ def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> N
         dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or free_sizes(blob, readers)
         if any(isinstance(d, int) and d < 0 for d in dims):
             raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")
+        all_dims = dims if batch is None else (batch, *dims)
+        type = scope.shared.typed(blob, Type(FLOAT, all_dims), firm=False)
         if batch is not None:
-            scope.add_input(blob, Type(FLOAT, (batch, *dims)))
+            scope.add_input(blob, type)
             continue
-        value = scope.graph.input(blob, Type(FLOAT, dims))
+        value = scope.graph.input(blob, type)
         scope.named.add(value)
         node = Node(scope, row)
         scope.bind(blob, node.emit("Unsqueeze", value, node.ints(0)))
