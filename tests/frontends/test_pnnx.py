@@ -17,22 +17,13 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.frontends.pnnx_text import param, run
+from tests.frontends.pnnx_text import FOLDER, numbers, param, run
 from tests.real import real_file
 from tinsmith.errors import ImportFailed, ModelFileError, ModelKindError, OptionError, TinsmithError
 from tinsmith.formats.pnnx import text_of, value_of
 from tinsmith.frontends.pnnx.node import IMPORTERS, operator
 
-FOLDER = Path(__file__).parent.parent / "data" / "pnnx"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.npz") if "quantised" not in p.stem)
-
-
-def numbers(name: str) -> tuple[list[Any], list[Any]]:
-    with np.load(FOLDER / f"{name}.npz") as data:
-        each = [
-            [data[f"{k}{i}"] for i in range(len(data.files)) if f"{k}{i}" in data] for k in "xy"
-        ]
-    return each[0], each[1]
 
 
 def formula(expr: str, *types: str) -> bytes:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.frontends.pnnx_text import param
-from tests.frontends.test_pnnx import FOLDER, numbers
+from tests.frontends.pnnx_text import FOLDER, numbers, param
 from tinsmith.errors import ImportFailed, ModelWarning
 
 
