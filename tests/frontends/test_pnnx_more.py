@@ -93,3 +93,19 @@ def test_windows_that_are_far_apart_or_turned_round_are_refused(
     line = f"torch.istft i 1 1 x y n_fft=16 hop_length={hop} win_length=16 return_complex=False"
     with pytest.raises(error, match=what):
         ts.load(param("pnnx.Input in 0 1 x #x=(2,9,7,2)f32", line, OUT))
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(3, 1_000_000), (2001, 1000)])
+def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) -> None:
+    """Those that hold nothing are alike; where there are too many others, no code is made."""
+    model = param(
+        "pnnx.Input i 0 1 x #x=(1,2,1100)f32",
+        f"nn.MaxPool1d p 1 1 x y kernel_size=({kernel}) padding=({padding}) stride=(2)",
+        "pnnx.Output o 1 0 y",
+    )
+    net = ts.compile(model, cache=False)
+    x = np.random.default_rng(0).random((1, 2, 1100), np.float32)
+    y, told = net(x), net.explain("p")
+    want = ts.compile(model, backend="numpy", cache=False)(x)
+    np.testing.assert_array_equal(y, want)
+    assert (" 5 runs of columns" if kernel == 3 else "each with code of its own") in told

@@ -89,6 +89,8 @@ def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
     return (1 / np.maximum(counts, 1)).astype(np.float32)
 
 
+MOST_RUNS = 300
+"""Of columns with the same taps: windows of as many columns at a border are no real model's."""
 Counted = tuple[Range, ...]
 """The places of each axis whose taps count in an average."""
 
@@ -103,6 +105,9 @@ def _pool(
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = typical(geo.points) * blocks * width * geo.taps
+    runs = 1 if geo.is_free else len(_runs(geo, None if shares is None else shares[2]))
+    if runs > MOST_RUNS:
+        raise Skip(f"{runs} runs of columns, each with code of its own")
     several = work > PARALLEL_VALUES
     count = bands(geo.batch * blocks, geo.out[1], site.threads) if several else 1
     read = 4.0 * geo.channels * typical(prod(geo.size))
@@ -125,7 +130,7 @@ def _pool(
         ),
         by_channels=typical(geo.batch) == 1 and not near,
         packed=tuple(packed),
-        detail="" if geo.is_free else f"{len(_runs(geo))} runs of columns",
+        detail="" if geo.is_free else f"{runs} runs of columns",
     )
 
 
@@ -173,11 +178,12 @@ def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
 
 
 def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple[int, int]:
-    """The taps [first, last) of output `o` that lie at places [low, high) of the input."""
+    """The taps [first, last) of output `o` that lie at places [low, high) of the input; (0, 0) where
+    none does."""
     begin, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
     first = -(-max(0, low - begin) // gap)
     last = min(geo.kernel[axis], -(-max(0, high - begin) // gap))
-    return first, max(first, last)
+    return (first, last) if first < last else (0, 0)
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
