@@ -178,7 +178,7 @@ def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
 
 
 def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple[int, int]:
-    """The taps [first, last) of output `o` that lie at places [low, high) of the input; (0, 0) where
+    """The taps [first, last) of output `o` that lie at places [low, high) of the input; (0, 0) if
     none does."""
     begin, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
     first = -(-max(0, low - begin) // gap)
