@@ -15,7 +15,7 @@ import click
 
 from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
-from tinsmith.cli._sizes import UNFIT, assuming, exact, ranges, signature_of, sizes
+from tinsmith.cli._sizes import UNFIT, assuming, exact, input_shapes, ranges, signature_of, sizes
 from tinsmith.graph import Graph, Type
 from tinsmith.records import dataclass
 
@@ -144,21 +144,6 @@ class Build:
 def as_batch(text: str | None) -> str | int | None:
     """What --batch says: a size, or a word."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
-
-
-def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
-    """What --input-shape says: `("x=1,3,h,w",)` as {"x": (1, 3, "h", "w")}."""
-    found: dict[str, tuple[int | str, ...]] = {}
-    for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        if not (equals and name) or name in found:
-            raise click.BadParameter(
-                f"{text!r} is not NAME=SIZE,SIZE,..., once for each input",
-                param_hint="--input-shape",
-            )
-        words = [word.strip() for word in sizes.split(",")] if sizes else []
-        found[name] = tuple(int(w) if w.isdecimal() and len(w) < 20 else w for w in words)
-    return found or None
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,21 @@ def _refuse(why: str) -> NoReturn:
     raise click.BadParameter(why, param_hint="--dim")
 
 
+def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
+    """What --input-shape says: `("x=1,3,h,w",)` as {"x": (1, 3, "h", "w")}."""
+    found: dict[str, tuple[int | str, ...]] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        if not (equals and name) or name in found:
+            raise click.BadParameter(
+                f"{text!r} is not NAME=SIZE,SIZE,..., once for each input",
+                param_hint="--input-shape",
+            )
+        words = [word.strip() for word in sizes.split(",")] if sizes else []
+        found[name] = tuple(int(w) if w.isdecimal() and len(w) < 20 else w for w in words)
+    return found or None
+
+
 def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, int]:
     """The free dimensions that nobody has chosen a size for, and the size that they count as."""
     return {d: 1 for d in free_dimensions(types) if d not in chosen}
