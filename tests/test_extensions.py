@@ -100,6 +100,24 @@ print("no sum:", "Add" in ts.compile(model(), passes="-add-negatives").graph("ca
     assert "forced: conv_depthwise" in said and "sum: True\nno sum: False" in said, said
 
 
+def test_an_installed_kernel_computes_a_layer_of_the_panel(example: Path) -> None:
+    """The first depthwise convolution of EfficientNet-B0, which it computes faster, to the bit."""
+    said = run(
+        example,
+        """
+g = Graph("efficientnet_b0")
+x = g.input("x", Type("float32", (1, 32, 112, 112)))
+w = np.random.default_rng(0).standard_normal((32, 1, 3, 3)).astype(np.float32)
+g.outputs = [ops.Swish(ops.Conv(x, w, w[:, 0, 0, 0].copy(), group=32, pad=(1, 1, 1, 1)))]
+nets = ts.compile(g), ts.compile(g, kernels="-depthwise_3x3_rows")
+data = np.random.default_rng(1).standard_normal((1, 32, 112, 112)).astype(np.float32)
+print(*(net.program().plan.steps[-2].kernel for net in nets))
+print(np.array_equal(*(net(data) for net in nets)))
+""",
+    )
+    assert "depthwise_3x3_rows conv_depthwise\nTrue" in said, said
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "kernel_", "sums"),
     [
