@@ -10,6 +10,7 @@ import pytest
 
 import tinsmith as ts
 from tinsmith.errors import OptionError, PassChoiceError, UnknownName
+from tinsmith.kernels.select import left_out, parse_overrides
 
 MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.onnx"
 
@@ -72,3 +73,13 @@ def test_threads_are_of_any_integer_type() -> None:
 def test_save_takes_no_other_code_than_true_or_false(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="code must be True or False"):
         ts.save(ts.load(MODEL), tmp_path / "x.tin", code="yes")  # pyright: ignore
+
+
+def test_kernels_are_left_out_by_the_beginning_of_their_names() -> None:
+    found = parse_overrides("-winograd*, -conv_direct, Conv=reference")
+    assert {"winograd", "winograd_taps", "conv_direct"} <= left_out(found) != {*found}
+    assert all(name.startswith(("winograd", "conv_direct")) for name in left_out(found))
+    assert parse_overrides({"winograd*": "-"}).keys() == left_out(found) - {"conv_direct"}
+    for unknown in ("-*", "-winogradx*", "-no"):
+        with pytest.raises(UnknownName):
+            parse_overrides(unknown)

@@ -47,7 +47,7 @@ class Candidate:
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     """`kernels=` or the environment's `TINSMITH_KERNELS` as {operator or node: kernel}; "*" is all.
-    A kernel that is left out is {kernel: "-"}.
+    A kernel that is left out is {kernel: "-"}, of several {"winograd*": "-"}.
 
     Raises UnknownName, with suggestions, for a kernel that does not exist.
     """
@@ -63,15 +63,19 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
         text = {k or "*": v for k, v in text.items()}
     if not isinstance(text, Mapping):
         raise OptionError(f"kernels must be text or a mapping, not {text!r}")
+    found: dict[str, str] = {}
     for key, name in text.items():
         if name == OUT:
-            KERNELS[key]  # raises UnknownName
-        elif name != REFERENCE and name not in KERNELS:
+            some = [k for k in KERNELS if key.endswith("*") and k.startswith(key[:-1] or "*")]
+            found |= dict.fromkeys(some, OUT) or {KERNELS[key].name: OUT}  # raises UnknownName
+            continue
+        found[key] = name
+        if name != REFERENCE and name not in KERNELS:
             own = [k.name for k in kernels_for(key)]
             kind = f"kernel of {key}{source}" if own else f"kernel{source}"
             command = f"tinsmith kernels {key}" if own else KERNELS.command
             raise UnknownName(kind, name, [*(own or KERNELS), REFERENCE], command)
-    return dict(text)
+    return found
 
 
 def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
