@@ -26,6 +26,9 @@ from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
 from tinsmith.sizes import Number, Size, largest, smallest
 
+ADDRESSING = ("getelementptr ", "bitcast ", "mul i64", "add i64", "udiv i64", "urem i64")
+"""Instructions that are written once in a basic block: LLVM finds equal ones too, but their text
+takes time to write and to read."""
 SIZES = "sizes"
 """The last parameter of a function that reads sizes which the call tells."""
 
@@ -52,6 +55,7 @@ class Builder:
         self._lines: list[str] = []
         self._count = 0
         self._block = "entry"
+        self._written: dict[str, str] = {}  # ADDRESSING of the block so far -> its results
         self.sizes: dict[Size, str] = {}
         """Those that the function reads, in the order of its table."""
         self._sizes_from: tuple[str, ...] = ()
@@ -63,9 +67,13 @@ class Builder:
         self._lines.append("  " + text)
 
     def emit(self, ty: Ty, text: str) -> Val:
-        self._count += 1
-        ref = f"%{self._count}"
-        self._lines.append(f"  {ref} = {text}")
+        ref = self._written.get(text)
+        if ref is None:
+            self._count += 1
+            ref = f"%{self._count}"
+            self._lines.append(f"  {ref} = {text}")
+            if text.startswith(ADDRESSING):
+                self._written[text] = ref
         return Val(self, ty, ref)
 
     def _label(self, stem: str) -> str:
@@ -74,7 +82,7 @@ class Builder:
 
     def _place(self, label: str) -> None:
         self._lines.append(f"{label}:")
-        self._block = label
+        self._block, self._written = label, {}
 
     def intrinsic(
         self, name: str, ty: Ty | None, args: Sequence[Val] = (), *, text: str = "",

@@ -151,6 +151,8 @@ class Choice:
                halo and strides that the planner settles (`em.outs[i].spec`); the planner zeroes
                halos, the kernel keeps padding lanes zero (`em.finish` does)
     packed     constant arrays in the kernel's own order
+    unseen     constant inputs whose values only packed arrays tell, so that code does not depend on
+               them
     workspace  bytes for each thread
     scratch    bytes for the step, shared by its threads
     by_channels  whether threads share the channels of the outputs rather than their positions, if
@@ -168,6 +170,7 @@ class Choice:
     writes: tuple[Layout, ...]
     phases: tuple[Phase, ...]
     packed: tuple[Packed, ...] = ()
+    unseen: tuple[int, ...] = ()
     workspace: int = 0
     scratch: int = 0
     by_channels: bool = False

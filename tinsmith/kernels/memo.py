@@ -3,8 +3,8 @@
 Layers of the same shape, and plans for other input shapes, share kernels; generating their text is
 most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
 site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
-are integers or have at most `SMALL` elements. Larger floating-point constants, and `WEIGHTS` bytes
-and more of matrices of whole numbers of 8 bits or less, reach code as packed arrays, never as text.
+are integers or have at most `SMALL` elements. Larger floating-point constants, and weights of 8 bits
+or less (`is_weights`), reach code as packed arrays, never as text.
 """
 
 from __future__ import annotations
@@ -88,17 +88,17 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
         site.target,
         site.precision,
         tuple([site.layout(v) for v in site.operands]),
-        site_key(site) if computed is None else computed,
+        site_key(site, unseen=choice.unseen) if computed is None or choice.unseen else computed,
     )
 
 
-def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
+def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tuple[Any, ...]:
     """What a site computes: operator, attributes, types, epilogue, and the values of constants that
-    are integers or have at most `small` elements."""
+    are integers or have at most `small` elements, but for the inputs `unseen`."""
     anchor = site.anchor
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
-        tuple(_operand(v, small) for v in site.inputs),
+        tuple(_operand(v, small, i in unseen) for i, v in enumerate(site.inputs)),
         tuple(_operand(v, small) for v in site.extras),
         tuple((name_of(v.dtype), v.dims) for v in site.outputs),
         None if site.epilogue is None else site.epilogue.key,
@@ -126,12 +126,12 @@ def _references(node: Node) -> Iterator[Any]:
                 yield from _references(inner)
 
 
-def _operand(v: Value | None, small: int) -> Any:
+def _operand(v: Value | None, small: int, unseen: bool = False) -> Any:
     if v is None:
         return None
     if v.const is None:
         return name_of(v.dtype), v.dims
-    if (v.dtype.kind == "f" and v.const.size > small) or is_weights(v.const):
+    if unseen or (v.dtype.kind == "f" and v.const.size > small) or is_weights(v.const):
         return name_of(v.dtype), v.dims, True
     if v.const.dtype == object:
         return name_of(v.dtype), v.dims, tuple(v.const.reshape(-1).tolist())
@@ -140,10 +140,12 @@ def _operand(v: Value | None, small: int) -> Any:
 
 
 def is_weights(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a constant is taken for weights, on whose values code may not depend: a matrix of at
-    least `WEIGHTS` bytes of whole numbers of 8 bits or less, or of bfloat16."""
+    """Whether a constant is taken for weights, on whose values code may not depend: whole numbers
+    of 8 bits or less, or bfloat16, in a matrix of at least `WEIGHTS` bytes, or in more axes, as
+    those of convolutions."""
     small = array.dtype.itemsize == 1 and array.dtype != np.bool_
-    return array.ndim == 2 and array.nbytes >= WEIGHTS and (small or array.dtype.name == "bfloat16")
+    large = array.nbytes >= WEIGHTS if array.ndim == 2 else array.ndim > 2 and array.size > SMALL
+    return large and (small or array.dtype.name == "bfloat16")
 
 
 def _attrs(attrs: Any) -> Any:

@@ -8,6 +8,7 @@ of pixels by channels are multiplied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -44,11 +45,12 @@ from tinsmith.kernels.window.integers_plan import (
     pack_tables,
     pack_weights,
 )
-from tinsmith.kernels.window.tiles import bands
+from tinsmith.kernels.window.tiles import Sink, bands
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, estimate, typical
 
 Array = np.ndarray[Any, Any]
+Spot = tuple[Position, ...]  # indices (depth, height, width)
 SUMMED = 4  # lanes that sums of windows are computed in, all alike
 
 
@@ -95,6 +97,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         writes=(layout,),
         phases=_phases(plan),
         packed=tuple(packed),
+        unseen=(2,) if site.has(2) and read[2] is None else (),
         workspace=buffer_bytes(site, plan.tiling.rows.size, size),
         scratch=plan.scratch,
         by_channels=typical(geo.batch) == 1 and not plan.near,
@@ -371,30 +374,40 @@ class _Panel:
         return (Ahead(at.fixed(), size, tiles, 2),)
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
-        em, width = self.em, self.plan.block
-        n = len(self.widths)
-        if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
+        em, n, light = self.em, len(self.widths), epilogue_flops(self.em.site.epilogue)
+        place = self._places(run, pixel)
+        if len(sums) == 1 or light < HEAVY_FLOPS:
             for i, line in enumerate(sums):
-                self._row(line, run, pixel + i)
+                _put(line, *place(i))
             return
-        buffer = em.workspace.cast(self.plan.row.sums)
+        buffer, width = em.workspace.cast(self.plan.row.sums), self.plan.block
         for i, line in enumerate(sums):
             for j, v in enumerate(line):
                 (buffer + (i * n + j) * width).store(v)
         with em.b.loop(0, len(sums)) as i:
             line = (buffer + i * (n * width)).fixed()
-            self._row([(line + j * width).load(width) for j in range(n)], run, pixel + i)
+            _put([(line + j * width).load(width) for j in range(n)], *place(i))
 
-    def _row(self, line: list[Val], run: Position, pixel: Position) -> None:
-        em, plan = self.em, self.plan
-        image, block = self.place
-        rank, out = plan.geo.rank, plan.geo.out
-        if plan.flat:
-            views = [steps(v.spec, rank)[2] for v in (*em.extras, em.outs[0])]
-            spatial = Walk(out, views).index(pixel)
-        elif out[0] == 1:
-            spatial = [0, run, pixel]
+    def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
+        """For pixel number i of a tile: a sink, and the indices from there, where it is stored."""
+        out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
+        panel = Sink(self.em, self.plan.geo).at(*self.place)
+        if self.plan.flat:
+            walk = Walk(out, [steps(v.spec, self.plan.geo.rank)[2] for v in views])
+            if walk.outer:
+                return lambda i: (panel.at(0, 0, *walk.index(pixel + i)), (0, 0, 0))
+            start, along = walk.index(pixel), walk.lane
         else:
-            spatial = [run // out[1], run % out[1], pixel]
-        for j, v in enumerate(line):
-            em.finish(v, plan.geo.place((image, block + j, *spatial)))
+            start, along = [0, run, pixel] if out[0] == 1 else [run // out[1], run % out[1], pixel], 2
+        first = panel.at(0, 0, *start)
+
+        def place(i: Position) -> tuple[Sink, Spot]:
+            spot = (*(0,) * along, i, *(0,) * (2 - along))
+            return (first, spot) if isinstance(i, int) else (first.at(0, 0, *spot), (0, 0, 0))
+
+        return place
+
+
+def _put(line: list[Val], sink: Sink, spot: Spot) -> None:
+    for j, v in enumerate(line):
+        sink.put(v, 0, j, *spot)

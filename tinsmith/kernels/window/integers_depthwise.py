@@ -82,6 +82,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
             Packed("weights", pack_taps, (w, width)),
             Packed("start", pack_start, (w, zero, width)),
         ),
+        unseen=(2,) if site.has(2) else (),
         by_channels=typical(geo.batch) == 1 and not near,
         detail=f"{row.name}, tile {plan}",
     )
