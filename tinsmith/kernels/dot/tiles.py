@@ -15,6 +15,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, pieces, typical
 
+FORM = 0.01  # longer a product may take for each form of tile that needs no code (estimated)
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A. Set on
 Zen 4; the command was not recorded."""
@@ -186,7 +187,8 @@ def choose(
             if rows.size != most:
                 continue
             cycles = _cycles(target, rows, columns, k)
-            key = (cycles, abs(per - 2))
+            forms = (1 + bool(rows.fewer)) * (bool(columns.full) + bool(columns.tail))
+            key = (cycles * (1 + FORM * (forms - 1)), abs(per - 2))
             if best is None or key < best[:2]:
                 best = (*key, Tiling(rows, columns, cycles, ideal))
     assert best is not None

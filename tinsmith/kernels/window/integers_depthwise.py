@@ -7,6 +7,7 @@ their bytes are loaded together and put in the order [channel][pixel].
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import (
     Choice,
     Emit,
@@ -38,6 +40,8 @@ Array = np.ndarray[Any, Any]
 
 GROUP = 4  # taps of a product
 MOST_TAPS = 49  # of a kernel, which are all unrolled (estimated)
+WIDEST = 4  # outputs of a tile's row
+ORDER, START = 3.0, 6.0  # vector instructions of ordering four pixels, and of a tile (estimated)
 STEPS = 6.0
 """Vector instructions for each product of four taps: it, its share of loading and ordering pixels,
 and of what becomes of the sums. Estimated."""
@@ -106,12 +110,37 @@ def pack_start(w: Array, zero: int, width: int) -> Array:
     return start
 
 
+@cached(1024)
 def _tiling(target: Target, geo: Geometry) -> Tiling:
-    """The best tiling; tiles are as high as registers allow, because a row that several outputs
-    read is put in order only once."""
-    rich = target.registers >= 32
-    high, wide = (4, 4) if rich else (3, 2)
-    return Tiling(cut(geo.out[1], high), cut(geo.out[2], wide), 1.0)
+    """The best tiling; its cost is in vector instructions. Neighbouring outputs share what is put
+    in order, above all in high tiles."""
+    most = 16 if target.registers >= 32 else 6
+    _, rows, cols = map(typical, geo.out)
+    best: tuple[float, int, int] | None = None
+    for high, wide in itertools.product(range(1, most + 1), range(1, WIDEST + 1)):
+        if high * wide > most or (high > rows and high > 1) or (wide > cols and wide > 1):
+            continue
+        down, across = cut(rows, high), cut(cols, wide)
+        cost = sum(
+            n * m * _tile_cost(geo, h, w) for (n, h), (m, w) in itertools.product(down, across)
+        )
+        cost *= 1 + 0.02 * (len(down) * len(across) - 1)
+        if best is None or cost < best[0]:
+            best = cost, high, wide
+    assert best is not None
+    cost, high, wide = best
+    return Tiling(cut(geo.out[1], high), cut(geo.out[2], wide), cost)
+
+
+def _tile_cost(geo: Geometry, high: int, wide: int) -> float:
+    """Vector instructions of a tile: to put pixels in order, products, what becomes of results, and
+    the tile's start."""
+    groups = -(-geo.kernel[2] // GROUP)
+    lines = {q * geo.stride[1] + k * geo.dilation[1] for q in range(high)
+             for k in range(geo.kernel[1])}  # fmt: skip
+    places = {p * geo.stride[2] + g * GROUP for p in range(wide) for g in range(groups)}
+    each = geo.kernel[1] * groups + ORDER
+    return ORDER * len(lines) * len(places) + high * wide * each + START
 
 
 def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int) -> None:
