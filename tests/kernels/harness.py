@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -235,9 +236,15 @@ def _compiled(
     functions = []
     for code, phase in zip(codes, choice.phases, strict=True):
         numbers = [ctypes.c_int64] * (3 if phase.repeat > 1 else 2)
-        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers)
-        functions.append(signature(loaded.address(code.symbol)))
+        tables = [ctypes.c_char_p] if code.numbers else []
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers, *tables)
+        function = signature(loaded.address(code.symbol))
+        functions.append(partial(_with_table, function, code.numbers) if tables else function)
     return loaded, functions
+
+
+def _with_table(function: Any, table: bytes, *given: Any) -> None:
+    function(*given, table)
 
 
 def _poison(dtype: np.dtype) -> Any:

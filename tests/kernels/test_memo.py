@@ -69,6 +69,24 @@ def test_integer_constants_are_part_of_the_key(checked, op, inputs, options):
         np.testing.assert_allclose(ts.compile(graph, cache=False)(a), want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("group", [1, 64])
+def test_layers_of_bytes_share_code(checked, group):
+    """Weights and zero points are no part of the code where the zero points are folded into what
+    sums begin with, and are where padding has them."""
+    graph, rng = Graph("g"), np.random.default_rng(0)
+    x, outputs = graph.input("x", Type("uint8", (1, 64, 6, 6))), []
+    for zero, pad in ((3, 0), (90, 0), (7, 1), (8, 1), (0, 1)):
+        w = rng.integers(-127, 128, (64, 64 // group, 3, 3)).astype(np.int8)
+        y = OPS["ConvInteger"](x, w, np.uint8(zero), pad=(pad,) * 4, group=group)
+        outputs.append(y)
+    graph.outputs = outputs
+    a = rng.integers(0, 256, (1, 64, 6, 6)).astype(np.uint8)
+    want = ts.compile(graph, backend="numpy").run([a])
+    for got, exact in zip(ts.compile(graph, cache=False).run([a]), want, strict=True):
+        np.testing.assert_array_equal(got, exact)
+    assert any(checked)
+
+
 def test_the_memo_is_bounded(monkeypatch):
     memo.forget()
     monkeypatch.setattr(memo, "LIMIT", 20_000)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
-from tinsmith.codegen.types import name_of
+from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
 
@@ -46,6 +46,12 @@ class Expr:
         if len(text) <= 120:
             return text
         return blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
+
+    @cached_property
+    def of_bytes(self) -> bool:
+        """Whether it reads or gives bytes. The numbers of quantised layers differ, where all else
+        is alike: they are then no part of the code (`Builder.number`)."""
+        return any(e.dtype.itemsize == 1 or e.name == "narrowed" for e in self.nodes())
 
     def nodes(self) -> list[Expr]:
         """Every node of the expression once, this one first."""
@@ -119,12 +125,15 @@ def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
 
     memo: dict[int, Val] = {}
     lanes = leaves[0].ty.lanes if leaves else 1
+    of_bytes = expr.of_bytes
 
     def value(e: Expr) -> Val:
         if id(e) not in memo:
             if e.name == "leaf":
                 given = leaves[e.param]
                 memo[id(e)] = given.to("i1") if e.dtype == np.bool_ else given
+            elif e.name == "const" and of_bytes and e.dtype == np.float32:
+                memo[id(e)] = b.number(id(e), e.param, F32.x(lanes))
             else:
                 memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
         return memo[id(e)]

@@ -327,12 +327,20 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
     added. Clipping may come first, as its bounds are whole numbers."""
     x, (zero, low) = args[0], expr.param
     info = np.iinfo(low)
+
+    def moved(name: str, value: int, kind: str = "f32") -> Val:
+        """A number that depends on `zero`, which layers do not have in common."""
+        of = x.ty.of(kind)
+        return b.number((id(expr), name), value, of) if zero else b.const(value, of)
+
     if info.min:  # the other operand of `max` is what unsigned ones make of NaN
-        x = x.is_nan().select(float(-zero), x)
-    x = x.max(float(info.min - zero)).min(float(info.max - zero))
+        x = x.is_nan().select(moved("nan", -zero), x)
+    x = x.max(moved("least", info.min - zero)).min(moved("most", info.max - zero))
     if expr.dtype == np.float32:
-        return m.rint(x) + float(zero) if zero else m.rint(x)
-    return (m.nearest(x) + zero if zero else m.nearest(x)).to(kind_of(expr.dtype))
+        return m.rint(x) + moved("zero", zero) if zero else m.rint(x)
+    return (m.nearest(x) + moved("zero", zero, "i32") if zero else m.nearest(x)).to(
+        kind_of(expr.dtype)
+    )
 
 
 def _narrowed(e: Any, x: Any) -> Any:

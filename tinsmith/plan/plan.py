@@ -58,7 +58,7 @@ class Call(NamedTuple):
     repeat: int = 1
     sweep: int = 0
     sizes: tuple[Ref, ...] = ()
-    """Where the numbers lie that its function reads, if it reads any."""
+    """Where the tables of numbers and sizes lie that its function reads, if it reads any."""
 
 
 class Operand(NamedTuple):

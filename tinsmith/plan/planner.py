@@ -274,7 +274,7 @@ def _step(
         if phase.copies is not None and is_in_place(s, phase.copies):
             continue
         shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
-        calls.append(Call(code.symbol, tuple(refs), *shape, state.table(code)))
+        calls.append(Call(code.symbol, tuple(refs), *shape, state.tables(code)))
     kept = any(p.copies is not None and is_in_place(s, p.copies) for p in s.choice.phases)
     moved = sum(
         typical(t.settled.nbytes)
@@ -332,7 +332,7 @@ def _zero_calls(
             state.code(code.symbol, code.text)
             ref = _ref(top, state, offsets)
             sweep = parts if parts > 1 else 0
-            sizes = state.table(code)
+            sizes = state.tables(code)
             calls.append(
                 Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep, sizes=sizes)
             )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.graph import Node
-from tinsmith.kernels._kernel import Packed
+from tinsmith.kernels._kernel import Packed, packed_table
 from tinsmith.kernels.build import Code
 from tinsmith.plan.memory import align
 from tinsmith.plan.placed import Placed
@@ -73,15 +73,20 @@ class State:
             self.made = self.made + align(tensor.settled.nbytes)
         return self._made[tensor]
 
-    def table(self, code: Code) -> tuple[Ref, ...]:
-        """The address of the table of free sizes that a generated function gets as its last
-        argument, in a tuple; () if it reads no sizes. Functions of equal sizes share a table."""
+    def tables(self, code: Code) -> tuple[Ref, ...]:
+        """The addresses of the tables that a generated function gets as its last arguments: of its
+        numbers, if it reads any, and of free sizes, if it reads these. Functions of equal ones
+        share a table."""
+        numbers = ()
+        if code.numbers:
+            packed = packed_table("numbers", np.frombuffer(code.numbers, np.int32))
+            numbers = (self.ref(self.packed(packed)),)
         if not code.sizes:
-            return ()
+            return numbers
         first = self._tables.setdefault(code.sizes, len(self.sizes))
         if first == len(self.sizes):
             self.sizes += code.sizes
-        return (Ref("sizes", 8 * first),)
+        return (*numbers, Ref("sizes", 8 * first))
 
     def packed(self, packed: Packed) -> Kept:
         """Where the array lies that `packed` describes. It is made and added to the own weights,

@@ -193,10 +193,11 @@ def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list
     zeros[:outputs] = 0 if zero is None else zero.reshape(-1)
     full = np.empty((len(zeros), cut.inputs, prod(kernel)), w.dtype)
     full[:] = zeros[:, None, None]
-    each = cut.outputs // (cut.inputs // own)
-    for o in range(outputs):
-        first = o % cut.outputs // each * own
-        full[o, first : first + own] = w[o].reshape(own, -1)
+    merged = cut.inputs // own
+    each = cut.outputs // merged
+    for k in range(merged):  # group k of those that are merged
+        of = np.flatnonzero(np.arange(outputs) % cut.outputs // each == k)
+        full[of, k * own : (k + 1) * own] = w[of].reshape(len(of), own, -1)
     groups = full.reshape(cut.groups, cut.outputs, cut.inputs, -1).transpose(0, 3, 2, 1)
     matrices = [g.reshape(-1, cut.outputs) for g in groups]
     return matrices, list(zeros.reshape(cut.groups, cut.outputs))
