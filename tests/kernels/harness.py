@@ -236,10 +236,13 @@ def _compiled(
     functions = []
     for code, phase in zip(codes, choice.phases, strict=True):
         numbers = [ctypes.c_int64] * (3 if phase.repeat > 1 else 2)
-        tables = [ctypes.c_char_p] if code.numbers else []
+        tables = [ctypes.c_char_p] if code.reads_numbers else []
         signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers, *tables)
         function = signature(loaded.address(code.symbol))
-        functions.append(partial(_with_table, function, code.numbers) if tables else function)
+        if tables:
+            table = b"".join([n.tobytes() for n in site.epilogue.numbers.values()])
+            function = partial(_with_table, function, table)
+        functions.append(function)
     return loaded, functions
 
 

@@ -87,6 +87,26 @@ def test_layers_of_bytes_share_code(checked, group):
     assert any(checked)
 
 
+def test_scales_and_zero_points_of_results_are_no_part_of_the_code(checked):
+    """Layers that differ in these alone are emitted once, and each reads its own numbers."""
+    graph, rng = Graph("g"), np.random.default_rng(0)
+    x, outputs = graph.input("x", Type("uint8", (1, 40, 64))), []
+    for scale, zero in ((0.01, 3), (0.02, 128), (0.005, 77), (0.03, 0)):
+        w = rng.integers(-127, 128, (64, 64)).astype(np.int8)
+        y = OPS["Mul"](OPS["Cast"](OPS["MatMulInteger"](x, w), to="float32"), np.float32(scale))
+        y = OPS["QuantizeLinear"](OPS["Relu"](y), np.float32(0.7), np.uint8(zero))
+        outputs.append(y)
+    graph.outputs = outputs
+    a = rng.integers(0, 256, (1, 40, 64)).astype(np.uint8)
+    net = ts.compile(graph, cache=False)
+    want = ts.compile(graph, backend="numpy").run([a])
+    for got, exact in zip(net.run([a]), want, strict=True):
+        assert np.mean(got != exact) < 1e-3 and np.max(np.abs(got - exact.astype(np.int16))) <= 1
+    calls = [c.symbol for s in net.program().plan.steps for c in s.calls]
+    assert len(calls) == 4 and len(set(calls)) == 2, calls  # a zero point of 0 needs no addition
+    assert any(checked)
+
+
 def test_the_memo_is_bounded(monkeypatch):
     memo.forget()
     monkeypatch.setattr(memo, "LIMIT", 20_000)

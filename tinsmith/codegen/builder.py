@@ -15,11 +15,9 @@ Python ints wherever a bound is known and emits nothing for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from tinsmith.codegen.module import Function, Module
 from tinsmith.codegen.pointers import Ptr
@@ -34,9 +32,7 @@ takes time to write and to read."""
 SIZES = "sizes"
 """The last parameter of a function that reads sizes which the call tells."""
 NUMBERS = "numbers"
-"""The parameter before that of a function that reads numbers from a table."""
-LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
-"""Numbers that layers have in common: they stay literals."""
+"""The parameter before that of a function that reads numbers of a layer from a table."""
 
 
 class Loop:
@@ -65,8 +61,9 @@ class Builder:
         self.sizes: dict[Size, str] = {}
         """Those that the function reads, in the order of its table."""
         self._sizes_from: tuple[str, ...] = ()
-        self.numbers: dict[Hashable, tuple[str, Ty, float]] | None = None
-        """Where not None, `number` reads from a table: (reference, type, number) of each entry."""
+        self.numbers: Mapping[Hashable, int] = {}
+        """Where in the table of numbers those lie that are read from there, by their keys."""
+        self._read: dict[tuple[int, Ty], str] = {}
         self.args = {name: Val(self, ty, f"%{name}") for name, ty in function.params}
 
     # ---- raw emission
@@ -174,12 +171,16 @@ class Builder:
         return Val(self, I64, ref)
 
     def number(self, key: Hashable, value: float, ty: Ty) -> Val:
-        """A number of 4 bytes that layers of the same shape may not have in common: read from the
-        table, as entry `key`, so that they share code; a constant where there is no table."""
-        if self.numbers is None or value in LITERAL:
+        """A number of 4 bytes: read from the table, if that has its key, so that layers of other
+        numbers share the code; otherwise a constant."""
+        if key not in self.numbers:
             return self.const(value, ty)
-        ref, *_ = self.numbers.setdefault((key, ty), (f"%n{len(self.numbers)}", ty, value))
-        return Val(self, ty, ref)
+        place = self.numbers[key], ty
+        return Val(self, ty, self._read.setdefault(place, f"%n{len(self._read)}"))
+
+    @property
+    def reads_numbers(self) -> bool:
+        return bool(self._read)
 
     def sizes_from(self, *lines: str) -> None:
         """Set the address of the table of sizes, `%sizes`, by these lines of LLVM text, not by a
@@ -396,7 +397,7 @@ class Builder:
     def ret(self) -> Function:
         """End the function and hand its text to the module."""
         self.line("ret void")
-        if self.numbers:
+        if self._read:
             self.function.params.append((NUMBERS, PTR))
         if self.sizes and not self._sizes_from:
             self.function.params.append((SIZES, PTR))
@@ -412,22 +413,14 @@ class Builder:
         for k, ref in enumerate(self.sizes.values()):
             yield f"  {ref}.at = getelementptr i64, ptr %{SIZES}, i64 {k}"
             yield f"  {ref} = load i64, ptr {ref}.at, align 8"
-        for k, (ref, ty, _) in enumerate((self.numbers or {}).values()):
-            one, splat = ty.elem.llvm, f"<{ty.lanes} x i32> zeroinitializer"
+        for (k, ty), ref in self._read.items():
             yield f"  {ref}.at = getelementptr i32, ptr %{NUMBERS}, i64 {k}"
-            if ty.lanes == 1:
-                yield f"  {ref} = load {one}, ptr {ref}.at, align 4"
-                continue
-            yield f"  {ref}.one = load {one}, ptr {ref}.at, align 4"
-            yield f"  {ref}.in = insertelement {ty.llvm} poison, {one} {ref}.one, i64 0"
-            yield f"  {ref} = shufflevector {ty.llvm} {ref}.in, {ty.llvm} poison, {splat}"
-
-    @property
-    def table(self) -> bytes:
-        """The table that `number` reads."""
-        found = (self.numbers or {}).values()
-        kinds = {"f32": np.float32, "i32": np.int32}
-        return b"".join(kinds[ty.kind](value).tobytes() for _, ty, value in found)
+            one = ref if ty.lanes == 1 else f"{ref}.one"
+            yield f"  {one} = load {ty.elem.llvm}, ptr {ref}.at, align 4"
+            if ty.lanes > 1:
+                all_of_one = f"<{ty.lanes} x i32> zeroinitializer"
+                yield f"  {ref}.in = insertelement {ty.llvm} poison, {ty.elem.llvm} {one}, i64 0"
+                yield f"  {ref} = shufflevector {ty.llvm} {ref}.in, {ty.llvm} poison, {all_of_one}"
 
 
 __all__ = [

@@ -18,6 +18,8 @@ from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
 
+LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
+"""Numbers that layers have in common."""
 SHOWN = 120
 """The most characters of an expression's printed text."""
 
@@ -40,18 +42,57 @@ class Expr:
     def key(self) -> str:
         """A text that is equal for two expressions if and only if they are the same; long ones are
         hashed."""
-        inner = ",".join(a.key for a in self.args)
         param = "" if self.param is None else repr(self.param)
-        text = f"{self.name}:{name_of(self.dtype)}{param}({inner})"
+        return self._text(param, [a.key for a in self.args])
+
+    def _text(self, param: str, inner: Sequence[str]) -> str:
+        text = f"{self.name}:{name_of(self.dtype)}{param}({','.join(inner)})"
         if len(text) <= 120:
             return text
         return blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
 
     @cached_property
-    def of_bytes(self) -> bool:
-        """Whether it reads or gives bytes. The numbers of quantised layers differ, where all else
-        is alike: they are then no part of the code (`Builder.number`)."""
-        return any(e.dtype.itemsize == 1 or e.name == "narrowed" for e in self.nodes())
+    def form(self) -> tuple[str, bool]:
+        """What its code depends on: `key` without the values of `numbers`, and `keeps_zero`."""
+        own: dict[int, list[tuple[str, int]]] = {}
+        for i, (node, name) in enumerate(self.numbers):
+            own.setdefault(node, []).append((name, i))
+        texts: dict[int, str] = {}
+
+        def text(e: Expr) -> str:
+            if id(e) not in texts:
+                param = own.get(id(e), "" if e.param is None else e.param)
+                if e.name == "narrowed":
+                    param = param, e.param[1]
+                texts[id(e)] = e._text(repr(param), [text(a) for a in e.args])
+            return texts[id(e)]
+
+        return text(self), self.keeps_zero
+
+    @cached_property
+    def keeps_zero(self) -> bool:
+        """Whether operands of zeros give exactly +0."""
+        leaves = {e.param: np.zeros((), e.dtype) for e in self.nodes() if e.name == "leaf"}
+        with np.errstate(all="ignore"):
+            got = self.evaluate([leaves.get(i, 0) for i in range(max(leaves, default=-1) + 1)])
+        return bool(got == 0) and not bool(np.signbit(np.float64(got)))
+
+    @cached_property
+    def numbers(self) -> dict[tuple[int, str], np.generic]:
+        """Its numbers of 4 bytes, such as scales, by the id of their node and a name, if it reads
+        or gives bytes. Quantised layers that are alike in all else differ in these: they lie in a
+        table, and are no part of the code. Those of LITERAL stay in the code."""
+        from tinsmith.codegen.functions import zeros_of
+
+        found: dict[tuple[int, str], np.generic] = {}
+        nodes = self.nodes()
+        if any(_is_byte(e.dtype) or e.name == "narrowed" for e in nodes):
+            for e in nodes:
+                if e.name == "const" and e.dtype == np.float32 and e.param not in LITERAL:
+                    found[id(e), ""] = np.float32(e.param)
+                elif e.name == "narrowed" and e.param[0]:
+                    found |= {(id(e), name): n for name, n in zeros_of(e).items()}
+        return found
 
     def nodes(self) -> list[Expr]:
         """Every node of the expression once, this one first."""
@@ -106,6 +147,10 @@ class Expr:
             yield ")"
 
 
+def _is_byte(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" and dtype.itemsize == 1
+
+
 def leaf(index: int, dtype: Any = "float32") -> Expr:
     return Expr("leaf", (), np.dtype(dtype), index)
 
@@ -125,15 +170,14 @@ def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
 
     memo: dict[int, Val] = {}
     lanes = leaves[0].ty.lanes if leaves else 1
-    of_bytes = expr.of_bytes
 
     def value(e: Expr) -> Val:
         if id(e) not in memo:
             if e.name == "leaf":
                 given = leaves[e.param]
                 memo[id(e)] = given.to("i1") if e.dtype == np.bool_ else given
-            elif e.name == "const" and of_bytes and e.dtype == np.float32:
-                memo[id(e)] = b.number(id(e), e.param, F32.x(lanes))
+            elif (id(e), "") in b.numbers:
+                memo[id(e)] = b.number((id(e), ""), e.param, F32.x(lanes))
             else:
                 memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
         return memo[id(e)]

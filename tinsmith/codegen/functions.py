@@ -325,22 +325,26 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
     """Instructions for "narrowed" (see below): x is clipped and rounded, and the zero point is
     added. Clipping may come first, as its bounds are whole numbers."""
-    x, (zero, low) = args[0], expr.param
-    info = np.iinfo(low)
+    x, given = args[0], zeros_of(expr)
 
-    def moved(name: str, value: int, kind: str = "f32") -> Val:
-        """A number that depends on `zero`, which layers do not have in common."""
-        of = x.ty.of(kind)
-        return b.number((id(expr), name), value, of) if zero else b.const(value, of)
+    def number(name: str, kind: str = "f32") -> Val:
+        return b.number((id(expr), name), given[name].item(), x.ty.of(kind))
 
-    if info.min:  # the other operand of `max` is what unsigned ones make of NaN
-        x = x.is_nan().select(moved("nan", -zero), x)
-    x = x.max(moved("least", info.min - zero)).min(moved("most", info.max - zero))
+    if np.iinfo(expr.param[1]).min:  # what unsigned ones make of NaN is the other operand of `max`
+        x = x.is_nan().select(number("nan"), x)
+    x = x.max(number("least")).min(number("most"))
     if expr.dtype == np.float32:
-        return m.rint(x) + moved("zero", zero) if zero else m.rint(x)
-    return (m.nearest(x) + moved("zero", zero, "i32") if zero else m.nearest(x)).to(
-        kind_of(expr.dtype)
-    )
+        return m.rint(x) + number("float") if expr.param[0] else m.rint(x)
+    whole = m.nearest(x) + number("zero", "i32") if expr.param[0] else m.nearest(x)
+    return whole.to(kind_of(expr.dtype))
+
+
+def zeros_of(expr: Any) -> dict[str, np.generic]:
+    """The numbers by which "narrowed" (see below) moves, and between which it clips."""
+    zero, low = expr.param
+    info = np.iinfo(low)
+    floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
+    return {name: np.float32(n) for name, n in floats.items()} | {"zero": np.int32(zero)}
 
 
 def _narrowed(e: Any, x: Any) -> Any:

@@ -23,7 +23,7 @@ class Code:
 
     Signature: void symbol(ptr..., i64 begin, i64 end), and an i64 step if the phase is repeated.
     The pointers are the operands that are read (inputs, then extras), outputs, packed arrays,
-    workspace and scratch. Pointers to `numbers` and `sizes`, where it reads these, come last.
+    workspace and scratch. Pointers to tables of numbers and sizes come last.
     """
 
     symbol: str
@@ -32,9 +32,8 @@ class Code:
     finishes: bool
     sizes: tuple[Size, ...] = ()
     """The numbers in the table that it gets as its last parameter, if there are any."""
-    numbers: bytes = b""
-    """The table that it gets before that, if there is any: numbers of 4 bytes, which other layers
-    with the same code have of their own."""
+    reads_numbers: bool = False
+    """Whether it gets a table of `Expr.numbers` of the epilogue, before that."""
 
 
 def build_phase(
@@ -53,7 +52,8 @@ def build_phase(
     repeated = choice.phases[phase].repeat > 1
     numbers = ["begin", "end", "step"] if repeated else ["begin", "end"]
     b = module.function("kernel", [*((n, PTR) for n in names), *((n, I64) for n in numbers)])
-    b.numbers = {}
+    if site.epilogue is not None:
+        b.numbers = {key: i for i, key in enumerate(site.epilogue.numbers)}
 
     def view(name: str, spec: Spec) -> View:
         return View(b.pointer(name, from_dtype(spec.dtype)), spec)
@@ -83,5 +83,5 @@ def build_phase(
     symbol = f"k_{digest}"
     return Code(
         symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished),
-        tuple(b.sizes), b.table,
+        tuple(b.sizes), b.reads_numbers,
     )  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import emit_expr
 from tinsmith.codegen.target import Target
@@ -137,11 +135,7 @@ class Emit:
             return True
         if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
             return False  # broadcast extras are not zero in the padding lanes
-        result = [] if site.anchor is None else [site.anchor.output]
-        zeros = [np.zeros((), v.dtype) for v in (*result, *site.extras)]
-        with np.errstate(all="ignore"):
-            got = site.epilogue.evaluate(zeros)
-        return bool(got == 0) and not bool(np.signbit(np.float64(got)))
+        return site.epilogue.keeps_zero
 
 
 def _fills_padding(site: Site) -> bool:

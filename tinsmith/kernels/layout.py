@@ -9,6 +9,8 @@ surrounded by a halo of zeros that a reader asked for, so that windows need no c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -104,6 +106,14 @@ class Spec:
         if self.layout.is_plain:
             return self.dims
         return (self.dims[0], self.blocks, *self.spatial, self.layout.block)
+
+    @cached_property
+    def seen(self) -> Spec:
+        """What code sees of it: one image lies as if all were next to each other, whatever the
+        tensor is a part of, so that tensors that are alike share code."""
+        if self.layout.is_plain or not isinstance(self.dims[0], int) or self.dims[0] != 1:
+            return self
+        return replace(self, strides=(self.blocks * self.strides[1], *self.strides[1:]))
 
     def broadcast_to(self, dims: tuple[int, ...]) -> Spec:
         """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""

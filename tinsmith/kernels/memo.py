@@ -3,8 +3,9 @@
 Layers of the same shape, and plans for other input shapes, share kernels; generating their text is
 most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
 site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
-are integers or have at most `SMALL` elements. Larger floating-point constants, and weights of 8 bits
-or less (`is_weights`), reach code as packed arrays, never as text.
+are integers or have at most `SMALL` elements. Larger floating-point constants, and weights of 8
+bits or less (`is_weights`), reach code as packed arrays, never as text; numbers of epilogues that
+handle bytes (`Expr.numbers`) as a table.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
     code. `index` is the choice's place among those of the site. `computed` is `site_key` of the
     site, or whatever else identifies what it computes, if that is known."""
     row = KERNELS.get(kernel)
+    anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
         kernel,
         id(row.rule) if row is not None else 0,
@@ -88,7 +90,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
         site.target,
         site.precision,
         tuple([site.layout(v) for v in site.operands]),
-        site_key(site, unseen=choice.unseen) if computed is None or choice.unseen else computed,
+        site_key(site, unseen=choice.unseen) if anew else computed,
     )
 
 
@@ -101,7 +103,7 @@ def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tupl
         tuple(_operand(v, small, i in unseen) for i, v in enumerate(site.inputs)),
         tuple(_operand(v, small) for v in site.extras),
         tuple((name_of(v.dtype), v.dims) for v in site.outputs),
-        None if site.epilogue is None else site.epilogue.key,
+        None if site.epilogue is None else site.epilogue.form,
     )
 
 

@@ -230,9 +230,9 @@ def _generate(s: Placed, state: State) -> None:
     if s.site is None or s.choice is None:
         return
     s.packed = list(map(state.packed, s.packings))
-    specs = [None if t is None else t.settled for t in s.reads]
+    specs = [None if t is None else t.settled.seen for t in s.reads]
     key = choice_key(s.site, s.kernel, s.rank, s.choice, s.computed)
-    writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in s.packed]
+    writes, dtypes = [t.settled.seen for t in s.writes], [p.dtype for p in s.packed]
     for k in range(len(s.choice.phases)):
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
         s.codes.append(code)
@@ -274,7 +274,7 @@ def _step(
         if phase.copies is not None and is_in_place(s, phase.copies):
             continue
         shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
-        calls.append(Call(code.symbol, tuple(refs), *shape, state.tables(code)))
+        calls.append(Call(code.symbol, tuple(refs), *shape, state.tables(code, s.site.epilogue)))
     kept = any(p.copies is not None and is_in_place(s, p.copies) for p in s.choice.phases)
     moved = sum(
         typical(t.settled.nbytes)
@@ -332,7 +332,7 @@ def _zero_calls(
             state.code(code.symbol, code.text)
             ref = _ref(top, state, offsets)
             sweep = parts if parts > 1 else 0
-            sizes = state.tables(code)
+            sizes = state.tables(code, None)
             calls.append(
                 Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep, sizes=sizes)
             )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tinsmith.codegen.expr import Expr
 from tinsmith.graph import Node
 from tinsmith.kernels._kernel import Packed, packed_table
 from tinsmith.kernels.build import Code
@@ -73,13 +74,14 @@ class State:
             self.made = self.made + align(tensor.settled.nbytes)
         return self._made[tensor]
 
-    def tables(self, code: Code) -> tuple[Ref, ...]:
-        """The addresses of the tables that a generated function gets as its last arguments: of its
-        numbers, if it reads any, and of free sizes, if it reads these. Functions of equal ones
-        share a table."""
-        numbers = ()
-        if code.numbers:
-            packed = packed_table("numbers", np.frombuffer(code.numbers, np.int32))
+    def tables(self, code: Code, epilogue: Expr | None) -> tuple[Ref, ...]:
+        """The addresses of the tables that a generated function gets as its last arguments: of the
+        numbers of its epilogue, if it reads them, and of free sizes, if it reads such. Equal tables
+        are shared."""
+        numbers: tuple[Ref, ...] = ()
+        if code.reads_numbers and epilogue is not None:
+            data = b"".join([n.tobytes() for n in epilogue.numbers.values()])
+            packed = packed_table("numbers", np.frombuffer(data, np.int32))
             numbers = (self.ref(self.packed(packed)),)
         if not code.sizes:
             return numbers

@@ -147,7 +147,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
         read[1::2] = [None] * len(read[1::2])
     return Choice(
         cost=cost, reads=site.reads(read, PLAIN), writes=(PLAIN,), phases=tuple(phases),
-        packed=packed,
+        packed=packed, unseen=tuple(i for i in (2, 3) if site.has(i) and read[i] is not None),
         workspace=4 * plan.buffer_at + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
     )  # fmt: skip
