@@ -157,7 +157,6 @@ QUANTISED: list[tuple[str, dict[str, Any], Any]] = [
     ("QLinearSigmoid", {}, lambda x: 1 / (1 + np.exp(-x))),
     ("QLinearLeakyRelu", {"alpha": 0.2}, lambda x: np.where(x < 0, np.float32(0.2) * x, x)),
     ("QLinearGlobalAveragePool", {}, lambda x: x.mean((2, 3), keepdims=True)),
-    ("QLinearSoftmax", {"axis": -1}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
 ]
 
 
@@ -166,6 +165,30 @@ def test_quantised_functions(type: str, attrs: dict[str, Any], f: Any) -> None:
     x = low(1, 2, 3, 4, 5)
     inputs = (x, SCALES[0], ZEROS[0], SCALES[2], ZEROS[2])
     near(*one(type, *inputs, **attrs), quantised(f(real(x, 0))))
+
+
+SOFTMAX = np.array([[0, 3, 60, 61, 64, 70], [255, 10, 254, 250, 251, 90]], np.uint8)
+PROBABILITIES: list[tuple[float, int, list[list[int]]]] = [
+    (1 / 256, 0, [[0, 0, 40, 45, 60, 110], [80, 0, 73, 49, 54, 0]]),
+    (1 / 255, 0, [[0, 0, 40, 44, 60, 109], [80, 0, 72, 48, 54, 0]]),
+    (0.0037, 7, [[7, 7, 50, 54, 71, 123], [92, 7, 84, 58, 64, 7]]),
+    (0.3, 0, [[0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]]),
+    (1.5, 7, [[7] * 6, [7] * 6]),
+]
+"""Scale, zero point and result of QLinearSoftmax for inputs with scale 0.1, from ONNX Runtime 1.32
+without its optimisations. It multiplies by 1 / scale, rounded down."""
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("shift", [0, 128], ids=["uint8", "int8"])
+@pytest.mark.parametrize("scale, zero, want", PROBABILITIES)
+def test_quantised_softmax(scale: float, zero: int, want: Any, shift: int, axis: int) -> None:
+    kind = np.int8 if shift else np.uint8
+    x, y = ((a.astype(int) - shift).astype(kind) for a in (SOFTMAX, np.array(want)))
+    x, y = (x.T, y.T) if axis == 0 else (x, y)
+    numbers = np.float32(0.1), kind(0), np.float32(scale), kind(zero - shift)
+    (got,) = run(*one("QLinearSoftmax", x, *map(np.asarray, numbers), axis=axis, opset=13))
+    np.testing.assert_array_equal(got, y)
 
 
 def test_quantised_concatenation() -> None:

@@ -3,9 +3,9 @@
 Layers of the same shape, and plans for other input shapes, share kernels; generating their text is
 most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
 site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
-are integers or have at most `SMALL` elements. Larger floating-point constants, and weights of 8
-bits or less (`is_weights`), reach code as packed arrays, never as text; numbers of epilogues that
-handle bytes (`Expr.numbers`) as a table.
+are integers or have at most `SMALL` elements. Larger floating-point constants, weights of 8 bits or
+less (`is_weights`) and inputs that a choice calls `unseen` reach code as packed arrays, never as
+text; numbers of epilogues that handle bytes (`Expr.numbers`) as a table.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ def _real(call: Call, at: int, axis: int = 1) -> Value:
     return call.emit("DequantizeLinear", call[at], call[at + 1], call.arg(at + 2), axis=axis)
 
 
-def _low(call: Call, y: Value, at: int, like: Value) -> Value:
-    """`y`, quantised by the scale at input number `at` and the zero point after it; without a zero
-    point, to the element type of `like`."""
+def _low(call: Call, y: Value, at: int, like: Value, scale: Value | None = None) -> Value:
+    """`y`, quantised by the scale at input number `at`, or by `scale`, and the zero point after it;
+    without a zero point, to the element type of `like`."""
     zero = call.arg(at + 1)
     dtype = {} if zero is not None else {"dtype": like.dtype.name}
-    return call.emit("QuantizeLinear", y, call[at], zero, **dtype)
+    return call.emit("QuantizeLinear", y, scale or call[at], zero, **dtype)
 
 
 @importer(_MS + "QLinearAdd", _MS + "QLinearMul")
@@ -78,10 +78,15 @@ def attention(call: Call) -> Result:
 
 @importer(_MS + "QLinearSoftmax")
 def softmax(call: Call) -> Result:
+    """Import QLinearSoftmax, which ONNX Runtime alone defines: it multiplies by 1 / scale, rounded
+    down to a whole number, and a scale above 1 gives nothing but the zero point."""
     rank, axis = call[0].rank, call.attr("axis", -1)
     if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
-    return _low(call, call.emit("Softmax", _real(call, 0), axis=axis), 3, call[0])
+    y, one = call.emit("Softmax", _real(call, 0), axis=axis), call.number(1, call[3])
+    whole = call.emit("Floor", call.emit("Div", one, call[3]))
+    least = call.number(np.finfo(np.float32).tiny, call[3])
+    return _low(call, y, 3, call[0], call.emit("Div", one, call.emit("Max", whole, least)))
 
 
 @importer(_MS + "QLinearConcat")
