@@ -215,7 +215,6 @@ DEPTHWISE = [
 @pytest.mark.parametrize("x, kernel, attrs", DEPTHWISE)
 @pytest.mark.parametrize("zero", [0, 200])
 def test_depthwise_convolutions(x, kernel, attrs, zero, target):
-    attrs = attrs if not zero else {k: v for k, v in attrs.items() if k != "pad"}
     arrays = [ends("uint8", *x), ends("int8", x[1], 1, *kernel), np.array(zero, np.uint8)]
     check("ConvInteger", arrays, {**attrs, "group": x[1]}, kernel="conv_integer_depthwise",
           target=target, consts=[1, 2], extra_halo=zero % 3, threads=1 + zero % 2)  # fmt: skip

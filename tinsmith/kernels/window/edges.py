@@ -79,16 +79,18 @@ def edges_of(geo: Geometry) -> Edges:
     return Edges(top, last, (*rows[: top + 1], *rows[last:]), columns)
 
 
-def pack_start(w: np.ndarray, zero: int, edges: Edges, width: int) -> np.ndarray:
-    """The table of `Edges` as [block][row][column][channel], in float32: -zero times the sum of the
-    taps of w that see the input."""
+def pack_start(
+    w: np.ndarray, zero: int, edges: Edges, width: int, dtype: str = "float32"
+) -> np.ndarray:
+    """The table of `Edges` as [block][row][column][channel]: -zero times the sum of the taps of w
+    that see the input."""
     if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:
         taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.int64)
         sums = np.einsum("cab,ra,kb->crk", taps, np.array(edges.rows), np.array(edges.columns))
     channels, rows, columns = sums.shape
-    wide = np.zeros((-(-channels // width) * width, rows, columns), np.float32)
+    wide = np.zeros((-(-channels // width) * width, rows, columns), dtype)
     wide[:channels] = -zero * sums
     blocks = wide.reshape(-1, width, rows, columns).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocks).reshape(-1)

@@ -398,10 +398,8 @@ class _Panel:
                 return lambda i: (panel.at(0, 0, *walk.index(pixel + i)), (0, 0, 0))
             start, along = walk.index(pixel), walk.lane
         else:
-            start, along = (
-                [0, run, pixel] if out[0] == 1 else [run // out[1], run % out[1], pixel],
-                2,
-            )
+            rows = [0, run] if out[0] == 1 else [run // out[1], run % out[1]]
+            start, along = [*rows, pixel], 2
         first = panel.at(0, 0, *start)
 
         def place(i: Position) -> tuple[Sink, Spot]:

@@ -32,6 +32,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.convolve import grid, store_tile
+from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, image_of
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.sizes import typical
@@ -60,8 +61,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
     zero = int(site.const(2).reshape(())) if site.has(2) else 0
     if w.dtype != np.int8 or (site.has(3) and site.const(3).any()):
         raise Skip("the weights are not int8 without a zero point")
-    if zero and any(map(any, geo.halo)):
-        raise Skip(f"padding is the zero point {zero}, not 0")
+    edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
     if geo.dilation[2] > 1 and geo.kernel[2] > 1:
         raise Skip("the taps of a row are not neighbours")
     if geo.kernel[0] > 1 or geo.taps > MOST_TAPS:
@@ -81,14 +81,16 @@ def conv_integer_depthwise(site: Site) -> Choice:
         cost=target.time(flops, read + typical(site.out.type.nbytes)),
         reads=site.reads([Layout(width, geo.halo), *([None] * (len(site.inputs) - 1))], layout),
         writes=(layout,),
-        phases=one_phase(tiles, lambda em: _emit(em, geo, plan, count), count if near else 0),
+        phases=one_phase(
+            tiles, lambda em: _emit(em, geo, plan, count, edges), count if near else 0
+        ),
         packed=(
             Packed("weights", pack_taps, (w, width)),
-            Packed("start", pack_start, (w, zero, width)),
+            Packed("start", pack_start, (w, zero, edges, width, "int32")),
         ),
         unseen=(2,) if site.has(2) else (),
         by_channels=typical(geo.batch) == 1 and not near,
-        detail=f"{row.name}, tile {plan}",
+        detail=f"{row.name}, tile {plan}{', padding of zero points' * (edges != NO_EDGES)}",
     )
 
 
@@ -100,14 +102,6 @@ def pack_taps(w: Array, width: int) -> Array:
     wide[:channels, :, :across] = w.reshape(channels, rows, across)
     lanes = wide.reshape(-1, width, rows, groups, GROUP).transpose(0, 2, 3, 1, 4)
     return np.ascontiguousarray(lanes).view(np.int32).reshape(-1)
-
-
-def pack_start(w: Array, zero: int, width: int) -> Array:
-    """For each channel: what its sums begin with, so that the input's zero point is taken off."""
-    channels = len(w)
-    start = np.zeros(-(-channels // width) * width, np.int32)
-    start[:channels] = -zero * w.reshape(channels, -1).astype(np.int64).sum(axis=1)
-    return start
 
 
 @cached(1024)
@@ -143,7 +137,7 @@ def _tile_cost(geo: Geometry, high: int, wide: int) -> float:
     return ORDER * len(lines) * len(places) + high * wide * each + START
 
 
-def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int) -> None:
+def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int, edges: Edges) -> None:
     """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
     b, image, width = em.b, image_of(em.input(0), geo), block_of(em.target)
     blocks = -(-geo.channels // width)
@@ -153,12 +147,13 @@ def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int) -> None:
         x = image.corner(n, block)
         sink = Sink(em, geo).at(n, block)
         weights = (em.packed[0].cast(I32) + block * each).fixed()
-        start = (em.packed[1].cast(I32) + block * width).load(width)
+        begin = (em.packed[1].cast(I32) + block * (width * edges.places)).fixed()
 
         def plane_of(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
                 corner = image.window(x, d, r, c)
-                sums = _sums(em, geo, corner, image.step[1], weights, [start] * (high * wide), wide)
+                start = edges.start(b, begin, width, (r, c), (high, wide))
+                sums = _sums(em, geo, corner, image.step[1], weights, start, wide)
                 store_tile(sink.at(0, 0, d, r, c), sums, grid(high, wide), 1)
 
             sweep(b, plan, band, count, tile)
