@@ -15,7 +15,6 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, pieces, typical
 
-FORM = 0.01  # longer a product may take for each form of tile that needs no code (estimated)
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A. Set on
 Zen 4; the command was not recorded."""
@@ -163,13 +162,15 @@ def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
 
 @cached(4096)
 def choose(
-    target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6
-) -> Tiling:
+    target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6,
+    form: float = 0.0,
+) -> Tiling:  # fmt: skip
     """The cheapest tiling of an (m, k) x (k, n) product, in tiles of at most `most_vectors`
-    vectors of columns. `exact`: no padding columns. Sizes that only a call tells are taken as
-    typical ones, and the tiling found is applied to them."""
+    vectors of columns. `exact`: no padding columns. `form`: the share of its time that it may take
+    longer for each form of tile less, which all need code of their own. Sizes that only a call
+    tells are taken as typical ones, and the tiling found is applied to them."""
     if any(isinstance(size, Size) for size in (m, n, k)):
-        found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors)
+        found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors, form)
         columns = split_columns(n, block_of(target), len(found.columns.widths), exact)
         return replace(found, rows=split_rows(m, found.rows.size), columns=columns)
     lanes = block_of(target)
@@ -188,7 +189,7 @@ def choose(
                 continue
             cycles = _cycles(target, rows, columns, k)
             forms = (1 + bool(rows.fewer)) * (bool(columns.full) + bool(columns.tail))
-            key = (cycles * (1 + FORM * (forms - 1)), abs(per - 2))
+            key = (cycles * (1 + form * (forms - 1)), abs(per - 2))
             if best is None or key < best[:2]:
                 best = (*key, Tiling(rows, columns, cycles, ideal))
     assert best is not None

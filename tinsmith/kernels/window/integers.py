@@ -51,6 +51,7 @@ from tinsmith.sizes import Size, estimate, typical
 
 Array = np.ndarray[Any, Any]
 Spot = tuple[Position, ...]  # indices (depth, height, width)
+FORM = 0.01  # longer layers of bytes may take for each form of tile less (estimated)
 SUMMED = 4  # lanes that sums of windows are computed in, all alike
 
 
@@ -130,7 +131,8 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
         cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
     pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
     depth = geo.taps * cut.lanes
-    tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=row.vectors(site.target))
+    vectors, form = row.vectors(site.target), FORM if row.is_whole else 0.0
+    tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form)
     most = tiling.rows.count if flat else rows
     parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
     return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
