@@ -85,7 +85,7 @@ def softmax(call: Call) -> Result:
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
     y, one = call.emit("Softmax", _real(call, 0), axis=axis), call.number(1, call[3])
     whole = call.emit("Floor", call.emit("Div", one, call[3]))
-    least = call.number(np.finfo(np.float32).tiny, call[3])
+    least = call.number(float(np.finfo(np.float32).tiny), call[3])
     return _low(call, y, 3, call[0], call.emit("Div", one, call.emit("Max", whole, least)))
 
 
