@@ -62,7 +62,7 @@ class Expr:
         def text(e: Expr) -> str:
             if id(e) not in texts:
                 param = own.get(id(e), "" if e.param is None else e.param)
-                if e.name == "narrowed":
+                if e.name == "narrowed" and e.param:
                     param = param, e.param[1]
                 texts[id(e)] = e._text(repr(param), [text(a) for a in e.args])
             return texts[id(e)]

@@ -344,7 +344,7 @@ def zeros_of(expr: Any) -> dict[str, np.generic]:
     zero, low = expr.param
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
-    return {name: np.float32(n) for name, n in floats.items()} | {"zero": np.int32(zero)}
+    return {"zero": np.int32(zero), **{name: np.float32(n) for name, n in floats.items()}}
 
 
 def _narrowed(e: Any, x: Any) -> Any:
