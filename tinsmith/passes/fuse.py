@@ -100,7 +100,7 @@ class FuseElementwise:
         if any(v.uses or v in outputs for v in anchor.outputs[1:]):
             return [anchor]
         region: dict[Node, None] = {anchor: None}
-        best = 1
+        ends, best = {anchor}, 1
         heap = [(order[u], u) for u in set(out.uses)]
         heapq.heapify(heap)
         queued = set(out.uses)
@@ -113,8 +113,10 @@ class FuseElementwise:
                 if user not in queued:
                     queued.add(user)
                     heapq.heappush(heap, (order[user], user))
-            ends = [n for n in region if _leaves(n, region, outputs)]
-            if len(ends) == 1 and _may_end(ends[0], anchor):
+            ends.add(node)
+            read = {v.producer for v in node.inputs if v is not None}
+            ends -= {n for n in (node, *(ends & read)) if not _leaves(n, region, outputs)}
+            if len(ends) == 1 and _may_end(next(iter(ends)), anchor):
                 best = len(region)
         return list(region)[:best]
 
