@@ -83,7 +83,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
         kernel,
         id(row.rule) if row is not None else 0,
         index,
-        choice.detail,
+        choice.detail if site.anchor is not None else "",  # else the epilogue, with its numbers
         choice.cost,
         tuple((p.tiles, p.repeat, p.sweep) for p in choice.phases),
         site.threads,
