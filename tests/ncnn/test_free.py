@@ -102,3 +102,11 @@ def test_an_input_has_the_sizes_that_its_readers_tell(row: str, sizes: list[Any]
     ordered = "\n".join([*rows[:3], *rows[4:], rows[3]])
     (x, *_) = ts.load(ordered.encode(), random_weights=0).inputs
     assert list(x.shape or ())[1:] == sizes
+
+
+def test_signals_of_spectra_leave_the_batch_free() -> None:
+    row, size = "InverseSpectrogram 0=16 1=1 2=4 3=12 4=2 5=0 7=2", "0=2 1=10 2=9"
+    x = numbers(3, 9, 10, 2)
+    found = computed(x, row, size=size)
+    assert ts.load(model(row, size=size), random_weights=0).outputs[0].shape == ("N", 52)
+    np.testing.assert_allclose(found, computed(x, row, size=size, batch=3), rtol=1e-5, atol=1e-6)
