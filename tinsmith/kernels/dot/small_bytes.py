@@ -28,8 +28,10 @@ from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import Position
 
 DIGITS = 3
-"""Bytes of a fixed-point number: 22 bits, of 24 that float32 has, and a sign."""
+"""Bytes of a fixed-point number."""
 BITS = 22
+"""Of a fixed-point number, besides its sign: three digits reach -2^23 - 32,896 to 2^23 - 32,897.
+"""
 LONGEST = 512
 """Elements of a block whose fixed-point numbers, of 23 bits with their sign, add up in 32."""
 BIASED = 0x808080
