@@ -36,7 +36,8 @@ def test_every_byte(given, result, target):
 
 SHUFFLE = {"avx2": "vpshufb", "avxvnni": "vpshufb", "avx512": "vpshufb", "avx512vnni": "vpshufb",
            "avx512bf16": "vpshufb",
-           "amx": "vpshufb", "neon": "tbl", "sse2": "movzbl", "scalar": "movzbl"}  # fmt: skip
+           "amx": "vpshufb", "neon": "tbl", "neondot": "tbl", "i8mm": "tbl",
+           "sse2": "movzbl", "scalar": "movzbl"}  # fmt: skip
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -32,13 +32,14 @@ def ends(dtype, *shape):
     return RNG.choice([info.min, info.max, info.max, 0, 5], shape).astype(dtype)
 
 
-@pytest.fixture(params=["own", "bytes"])
+@pytest.fixture(params=["own", "vpdpbusd", "sdot"])
 def rows(request, monkeypatch):
-    """The rows that a machine has, or, everywhere, the one of bytes by its definition."""
-    if request.param == "bytes":
-        row = PRODUCTS["vpdpbusd"]
+    """The rows that a machine has, or, everywhere, one of bytes by its definition."""
+    if request.param != "own":
+        row = PRODUCTS[request.param]
         step = spelled(row.left, row.right)
-        monkeypatch.setitem(PRODUCTS, row.name, replace(row, step=step, needs=lambda target: True))
+        made = replace(row, step=step, rate=9.0, needs=lambda target: True)
+        monkeypatch.setitem(PRODUCTS, row.name, made)
     return request.param
 
 
@@ -288,7 +289,7 @@ def test_steps_are_the_sums_that_they_are_defined_to_be(name, isa):
 
 @pytest.mark.parametrize("isa, instruction", [
     ("sse2", "pmaddwd"), ("avx2", "vpmaddwd"), ("avx512", "vpmaddwd"), ("avxvnni", "vpdpbusd"),
-    ("avx512vnni", "vpdpbusd"), ("amx", "vpdpbusd"),
+    ("avx512vnni", "vpdpbusd"), ("amx", "vpdpbusd"), ("neondot", "sdot"), ("i8mm", "usdot"),
 ])  # fmt: skip
 @pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
 def test_machines_have_their_instructions(op, isa, instruction):
@@ -296,6 +297,7 @@ def test_machines_have_their_instructions(op, isa, instruction):
     target = level(isa)
     for lanes, text in assembled(op, target):
         register = {4: "%xmm", 8: "%ymm", 16: "%zmm"}[lanes]
+        register = "v" if target.vectors == "neon" else register
         found = [line for line in text.splitlines() if f"\t{instruction}\t" in line]
         assert any(register in line for line in found), f"no {instruction} of {register}"
         assert "call" not in text
@@ -326,7 +328,8 @@ def test_the_fastest_row_that_a_machine_has_is_taken():
     names = {isa: product_of(level(isa), "uint8", "int8").name for isa in ISAS}
     assert names == {"scalar": "pmaddwd", "sse2": "pmaddwd", "avx2": "pmaddwd", "avx512": "pmaddwd",
                      "avxvnni": "vpdpbusd", "avx512vnni": "vpdpbusd", "avx512bf16": "vpdpbusd",
-                     "amx": "vpdpbusd", "neon": "pairs"}  # fmt: skip
+                     "amx": "vpdpbusd", "neon": "pairs", "neondot": "sdot",
+                     "i8mm": "usdot"}  # fmt: skip
     assert all(product_of(level(isa), "float32", "float32") is products.FLOAT32 for isa in ISAS)
 
 

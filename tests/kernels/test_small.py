@@ -58,7 +58,7 @@ def kernel_of(m):
 def kernels_of(kind, m, k, block, target):
     """Every kernel that computes such a product."""
     found = [kernel_of(m)]
-    if m <= 4 and kind in ENDS and level(target).has_byte_products:
+    if m <= 4 and kind in ENDS and level(target).byte_products in ("vpdpbusd", "usdot"):
         found += ["gemv_small_bytes"] * ((block or k) % 4 == 0 or (block or k) >= k)
     return found
 
@@ -142,7 +142,9 @@ def test_numbers_of_any_size_keep_their_digits(size, machine):
     alone(arrays, attrs, machine, rtol=1e-5 if size > 1e-30 else 0.5)
 
 
-@pytest.mark.parametrize("target", ["avx2", "avx512", "neon", "sse2", "avxvnni", "avx512vnni"])
+@pytest.mark.parametrize(
+    "target", ["avx2", "avx512", "neon", "neondot", "i8mm", "sse2", "avxvnni", "avx512vnni"]
+)
 @pytest.mark.parametrize("kind", CODES)
 def test_code_is_generated_for_every_machine(kind, target):
     """And the words of a panel stay in registers while they are decoded."""
@@ -187,7 +189,7 @@ def test_what_declines_says_why():
     site = site_of(one_node("SmallMatMul", arrays, attrs, (1, 2)), level("avx2"))
     with pytest.raises(Skip, match="no kernel decodes weights of float8"):
         KERNELS["gemv_small"].offer(site)
-    with pytest.raises(Skip, match="avx2 does not multiply bytes"):
+    with pytest.raises(Skip, match="avx2 does not multiply unsigned by signed"):
         KERNELS["gemv_small_bytes"].offer(site)
     arrays, attrs = operands(1, 1022, 16, "int8", 511)
     site = site_of(one_node("SmallMatMul", arrays, attrs, (1, 2)), level("avx512vnni"))

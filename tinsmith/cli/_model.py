@@ -234,7 +234,7 @@ BUILD_OPTIONS = (
     ),
     click.option(
         "--target",
-        metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon]",
+        metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot|i8mm]",
         callback=known_target,
         help="Generate for these instructions rather than for all that this machine has.",
     ),

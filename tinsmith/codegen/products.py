@@ -16,9 +16,9 @@ product is then the sum of some products of parts, which the row lists: of two p
 hi lo + hi hi + lo hi, where lo lo is left out.
 
 Bytes: sums of (a - a_zero) (b - b_zero). A row whose elements are wider than bytes has zero points
-taken off when operands are packed (`centred`). Of the others `a` is unsigned and `b` signed:
-operands of the other signedness are packed as x XOR 0x80, which is x + 128 or x - 128, as are their
-zero points, and these are taken off the sums (`kernels/dot/zeros.py`).
+taken off when operands are packed (`centred`). Of the others `a` is unsigned (of sdot signed) and
+`b` signed: operands of the other signedness are packed as x XOR 0x80, which is x + 128 or x - 128,
+as are their zero points, and these are taken off the sums (`kernels/dot/zeros.py`).
 """
 
 from __future__ import annotations
@@ -178,6 +178,21 @@ def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
     )
 
 
+SDOT, USDOT = (f"llvm.aarch64.neon.{name}.v4i32.v16i8" for name in ("sdot", "usdot"))
+"""Four products of signed bytes, and of unsigned by signed ones, added to 32 bits without
+saturation (Arm Architecture Reference Manual for A-profile, C7)."""
+
+
+def multiply_by_dot(name: str, left: Ty) -> Step:
+    """The step of an instruction of Arm's that adds four products of bytes."""
+
+    def step(acc: Val, x: Val, w: Val) -> Val:
+        both = [x.bitcast(left.x(4 * acc.ty.lanes)), w.bitcast(I8.x(4 * acc.ty.lanes))]
+        return acc.b.intrinsic(name, acc.ty, [acc, *both])
+
+    return step
+
+
 VPDPWSSD = {lanes: f"llvm.x86.avx512.vpdpwssd.{BITS * lanes}" for lanes in (4, 8, 16)}
 """Two products of 16 bits, added to 32 bits without saturation (ibidem)."""
 
@@ -235,9 +250,13 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
         _pairs("vpdpwssd", step=multiply_shorts, rate=2.0,
-               needs=lambda target: target.has_byte_products),
+               needs=lambda target: target.byte_products == "vpdpbusd"),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
-                needs=lambda target: target.has_byte_products),
+                needs=lambda target: target.byte_products == "vpdpbusd"),
+        Product("sdot", _BYTES, I8, I8, I32, I32, multiply_by_dot(SDOT, I8), rate=4.0,
+                needs=lambda target: target.byte_products == "sdot"),
+        Product("usdot", _BYTES, U8, I8, I32, I32, multiply_by_dot(USDOT, U8), rate=4.0,
+                needs=lambda target: target.byte_products == "usdot"),
         Product("vdpbf16ps", _FLOATS, BF16, BF16, I32, F32, multiply_halves, rate=2.0,
                 needs=lambda target: target.has_half_products, error=2.0**-8),
         Product("split", _FLOATS, BF16, BF16, F32, F32, matrix.multiply, rate=8 / 3,
@@ -248,7 +267,8 @@ PRODUCTS: dict[str, Product] = {
     )
 }  # fmt: skip
 """By name. Rates are measured on Zen 4 by `python -m benchmarks.peak --products`; that of vpdpbusd
-is what Zen 4 and Intel's processors are documented to do. That of split: 64 issue slots (half a
+is what Zen 4 and Intel's processors are documented to do, those of sdot and usdot what Arm's
+Cortex-A76 and later are. That of split: 64 issue slots (half a
 cycle each) for every product of registers, which take 35 to 45 where a core has its matrix unit to
 itself, and two to three times as long where another thread of the core is busy; in between lies
 what is right more often than not. bfloat16 has one of its three products. That of vdpbf16ps is what

@@ -34,7 +34,7 @@ class Isa(NamedTuple):
     rounding: bool = True  # floor, ceil and rint are one instruction
     vectors: str = ""  # the set whose vector instructions it has, if that is another one
     matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
-    byte_products: bool = False  # vpdpbusd: four products of bytes are added to each lane
+    byte_products: str = ""  # the row of products that adds four products of bytes to each lane
     half_products: bool = False  # vdpbf16ps: two products of bfloat16 are added to each lane
     core: str = "Skylake"  # the row of `cores` that a processor without one of its own gets
 
@@ -51,19 +51,23 @@ ISAS = {
         Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False,
             AVX2, core="Zen 3"),
         Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", 8, 16, True, False,
-            AVX2 | {"avx_vnni"}, vectors="avx2", byte_products=True, core="Alder Lake"),
+            AVX2 | {"avx_vnni"}, vectors="avx2", byte_products="vpdpbusd", core="Alder Lake"),
         Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True, AVX512,
             core="Zen 4"),
         Isa("avx512vnni", "x86_64", "x86-64-v4", "+avx512vnni", 16, 32, True, True,
-            AVX512 | {"avx512_vnni"}, vectors="avx512", byte_products=True, core="Zen 4"),
+            AVX512 | {"avx512_vnni"}, vectors="avx512", byte_products="vpdpbusd", core="Zen 4"),
         Isa("avx512bf16", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16", 16, 32, True, True,
-            AVX512 | {"avx512_vnni", "avx512_bf16"}, vectors="avx512", byte_products=True,
+            AVX512 | {"avx512_vnni", "avx512_bf16"}, vectors="avx512", byte_products="vpdpbusd",
             half_products=True, core="Zen 4"),
         Isa("amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16", 16, 32,
             True, True, AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"},
-            vectors="avx512", matrices=True, byte_products=True, half_products=True,
+            vectors="avx512", matrices=True, byte_products="vpdpbusd", half_products=True,
             core="Sapphire Rapids"),
         Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset(), core="Arm"),
+        Isa("neondot", "aarch64", "generic", "+neon,+dotprod", 4, 32, True, False,
+            frozenset({"asimddp"}), vectors="neon", byte_products="sdot", core="Arm"),
+        Isa("i8mm", "aarch64", "generic", "+neon,+dotprod,+i8mm", 4, 32, True, False,
+            frozenset({"asimddp", "i8mm"}), vectors="neon", byte_products="usdot", core="Arm"),
     )
 }  # fmt: skip
 
@@ -83,7 +87,7 @@ class Target:
     has_masks: bool
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
-    has_byte_products: bool
+    byte_products: str
     has_half_products: bool
     has_matrices: bool
     # The rates below choose kernels. They come from the table of `cores`.
@@ -100,6 +104,10 @@ class Target:
     l2: int = 512 << 10
     l3: int = 8 << 20
     footprint: float = inf  # bytes that one run of a program goes through (`plan/footprint.py`)
+
+    @property
+    def has_byte_products(self) -> bool:
+        return bool(self.byte_products)
 
     @property
     def has_exact_tails(self) -> bool:
@@ -244,7 +252,7 @@ def host() -> Target:
     return _make(max(fitting, key=_width))
 
 
-def _width(isa: Isa) -> tuple[int, bool, bool, bool]:
+def _width(isa: Isa) -> tuple[int, bool, bool, str]:
     """The key by which instruction sets are compared: `host` takes the greatest that the machine
     has."""
     return isa.lanes, isa.matrices, isa.half_products, isa.byte_products
@@ -257,7 +265,7 @@ def _make(isa: Isa) -> Target:
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
         has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
-        has_byte_products=isa.byte_products, has_half_products=isa.half_products,
+        byte_products=isa.byte_products, has_half_products=isa.half_products,
         has_matrices=isa.matrices,
         **rates_of(core, isa.core, isa.lanes, isa.fma)._asdict(),
     )  # fmt: skip

@@ -50,8 +50,8 @@ I8 = Ty("i8")
 def gemv_small_bytes(site: Site) -> Choice:
     """At most 4 rows, in fixed point, times small weights, as products of bytes."""
     target = site.target
-    if not target.has_byte_products:
-        raise Skip(f"{target.isa} does not multiply bytes")
+    if not target.has_byte_products or PRODUCTS[target.byte_products].left.is_signed:
+        raise Skip(f"{target.isa} does not multiply unsigned by signed bytes")
     if site.is_strict:
         raise Skip("fixed-point numbers have fewer digits than floats, and precision is strict")
     blocks, m = blocks_of(site, BYTES), few_rows(site)
@@ -127,7 +127,7 @@ def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
 
 def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
     group, n = few.blocks.code.group, len(words)
-    step, mask = PRODUCTS["vpdpbusd"].step, 0x0F0F0F0F
+    step, mask = PRODUCTS[tile.words.b.target.byte_products].step, 0x0F0F0F0F
     for k in range(0, group, 4):
         parts = words
         if few.blocks.code.bits == 4:

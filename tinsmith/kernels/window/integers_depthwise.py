@@ -53,8 +53,10 @@ def conv_integer_depthwise(site: Site) -> Choice:
     """Depthwise convolution of bytes, exact in int32, four taps at a time."""
     geo, target, width = conv_geometry(site), site.target, block_of(site.target)
     row = product_of(target, site.input(0).dtype.name, site.input(1).dtype.name)
-    if row.group != GROUP:
-        raise Skip(f"{row.name} adds up {row.group} products")
+    if row.group != GROUP or row.left.is_signed:
+        raise Skip(
+            f"{row.name} adds up {row.group} products of {row.left.kind} by {row.right.kind}"
+        )
     if not site.attr("group") == geo.channels == geo.out_channels:
         raise Skip(f"{site.attr('group')} groups of {geo.channels} to {geo.out_channels} channels")
     w = site.const(1, "the weights")
