@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.frontends.models import branch, check, floats, info, model
+from tinsmith.frontends import load
+from tinsmith.ops.interpret import run_graph
 
 node = helper.make_node
 X = floats(2, 3)
@@ -79,6 +81,26 @@ def test_loop_with_states_items_and_captures() -> None:
     want = [X * 5, np.stack([X * k * floats(3) for k in (2, 3, 4, 5)])]
     graph = check(proto, feeds, expected=want)
     assert graph.nodes[0].captured == 1
+
+
+def test_shapes_of_inputs_are_none_of_a_body_s_of_the_same_names() -> None:
+    body = loop_body(
+        [node("Add", ["x", "x"], ["x2"]), node("Identity", ["go"], ["go2"])],
+        [info("x", [])],
+        ["go2", "x2"],
+    )
+    proto = model(
+        [
+            node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            node("Loop", ["n", "", "sum"], ["y"], body=body),
+        ],
+        [info("x", ["rows", "columns"])],
+        ["y"],
+        {"n": np.array(2)},
+    )
+    graph = load(proto, input_shapes={"x": (2, 3)})
+    assert graph.inputs[0].shape == (2, 3)
+    np.testing.assert_allclose(run_graph(graph, [X])[0], 4 * X.sum(), rtol=1e-6)
 
 
 def test_loop_whose_state_grows() -> None:

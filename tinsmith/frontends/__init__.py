@@ -16,7 +16,6 @@ from tinsmith import budget
 from tinsmith.errors import MissingFile, ModelFileError, ModelKindError, OptionError, suggest
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.formats.mapped import open_file
-from tinsmith.frontends.importing import SHAPES
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -64,16 +63,14 @@ def load(source: Any, **options: Any) -> Graph:
     if isinstance(source, Graph):
         _check_options(options, "a graph", ())
         return source
-    shapes = _shapes(options.pop("input_shapes", {}))
+    if "input_shapes" in options:
+        options["input_shapes"] = _shapes(options["input_shapes"])
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
-        token = SHAPES.set(shapes)
         with budget.told(f"loading {name!r}"):
-            return _fitting(_loaded(source, options), shapes)
+            return _fitting(_loaded(source, options), options.get("input_shapes", {}))
     except RecursionError as error:
         raise ModelFileError(f"{name!r} is nested too deeply") from error
-    finally:
-        SHAPES.reset(token)
 
 
 def _shapes(given: Any) -> dict[str, tuple[int | str, ...]]:
@@ -156,8 +153,8 @@ def _row_of(head: bytes, path: str) -> Frontend | None:
 
 
 def _read(row: Frontend, source: Any, options: dict[str, Any]) -> Graph:
-    _check_options(options, row.title, row.options)
-    return row.load(source, **options)
+    _check_options(options, row.title, (*row.options, "input_shapes"))  # `_fitting` checks these
+    return row.load(source, **{k: v for k, v in options.items() if k in row.options})
 
 
 def _check_options(options: dict[str, Any], title: str, known: tuple[str, ...]) -> None:

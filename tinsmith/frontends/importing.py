@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,21 +98,20 @@ class Problem:
     reason: str
 
 
-SHAPES: ContextVar[Mapping[str, Any] | None] = ContextVar("shapes", default=None)
-"""Shapes that the caller gives inputs, by their names, while a model is imported."""
-
-
 class Import:
     """What the import of one model collects: its problems, notes, and how many nodes it has.
 
     `file` is the name that messages and origins have, "" where the model is in none; `files` are
     all that are read for it (`formats.mapped.Files`), by which kept programs know of changes.
+    `shapes` are those that the caller gives inputs of the model, by their names.
     """
 
     def __init__(
-        self, importers: Importers, file: str = "", files: Mapping[Path, tuple[int, ...]] = {}
-    ) -> None:
+        self, importers: Importers, file: str = "", files: Mapping[Path, tuple[int, ...]] = {},
+        shapes: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.importers, self.file, self.files = importers, file, files
+        self.shapes = shapes or {}
         self.name = file or "the model"
         self.problems: list[Problem] = []
         self.notes: list[str] = []
@@ -125,9 +123,10 @@ class Import:
         budget.check("nodes", self.count, f"{self.name}, functions expanded")
 
     def typed(self, name: str, said: Type, *, firm: bool = True) -> Type:
-        """The type of an input: what the file says, or with the shape that the caller gives. Raises
-        OptionError where that is another than the file says; if that is not `firm`, it is taken."""
-        given = (SHAPES.get() or {}).get(name)
+        """The type of an input of the model: what the file says, or with the shape that the caller
+        gives. Raises OptionError where that is another than the file says; if that is not `firm`,
+        it is taken."""
+        given = self.shapes.get(name)
         if given is None:
             return said
         if firm and not shapes_agree(said.shape, given):

@@ -137,6 +137,12 @@ class SourceNode:
         """A constant int64 vector."""
         return self.const(np.array(numbers, np.int64))
 
+    def kept(self, value: Value, count: int) -> list[int]:
+        """What a Reshape is told of the first `count` axes of a value if they stay as they are:
+        their sizes; 0, which has it copy a size, for those that are not known."""
+        shape = value.shape or ("",) * count
+        return [d if isinstance(d, int) else 0 for d in shape[:count]]
+
     def number(self, number: float, like: Value) -> Value:
         """A scalar constant with the element type of `like`."""
         return self.const(np.array(number, like.dtype))
@@ -209,9 +215,8 @@ class Scope:
     # ---- what is not computed by nodes
 
     def add_input(self, name: str, type: Type) -> Value:
-        """Add an input to the graph, of the shape that the caller gives it, if any; its name means
-        that input from now on."""
-        value = self.graph.input(name, self.shared.typed(name, type))
+        """Add an input to the graph; its name means that input from now on."""
+        value = self.graph.input(name, type)
         self.named.add(value)
         self.bind(name, value)
         return value

@@ -16,7 +16,7 @@ FRONTENDS.register(
         (".param", ".param.bin"),
         is_param,
         load,
-        options=("random_weights", "batch"),
+        options=("random_weights", "batch", "input_shapes"),
         pairs=True,
     ),
 )

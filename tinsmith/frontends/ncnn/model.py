@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,28 @@ from tinsmith.graph import Graph, Type, Value, dtype_of
 FLOAT = dtype_of("float32")
 
 
-def load(source: Any, random_weights: int | None = None, batch: str | int | None = "N") -> Graph:
+def load(
+    source: Any, random_weights: int | None = None, batch: str | int | None = "N",
+    input_shapes: Mapping[str, Any] | None = None,
+) -> Graph:  # fmt: skip
     """The graph of a model; `batch` is what the first axis of all inputs is called ("free" is "N"),
-    or its size. With None, or "none", inputs and outputs are as ncnn's, without that axis."""
+    or its size. With None, or "none", inputs and outputs are as ncnn's, without that axis.
+    `input_shapes` are those of inputs, by their names, in the place of what the file says."""
     batch = {"none": None, "free": "N"}.get(str(batch), batch)
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
     if random_weights is not None and (type(random_weights) is not int or random_weights < 0):
         raise OptionError(f"random_weights is a seed, a number from 0, not {random_weights!r}")
-    return graph_of(*read_pair(source, random_weights), batch)
+    return graph_of(*read_pair(source, random_weights), batch, input_shapes)
 
 
 def graph_of(
-    file: str, layers: Sequence[Layer], files: Files, batch: str | int | None = "N"
-) -> Graph:
-    """The graph of layers that have their weights, from a file of that name; `batch` as for
-    `load`."""
-    shared = Import(layer, file, files)
+    file: str, layers: Sequence[Layer], files: Files, batch: str | int | None = "N",
+    shapes: Mapping[str, Any] | None = None,
+) -> Graph:  # fmt: skip
+    """The graph of layers that have their weights, from a file of that name; `batch` and `shapes`
+    as for `load`."""
+    shared = Import(layer, file, files, shapes)
     name = Path(file).name
     for suffix in (".bin", ".param", ".zip"):
         name = name.removesuffix(suffix)

@@ -6,6 +6,7 @@ Operators without either are expanded by their function body, where ONNX defines
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tinsmith.formats import onnx as files
@@ -13,15 +14,17 @@ from tinsmith.frontends import FRONTENDS, Frontend
 from tinsmith.graph import Graph
 
 
-def load(source: Any) -> Graph:
+def load(source: Any, input_shapes: Mapping[str, Any] | None = None) -> Graph:
     """The graph of an ONNX model: a path, bytes, or an `onnx.ModelProto`."""
     from tinsmith.frontends.onnx.model import import_model
 
-    return import_model(files.read(source))
+    return import_model(files.read(source), input_shapes)
 
 
 def _accepts(source: Any) -> bool:
     return hasattr(source, "opset_import") and hasattr(source, "graph")
 
 
-FRONTENDS.register("onnx", Frontend("ONNX", (".onnx",), files.sniff, load, _accepts))
+FRONTENDS.register(
+    "onnx", Frontend("ONNX", (".onnx",), files.sniff, load, _accepts, ("input_shapes",))
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ KNOWN = 22
 """The opset of the oldest onnx that is supported: up to here the package need not be asked."""
 
 
-def import_model(model: OnnxModel) -> Graph:
-    """The graph of a model. Raises ImportFailed, which lists everything that could not be imported.
+def import_model(model: OnnxModel, shapes: Mapping[str, Any] | None = None) -> Graph:
+    """The graph of a model, whose inputs get these `shapes`, by their names. Raises ImportFailed,
+    which lists everything that could not be imported.
 
     `graph.meta["notes"]` lists what was imported, but looked odd; a ModelWarning says so too.
     """
@@ -30,7 +31,7 @@ def import_model(model: OnnxModel) -> Graph:
     functions = {
         ("" if f.domain in STANDARD else f.domain, f.name, f.overload): f for f in proto.functions
     }
-    shared = OnnxImport(model, functions)
+    shared = OnnxImport(model, functions, shapes)
     graph = Graph(Path(model.file).stem or proto.graph.name, model.file)
     graph.meta["format"] = "onnx"
     graph.meta["graph"] = proto.graph.name
@@ -78,7 +79,8 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
     check_text(model.name, proto.name, *weights, *(v.name for v in named))
     for i, info in enumerate(v for v in proto.input if not (top and v.name in weights)):
         given = types[i] if types is not None and i < len(types) else None
-        value = scope.add_input(info.name, given or _input_type(info, scope))
+        type = given or _input_type(info, scope)
+        value = scope.add_input(info.name, scope.shared.typed(info.name, type) if top else type)
         if given is not None:
             scope.formal(value, info)
     for i, tensor in enumerate(proto.initializer):

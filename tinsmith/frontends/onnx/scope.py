@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,11 @@ class OnnxImport(Import):
     """What all scopes of one ONNX model share. `functions`: the FunctionProtos of the model, by
     (domain, type, overload)."""
 
-    def __init__(self, model: OnnxModel, functions: dict[tuple[str, str, str], Any]) -> None:
-        super().__init__(IMPORTERS, model.file, model.files)
+    def __init__(
+        self, model: OnnxModel, functions: dict[tuple[str, str, str], Any],
+        shapes: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(IMPORTERS, model.file, model.files, shapes)
         self.model, self.functions = model, functions
 
 

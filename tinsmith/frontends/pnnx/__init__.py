@@ -29,7 +29,7 @@ FRONTENDS.register(
         (".pnnx.param", ".param"),
         files.sniff,
         load,
-        options=("random_weights", "batch"),
+        options=("random_weights", "batch", "input_shapes"),
         pairs=True,
     ),
 )

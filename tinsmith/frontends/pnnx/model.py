@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tinsmith.errors import OptionError
@@ -74,11 +75,13 @@ class Scope(nodes.Scope):
 
 
 def import_model(
-    model: PnnxModel, *, random_weights: int | None = None, batch: str | None = None
-) -> Graph:
+    model: PnnxModel, *, random_weights: int | None = None, batch: str | None = None,
+    input_shapes: Mapping[str, Any] | None = None,
+) -> Graph:  # fmt: skip
     """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights in place
-    of those of the file; with batch="free" the first axis of all inputs is free. Raises
-    OptionError, and ImportFailed with everything that could not be imported."""
+    of those of the file; with batch="free" the first axis of all inputs is free; `input_shapes` are
+    those of inputs, by their names. Raises OptionError, and ImportFailed with everything that could
+    not be imported."""
     if batch not in (None, "free"):
         raise OptionError(
             f'batch can be "free" for PNNX, not {batch!r}: the first axis is then {BATCH!r}, '
@@ -87,14 +90,14 @@ def import_model(
     name = model.file.removesuffix(".param").removesuffix(".pnnx")
     graph = Graph(name or "model", model.file)
     graph.meta["format"] = "pnnx"
-    scope = Scope(
-        Import(IMPORTERS, model.file, model.files), graph, model, random_weights, batch == "free"
-    )
+    shared = Import(IMPORTERS, model.file, model.files, input_shapes)
+    scope = Scope(shared, graph, model, random_weights, batch == "free")
     inputs = [op for op in model.operators if op.type == "pnnx.Input"]
     others = [op for op in model.operators if op.type not in ("pnnx.Input", "pnnx.Output")]
     for op in inputs:
         for operand in op.outputs:
-            value = scope.add_input(operand, _input_type(scope, op, operand))
+            type = shared.typed(operand, _input_type(scope, op, operand))
+            value = scope.add_input(operand, type)
             if operand in op.tensors and op.tensors[operand].dtype.startswith("complex"):
                 node = PnnxNode(scope, Operator(op.type, op.name, [], [operand]))
                 scope.env[operand] = complex.parted(node, value)
@@ -107,7 +110,7 @@ def import_model(
     wanted = [op for op in others if op.type not in TUPLES or set(op.outputs) & _read(others)]
     scope.run(wanted, lambda op: PnnxNode(scope, op), results)
     scope.set_outputs(results)
-    return scope.shared.finish(graph)
+    return shared.finish(graph)
 
 
 def _read(operators: list[Operator]) -> set[str]:
