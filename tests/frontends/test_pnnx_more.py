@@ -109,3 +109,19 @@ def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) 
     want = ts.compile(model, backend="numpy", cache=False)(x)
     np.testing.assert_array_equal(y, want)
     assert (" 5 runs of columns" if kernel == 3 else "each with code of its own") in told
+
+
+def test_a_free_batch_stays_where_sizes_are_kept() -> None:
+    unfold = param(IN, "F.unfold u 1 1 x y kernel_size=(2,2) stride=(2,2) $input=x", OUT)
+    select = [f"Tensor.select s{i} 1 1 at a{i} dim=-1 index={i}" for i in (0, 1)]
+    index = param(
+        "pnnx.Input in 0 1 x #x=(4,5)f32", "pnnx.Input in2 0 1 at #at=(3,2)i64", *select,
+        "pnnx.Expression e 2 1 a0 a1 list expr=[@0,@1]", "Tensor.index i 2 1 x list y", OUT,
+    )  # fmt: skip
+    places = np.array([[0, 4], [3, 1], [2, 2], [1, 0]])
+    for batch in (None, "free"):
+        y = run(unfold, X, batch=batch)
+        assert y.shape == (2, 12, 4) and y[1, 3, 2] == X[1, 0, 3, 1]
+        taken = places[:3] if batch is None else places
+        x = np.arange(20, dtype=np.float32).reshape(4, 5)
+        np.testing.assert_array_equal(run(index, x, taken, batch=batch), x[tuple(taken.T)])

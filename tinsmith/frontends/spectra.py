@@ -27,5 +27,5 @@ def overlapped(node: SourceNode, pieces: Value, w: Any, hop: int, frames: int) -
         squares[f * hop : f * hop + n] += w.astype(np.float64) ** 2
     factor = np.where(squares, 1 / np.maximum(squares, 1e-30), 1).astype(np.float32)
     y = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))
-    count = first if y.shape and isinstance(first := y.shape[0], int) else 0
-    return node.emit("Mul", node.emit("Reshape", y, node.ints(count, total)), node.const(factor))
+    y = node.emit("Reshape", y, node.ints(*node.kept(y, 1), total))
+    return node.emit("Mul", y, node.const(factor))

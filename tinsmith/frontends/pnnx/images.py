@@ -121,8 +121,7 @@ def unfold(
     )  # fmt: skip
     if y.rank is None:
         return node.emit("Flatten", y, axis=2)
-    sizes = [d if isinstance(d, int) else 0 for d in y.dims[:2]]
-    return node.emit("Reshape", y, node.ints(*sizes, -1))
+    return node.emit("Reshape", y, node.ints(*node.kept(y, 2), -1))
 
 
 @operator("nn.Fold", "F.fold")

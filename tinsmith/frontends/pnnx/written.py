@@ -120,11 +120,12 @@ def _columns_of(values: list[Value]) -> Value | None:
     if not all(n is not None and n.op.name == "Gather" for n in made):
         return None
     whole: Any = made[0].inputs[0]  # type: ignore[union-attr]
+    if not whole.shape or whole.shape[-1] != len(values):
+        return None
     at = [n.inputs[1].const for n in made]  # type: ignore[union-attr]
     same = all(n.inputs[0] is whole and n.axis in (-1, whole.rank - 1) for n in made)  # type: ignore[union-attr]
-    if not same or any(a is None or a.ndim or a != i for i, a in enumerate(at)):
-        return None
-    return whole if whole.dims[-1] == len(values) else None
+    in_order = all(a is not None and not a.ndim and a == i for i, a in enumerate(at))
+    return whole if same and in_order else None
 
 
 def _true(node: PnnxNode, mask: Value) -> list[Value]:
