@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import tinsmith as ts
 from tests.counted import COUNTED, given, parts
 from tests.dependent import DEPENDENT
 from tests.models import agree
+from tinsmith.compiler.free import FreePrograms
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import write_container
 from tinsmith.formats.tin import graph_sections
@@ -133,3 +135,15 @@ def test_a_file_that_says_nonsense_of_its_parts_is_refused(row: Any, tmp_path: P
     write_container(tmp_path / "lies.tin", graph_sections(net.source()) | sections)
     with pytest.raises(ModelFileError):
         ts.compile(tmp_path / "lies.tin", shapes="free", trust=True, cache=False)(given(12))
+
+
+def test_programs_of_other_lengths_do_not_count() -> None:
+    """A stored program may say anything of the numbers that a run tells."""
+    programs = FreePrograms(12, read=[1])
+    for told in ((7,), (0, 1), None):
+        free: Any = SimpleNamespace(shapes=[(4, 4), told])
+        programs.found.append((free, None))  # type: ignore[arg-type]
+    assert programs._changed(((0, 1), (0, 1))) == ((0, 1), (0, 1))
+    free = SimpleNamespace(shapes=[(4, 4), (0, 22)])
+    programs.found.append((free, None))  # type: ignore[arg-type]
+    assert programs._changed(((0, 1), (0, 1))) == ((0, 1), (0, 2))

@@ -54,16 +54,16 @@ class HeldSizes(Exception):
 
 class FreePrograms:
     """The programs for free sizes of one model, of whose sizes there may be hints; of the inputs
-    `told` the elements, not the sizes, are in signatures. Not thread-safe."""
+    `read` the elements, not the sizes, are in signatures. Not thread-safe."""
 
     def __init__(
-        self, most: int = MOST, hints: Hints | None = None, told: Collection[int] = ()
+        self, most: int = MOST, hints: Hints | None = None, read: Collection[int] = ()
     ) -> None:
-        self.most, self._hints, self._read = most, hints or {}, told
+        self.most, self._hints, self._read = most, hints or {}, read
         self.dims: Sequence[Sequence[Any] | None] = ()
         """Of the model's inputs, where there are hints."""
         self._too_large = False
-        """Whether no plan could be made for the typical sizes of hints."""
+        """Whether no program could be made for typical sizes."""
         self._memories = threading.local()
         self.found: list[Found] = []
         self.notes: list[str] = []
@@ -188,10 +188,12 @@ class FreePrograms:
         picture and 1 for the next."""
         wanted = list(signature)
         for k in self._read:
-            held = [free.shapes[k] or () for free, _ in self.found]
+            given = signature[k] or ()
+            earlier = [free.shapes[k] or () for free, _ in self.found]
+            earlier = [dims for dims in earlier if len(dims) == len(given)]  # files may say others
             wanted[k] = tuple(
-                LEAST if n in range(LEAST) and not all(same(d[i], n) for d in held) else n
-                for i, n in enumerate(signature[k] or ())
+                LEAST if n in range(LEAST) and not all(same(d[i], n) for d in earlier) else n
+                for i, n in enumerate(given)
             )
         return tuple(wanted)
 

@@ -70,7 +70,7 @@ class Later(LaterStep):
 
     def __init__(self, step: str, read: Iterable[int], stored: Sequence[int] = ()) -> None:
         self.step, self.read, self.stored = step, frozenset(read), tuple(stored)
-        self.free = FreePrograms(MOST, told=self.read)
+        self.free = FreePrograms(MOST, read=self.read)
         self._noted = False
         self._made: dict[tuple[int, ...], Compilation] = {}
         self._refused: OrderedDict[Signature, str] = OrderedDict()
