@@ -216,6 +216,7 @@ READING = (
     ),
 )
 """How a model is read: the options of `load`."""
+RANDOM_WEIGHTS, _, INPUT_SHAPE = READING
 
 BUILD_OPTIONS = (
     click.option(

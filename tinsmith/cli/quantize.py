@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.cli import _show
 from tinsmith.cli._files import files_of
-from tinsmith.cli._model import MODEL, READING, Number
+from tinsmith.cli._model import INPUT_SHAPE, MODEL, RANDOM_WEIGHTS, Number
 from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
 from tinsmith.graph import Graph
 
@@ -58,8 +58,8 @@ FILES = ("model", "out", "table", "random_weights", "input_shapes", "json_")
 )
 @PICTURES[0]
 @PICTURES[1]
-@READING[0]  # --random-weights
-@READING[2]  # --input-shape
+@RANDOM_WEIGHTS
+@INPUT_SHAPE
 @click.option("--threads", type=click.IntRange(1, 64), default=1, help="That calibrate.")
 @_show.json_option
 @click.pass_context

@@ -192,8 +192,9 @@ class Store:
             return None
 
     def _blob(self, own: Container, name: str, tag: str) -> Blob:
-        """The weights at a `Ref`, in the file `name` of the store or, if "", in `own`; each is
-        loaded once. Raises ModelFileError where that file has other weights than `tag` tells."""
+        """The packed weights that a stored program reads: those in the store's file `name`, or, if
+        that is "", in the program's own file, `own`. `tag` names their content: weights of one tag
+        are loaded once. Raises ModelFileError where the file has weights of another tag."""
         blob = self._blobs.get(tag)
         if blob is None:
             found = Container(self._folder / name) if name else own

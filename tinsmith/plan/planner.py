@@ -253,8 +253,9 @@ def _step(
     zeroed: set[Tensor],
     target: Target,
 ) -> Step:
-    """The plan's step for a placed one, with addresses. `workspace`: the bytes of each thread's;
-    `zeroed`: the tensors whose halos earlier steps zero, to which those of this step are added."""
+    """The step of the plan that runs a placed node: what it calls, and where in memory it reads and
+    writes. `workspace`: bytes for each thread. `zeroed`: the tensors whose halos, borders of zeros,
+    earlier steps have written; those that this step writes are added."""
     if s.kind in ("reference", "once"):
         return Step(
             s.name, s.op, s.kind, s.kernel, s.reason, s.origin,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from tinsmith.codegen import math
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.products import PRODUCTS
+from tinsmith.codegen.products import I8, PRODUCTS
 from tinsmith.codegen.types import F32, I32, Ty
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of, vectors
@@ -43,7 +43,7 @@ MANTISSA, EXPONENTS = 23, 255
 FACTS = 4
 """Of a block of a row: the value of its last bit, the sum of its elements, and from where to where
 they are to be multiplied in float32."""
-I8 = Ty("i8")
+Values = Sequence[Val]
 
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
@@ -73,9 +73,6 @@ def _plane(blocks: Blocks) -> int:
     """How many bytes lie between one digit of a row and the next; a vector may be written behind
     the last element."""
     return (blocks.padded // LINE + 2) * LINE
-
-
-Values = Sequence[Val]
 
 
 def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., Values]) -> Values:

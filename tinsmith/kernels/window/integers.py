@@ -376,9 +376,9 @@ class _Panel:
         return (Ahead(at.fixed(), size, tiles, 2),)
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
-        em, n, light = self.em, len(self.widths), epilogue_flops(self.em.site.epilogue)
+        em, n = self.em, len(self.widths)
         place = self._places(run, pixel)
-        if len(sums) == 1 or light < HEAVY_FLOPS:
+        if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
             for i, line in enumerate(sums):
                 _put(line, *place(i))
             return

@@ -309,17 +309,15 @@ def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size
     r = place % tiles.bands * tiles.band + p // tiles.wide
     y, x = r * form.tile, p % tiles.wide * form.tile
     _, height, width = tiles.geo.out
-    in_last = [n - (count - 1) * form.tile
-               for n, count in ((height, tiles.high), (width, tiles.wide))]  # fmt: skip
+    rows, columns = (  # of the last tiles
+        n - (count - 1) * form.tile for n, count in ((height, tiles.high), (width, tiles.wide))
+    )
     for i, line in enumerate(_both(lines, form.backward)):
         for j, v in enumerate(line):
             index = tiles.geo.place((place // tiles.bands, block, 0, y + i, x + j))
             inside = None
-            for at, extent, more, least in (
-                (y + i, height, i, in_last[0]),
-                (x + j, width, j, in_last[1]),
-            ):
-                if isinstance(least, Size) or more >= least:
+            for at, extent, more, last in ((y + i, height, i, rows), (x + j, width, j, columns)):
+                if isinstance(last, Size) or more >= last:
                     on = b.index(at) < extent
                     inside = on if inside is None else inside & on
             if inside is None:
