@@ -285,6 +285,11 @@ def test_random_models_of_free_sizes(part: range) -> None:
     assert {s: what for s, what in found.items() if what not in ("", UNSAID)} == {}
 
 
+def test_what_numpy_refuses_may_lead_to_nothing() -> None:
+    """Contradicting sizes whose results have no elements, and a window over none."""
+    assert [fuzzed.check(seed) for seed in (7002343, 7003714)] == ["", ""]
+
+
 @pytest.mark.parametrize("part", chunks(30, 15), ids=str)
 def test_chains_and_diamonds_of_free_sizes(part: range) -> None:
     found = cage.run(together.__name__, part)
