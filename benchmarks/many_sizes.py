@@ -1,8 +1,9 @@
 """Many sizes in a row: `python -m benchmarks.many_sizes`.
 
-Each model, its height and width (of the encoder batch and length) free, is called with random
-sizes, most of which come once or twice. Every engine has made a first call, at the model's own
-sizes; whatever else a new size costs counts. Processes take turns, round by round, each new.
+Each model, its height and width (of the encoder batch and length, of the step of a decoder batch
+and tokens before) free, is called with random sizes, most of which come once or twice. Every engine
+has made a first call, at the model's own sizes; whatever else a new size costs counts. Processes
+take turns, round by round, each new.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from benchmarks.places import Places
 ABLE = [OURS, "onnxruntime", "openvino"]
 SIDES = {"resnet18": (64, 160, 16), "unet": (64, 160, 16), "mobilenet_v3_large": (96, 256, 32)}
 """The least and the largest height and width, and what they are multiples of."""
-ENCODER, LAYERS, WIDTH = "encoder", 12, 128
+ENCODER, LAYERS = "encoder", 12
+STEP, HEADS, MOST = "decoder step", 4, 1024
+WIDTH = 128
 SEED = 5
 
 Shapes = dict[str, tuple[int, ...]]
@@ -62,25 +65,56 @@ def write_picture(model: str, models: Path, folder: Path, calls: int) -> tuple[P
 
 def write_encoder(folder: Path, calls: int) -> tuple[Path, list[Shapes]]:
     """A transformer of free batch and length; the base of its files, and the calls."""
-    import onnx
-
-    import tinsmith as ts
     from tests.transformer import feeds, transformer
 
     made = transformer(d=WIDTH, layers=LAYERS)
+    base, names = _write(ENCODER, folder, made, feeds(2, 64))
+    random = np.random.default_rng(SEED)
+    sizes = [(int(random.integers(1, 5)), int(random.integers(4, 129))) for _ in range(calls)]
+    return base, [{n: size for n in names.values()} for size in sizes]
+
+
+def write_step(folder: Path, calls: int) -> tuple[Path, list[Shapes]]:
+    """A step of a decoder of 2 layers: a token more, after so many before; the base of its files,
+    and the calls."""
+    from tests.decoder import decoder, empty
+
+    random = np.random.default_rng(SEED)
+    given = {"ids": np.array([[1], [2]]), **empty(2, WIDTH, HEADS)}
+    for name in list(given)[1:]:
+        given[name] = random.standard_normal((2, HEADS, 64, WIDTH // HEADS), np.float32)
+    base, names = _write(STEP, folder, decoder(WIDTH, HEADS, most=MOST), given)
+    drawn = [(int(random.integers(1, 5)), int(random.integers(1, MOST))) for _ in range(calls)]
+    return base, [
+        {x: (n, 1) if name == "ids" else (n, HEADS, past, WIDTH // HEADS)
+         for name, x in names.items()} for n, past in drawn
+    ]  # fmt: skip
+
+
+def _write(
+    name: str, folder: Path, made: Any, feeds: dict[str, Any]
+) -> tuple[Path, dict[str, str]]:
+    """Write a model and what it gives for `feeds`; the base of its files, and what its inputs are
+    called there: x0, x1, ..."""
+    import onnx
+
+    import tinsmith as ts
+
     names = {v.name: f"x{k}" for k, v in enumerate(made.graph.input)}
     for node in made.graph.node:
         node.input[:] = [names.get(n, n) for n in node.input]
     for value in made.graph.input:
         value.name = names[value.name]
-    onnx.save(made, folder / f"{ENCODER}.onnx")
-    given = {names[n]: a for n, a in feeds(2, 64).items()}
-    net = ts.compile(folder / f"{ENCODER}.onnx", backend="numpy")
-    arrays: dict[str, Any] = {**given, **{f"y{k}": a for k, a in enumerate(net.run(given))}}
-    np.savez(folder / f"{ENCODER}.npz", **arrays)
-    random = np.random.default_rng(SEED)
-    sizes = [(int(random.integers(1, 5)), int(random.integers(4, 129))) for _ in range(calls)]
-    return folder / ENCODER, [{n: size for n in given} for size in sizes]
+    base = folder / name.replace(" ", "_")
+    onnx.save(made, f"{base}.onnx")
+    given = {names[n]: a for n, a in feeds.items()}
+    results = ts.compile(f"{base}.onnx", backend="numpy").run(given)
+    np.savez(f"{base}.npz", **given, **{f"y{k}": a for k, a in enumerate(results)})
+    return base, names
+
+
+WRITERS = {ENCODER: write_encoder, STEP: write_step}
+"""By the names of models that are not pictures'."""
 
 
 def measure(
@@ -133,7 +167,7 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 
 
 @click.command()
-@click.option("--models", type=Names([*SIDES, ENCODER]), default=",".join([*SIDES, ENCODER]))
+@click.option("--models", type=Names([*SIDES, *WRITERS]), default=",".join([*SIDES, *WRITERS]))
 @engines_option(ABLE)
 @click.option("--calls", default=200, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
@@ -149,8 +183,8 @@ def main(
         for model in models:
             status.update(model)
             base, given = (
-                write_encoder(Path(folder), calls)
-                if model == ENCODER
+                WRITERS[model](Path(folder), calls)
+                if model in WRITERS
                 else write_picture(model, places.models, Path(folder), calls)
             )
             rows += measure(base, given, pythons, rounds)

@@ -133,28 +133,31 @@ class Inputs:
     def _native(self, dtype: np.dtype[Any], i: int) -> bool:
         return dtype == self.dtypes[i] and dtype.isnative
 
+    @property
+    def _wanted(self) -> str:
+        return str(self) or "no inputs"
+
     def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names = self.names
-        wanted = str(self) or "no inputs"
         if len(args) > len(names):
-            raise InputNameError(f"{self.model} takes {wanted}; {len(args)} arrays are given")
+            raise InputNameError(f"{self.model} takes {self._wanted}; {len(args)} arrays are given")
         if len(args) == 1 and isinstance(args[0], Mapping):
             raise InputTypeError(
-                f"{self.model} takes {wanted}, not {type(args[0]).__name__}; {BY_NAME}"
+                f"{self.model} takes {self._wanted}, not {type(args[0]).__name__}; {BY_NAME}"
             )
         given = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             if key not in self.types:
                 raise InputNameError(
                     f"{self.model} has no input named {key!r}.{suggest_input(key, names)} "
-                    f"It takes {wanted}."
+                    f"It takes {self._wanted}."
                 )
             if key in given:
                 raise InputNameError(f"the input {key!r} of {self.model} is given twice")
             given[key] = value
         if missing := [n for n in names if n not in given]:
             raise InputNameError(
-                f"{self.model} needs {', '.join(map(repr, missing))}; it takes {wanted}"
+                f"{self.model} needs {', '.join(map(repr, missing))}; it takes {self._wanted}"
             )
         return [given[n] for n in names]
 

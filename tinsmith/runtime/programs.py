@@ -142,17 +142,14 @@ def evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
     """Drop entries of `kept`, oldest first, of the kind of the last one, which stays: of sized
-    programs, which have no memory of their own, until at most SIZED are left; of others until
-    at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each entry, and
-    the weights of all their programs, shared ones once."""
-    sized = program(kept[next(reversed(kept))]).is_sized
-    if len(kept) <= (SIZED if sized else 1):
+    programs, which have no memory of their own, one if there are more than SIZED entries; of others
+    until at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each
+    entry, and the weights of all their programs, shared ones once."""
+    if program(kept[next(reversed(kept))]).is_sized:
+        if len(kept) > SIZED:
+            del kept[next(k for k in kept if program(kept[k]).is_sized)]
         return
-    alike = [k for k in kept if program(kept[k]).is_sized == sized]
-    if sized:
-        if len(alike) > SIZED:
-            del kept[alike[0]]
-        return
+    alike = [k for k in kept if not program(kept[k]).is_sized]
 
     def nbytes() -> int:
         blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
