@@ -107,9 +107,10 @@ def _write(
         value.name = names[value.name]
     base = folder / name.replace(" ", "_")
     onnx.save(made, f"{base}.onnx")
-    given = {names[n]: a for n, a in feeds.items()}
+    given: dict[str, Any] = {names[n]: a for n, a in feeds.items()}
     results = ts.compile(f"{base}.onnx", backend="numpy").run(given)
-    np.savez(f"{base}.npz", **given, **{f"y{k}": a for k, a in enumerate(results)})
+    given |= {f"y{k}": a for k, a in enumerate(results)}
+    np.savez(f"{base}.npz", **given)
     return base, names
 
 

@@ -59,12 +59,20 @@ def _multiply(c: int, a: int, w: int) -> None:
     TILES[c].view(np.float32)[:] += left @ by_pairs
 
 
+def _multiply_bytes(c: int, a: int, w: int) -> None:
+    left = TILES[a].astype(np.int64)
+    right = TILES[w].view(np.int8).astype(np.int64)
+    by_groups = right.reshape(16, 16, 4).transpose(0, 2, 1).reshape(64, 16)
+    TILES[c].view(np.uint32)[:] += (left @ by_groups).astype(np.uint32)
+
+
 _I8, _I64 = ctypes.c_int8, ctypes.c_int64
 _DONE = {
     "tilezero": (_clear, "i8 %x", _I8),
     "tileloadd64": (_load, "i8 %x, ptr %y, i64 %z", _I8, _I64, _I64),
     "tilestored64": (_store, "i8 %x, ptr %y, i64 %z", _I8, _I64, _I64),
     "tdpbf16ps": (_multiply, "i8 %x, i8 %y, i8 %z", _I8, _I8, _I8),
+    "tdpbusd": (_multiply_bytes, "i8 %x, i8 %y, i8 %z", _I8, _I8, _I8),
     "ldtilecfg": (lambda at: None, "ptr %x", _I64),
     "tilerelease": (lambda: None, ""),
 }
@@ -98,5 +106,6 @@ def load(codes: Mapping[str, str], target: Target) -> Any:
     """`load_library`, on any machine with vectors."""
     if target.isa != "amx" or runnable(target):
         return load_library(codes, target)
-    host = level("avx512" if runnable(level("avx512")) else "avx2")
+    hosts = (level(name) for name in ("avx512vnni", "avx512", "avx2"))
+    host = next(filter(runnable, hosts))
     return load_library({name: emulated(text) for name, text in codes.items()}, host)

@@ -2,9 +2,10 @@
 
 A register has sixteen rows of 64 bytes. `multiply(b, c, a, w)` adds the product of [16][32]
 bfloat16 in register a and [16][16][2] in register w to the float32 [16][16] in register c; w[i][n]
-holds elements 2 i and 2 i + 1 of column n. There are eight registers, named by number; no value of
-the builder stands for one. (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
-chapter 18.)
+holds elements 2 i and 2 i + 1 of column n. `multiply_bytes(b, c, a, w)` adds that of [16][64]
+unsigned bytes and [16][16][4] signed ones to the int32 in register c, modulo 2^32. There are eight
+registers, named by number; no value of the builder stands for one. (Intel 64 and IA-32
+Architectures Software Developer's Manual, volume 1, chapter 18.)
 
 Split precision keeps a float32 as the sum of `parts` bfloat16, each the nearest to what those
 before leave: of two, hi + lo is right to a relative error of 2^-17 (G. Henry, P. T. P. Tang,
@@ -63,6 +64,11 @@ def store(b: Builder, register: int, at: Ptr, stride: int) -> None:
 def multiply(b: Builder, c: int, a: int, w: int) -> None:
     """Add the product of registers a and w to register c."""
     _on(b, "tdpbf16ps", c, a, w)
+
+
+def multiply_bytes(b: Builder, c: int, a: int, w: int) -> None:
+    """Add the product of unsigned bytes in register a and signed ones in w to register c."""
+    _on(b, "tdpbusd", c, a, w)
 
 
 def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = "") -> None:

@@ -6,7 +6,7 @@ for float32), in what the sums are kept, the instructions of one step, and what 
 machine. Skeletons (tiles, panels, threads, prefetches, epilogues) are written once for all rows of
 a unit: for vectors, whose tiles are as many registers as the skeleton likes
 (`kernels/dot/skeleton.py`), and for matrix registers, each a tile of fixed size
-(`kernels/amx/sums.py`).
+(`kernels/amx/sums.py`, of bytes `kernels/dot/matrices.py`).
 
 Packed, a row of `a` has its elements in the order of k; `b` has [k / g][column][g]. Whatever lies
 beyond the end of k is 0 in one of them.
@@ -62,6 +62,8 @@ class Product:
                  additions of a step, and all `terms`, included
     needs        whether a target has the instructions
     unit         VECTORS or MATRICES: which skeletons are written for its step
+    folds        of matrix registers: the row of vectors whose operands are packed alike, and which
+                 adds up their elements; "" for rows of vectors, which do that themselves
     terms        pairs (part of `a`, part of `b`) that are multiplied, in order; part 0 is hi
     error        relative error of a product, beyond what sums of type `sums` round
     """
@@ -76,6 +78,7 @@ class Product:
     rate: float = 1.0
     needs: Callable[[Target], bool] = lambda target: True
     unit: str = VECTORS
+    folds: str = ""
     terms: tuple[tuple[int, int], ...] = ((0, 0),)
     error: float = 0.0
 
@@ -101,8 +104,15 @@ class Product:
         return self.sums.kind != "f32"
 
     def depth(self, k: int) -> int:
-        """How many lanes k elements take, the last perhaps in part."""
-        return -(-k // self.group)
+        """How many lanes k elements take, the last perhaps in part; of matrix registers, which take
+        SIDE lanes in a step, a multiple of that."""
+        lanes = -(-k // self.group)
+        return lanes if self.unit == VECTORS else -(-lanes // matrix.SIDE) * matrix.SIDE
+
+    @property
+    def fold(self) -> Product:
+        """The row whose steps add up packed elements."""
+        return PRODUCTS[self.folds] if self.folds else self
 
     def one(self, kind: Ty) -> int:
         """The number whose bits are a lane full of ones, as elements of the integer type `kind`
@@ -257,6 +267,8 @@ PRODUCTS: dict[str, Product] = {
                 needs=lambda target: target.byte_products == "sdot"),
         Product("usdot", _BYTES, U8, I8, I32, I32, multiply_by_dot(USDOT, U8), rate=4.0,
                 needs=lambda target: target.byte_products == "usdot"),
+        Product("tdpbusd", _BYTES, U8, I8, I32, I32, matrix.multiply_bytes, rate=16.0,
+                needs=lambda target: target.has_matrices, unit=MATRICES, folds="vpdpbusd"),
         Product("vdpbf16ps", _FLOATS, BF16, BF16, I32, F32, multiply_halves, rate=2.0,
                 needs=lambda target: target.has_half_products, error=2.0**-8),
         Product("split", _FLOATS, BF16, BF16, F32, F32, matrix.multiply, rate=8 / 3,
@@ -268,11 +280,12 @@ PRODUCTS: dict[str, Product] = {
 }  # fmt: skip
 """By name. Rates are measured on Zen 4 by `python -m benchmarks.peak --products`; that of vpdpbusd
 is what Zen 4 and Intel's processors are documented to do, those of sdot and usdot what Arm's
-Cortex-A76 and later are. That of split: 64 issue slots (half a
-cycle each) for every product of registers, which take 35 to 45 where a core has its matrix unit to
-itself, and two to three times as long where another thread of the core is busy; in between lies
-what is right more often than not. bfloat16 has one of its three products. That of vdpbf16ps is what
-Zen 4 is documented to do; Intel's processors begin half as many of them as of multiply-adds."""
+Cortex-A76 and later are. That of split: 64 issue slots (half a cycle each) for every product of
+registers, which take 35 to 45 where a core has its matrix unit to itself, and two to three times as
+long where another thread of the core is busy; in between lies what is right more often than not.
+bfloat16 has one of its three products, and tdpbusd multiplies twice as many elements in the same
+time (documented, not measured). That of vdpbf16ps is what Zen 4 is documented to do; Intel's
+processors begin half as many of them as of multiply-adds."""
 
 FLOAT32 = PRODUCTS["float32"]
 

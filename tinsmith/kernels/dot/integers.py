@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import VECTORS, Product, joined, product_of
+from tinsmith.codegen.products import MATRICES, VECTORS, Product, joined, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -30,6 +30,7 @@ from tinsmith.kernels._kernel import (
     Tier,
     kernel,
 )
+from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.batched import Problem, offset, problem
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
@@ -37,6 +38,7 @@ from tinsmith.kernels.dot.skeleton import (
     Operands,
     buffer_bytes,
     finish_tile,
+    finisher,
     product,
 )
 from tinsmith.kernels.dot.tiles import Tiling, choose
@@ -77,8 +79,9 @@ class Plan:
 
     @property
     def buffer_at(self) -> int:
-        """Lanes of workspace before what `finish_tile` needs."""
-        return -(-self.tiling.rows.size * self.stride // LINE) * LINE
+        """Lanes of workspace before what `finish_tile` needs, or matrix registers."""
+        rows = matrices.height(self.row, self.tiling.rows.size)
+        return -(-rows * self.stride // LINE) * LINE
 
     @property
     def panels(self) -> int:
@@ -105,7 +108,12 @@ class Plan:
 def matmul_integer(site: Site) -> Choice:
     """Register-tiled products of bytes, exact in int32, with zero points of rows and columns."""
     a, b = site.input(0), site.input(1)
-    row = product_of(site.target, a.dtype.name, b.dtype.name)
+    return byte_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
+
+
+def byte_product(site: Site, row: Product) -> Choice:
+    """The choice for a MatMulInteger by a row of the table of products."""
+    a = site.input(0)
     each = a.dims[-2] if len(a.dims) > 1 else 1
     left, right = side_of(site, 0, row, each), side_of(site, 1, row, problem(site).n)
     return packed_product(site, row, left, right)
@@ -120,7 +128,10 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
     each = a.dims[-2] if len(a.dims) > 1 else 1
     w = _constant(site)
     zero = site.input(3).const if site.has(3) else None
-    tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
+    if row.unit == MATRICES:
+        tiling = matrices.tiling(p.m, p.n, row.depth(p.k))
+    else:
+        tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
     stride = spread_stride(row.depth(p.k), tiling.rows.size)
     off_rows = not right.is_zero
     if w is not None:
@@ -142,13 +153,14 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
         panels = plan.matrices * tiling.columns.count
         phases.append(Phase(panels, lambda em: _pack_panels(em, plan)))
     phases.append(Phase(p.items * cells.count, lambda em: _multiply(em, plan)))
+    room = buffer_bytes(site, tiling.rows.size, tiling.columns.size)
     read = [PLAIN if site.has(i) else None for i in range(len(site.inputs))]
     if w is not None:
         read[1::2] = [None] * len(read[1::2])
     return Choice(
         cost=cost, reads=site.reads(read, PLAIN), writes=(PLAIN,), phases=tuple(phases),
         packed=packed, unseen=tuple(i for i in (2, 3) if site.has(i) and read[i] is not None),
-        workspace=4 * plan.buffer_at + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
+        workspace=4 * plan.buffer_at + (matrices.ROOM if row.unit == MATRICES else room),
         scratch=plan.scratch, detail=f"{row.name}, {tiling}, batch {p.items}",
     )  # fmt: skip
 
@@ -254,6 +266,11 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
                 lanes(k // group, rest)
         elif k % group == rest:
             lanes(k // group, rest)
+    written = -(-k // group)
+    if plan.row.unit == MATRICES and written < plan.depth:
+        with em.b.loop(written, plan.depth) as i:
+            for at in range(0, size, LINE):
+                (to + (i * size + at)).store(em.b.zero(I32.x(LINE)))
 
 
 def _fill_table(
@@ -274,7 +291,7 @@ def _fill_table(
 
 def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
     """The sums of the columns of the packed panel that `at` reads, as vectors of `widths`."""
-    b, row = at.a.b, at.row
+    b, row = at.a.b, at.row.fold
     start = [b.zero(row.sums.x(w)) for w in widths]
     with b.loop(0, at.depth, carry=start) as loop:
         line, sums, offset = at.b + loop.index * at.b_row, [], 0
@@ -293,7 +310,8 @@ def _multiply(em: Emit, plan: Plan) -> None:
     """Emit the kernel; its tiles are (product of the batch, cell), the cell innermost."""
     b, columns = em.b, plan.tiling.columns
     lanes = em.scratch.cast(I32)
-    with b.loop(em.begin, em.end) as t:
+    ready = matrices.configured(b, plan.row, _buffer(em, plan))
+    with ready, b.loop(em.begin, em.end) as t:
         item, cell = t // plan.cells.count, t % plan.cells.count
         a_row, matrix, here = _item(em, plan, item)
         rows = (em.input(0).pointer + a_row * plan.problem.k).fixed()
@@ -316,9 +334,11 @@ def _row_panel(
     are packed first, by the panels [first, last) of B. `right`: where all panels of B and its table
     begin."""
     b, p, columns = em.b, plan.problem, plan.tiling.columns
-    buffer = em.workspace.cast(plan.row.sums) + plan.buffer_at
     a = _pack_rows(em, plan, rows, row, height)
     base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
+    if plan.row.unit == MATRICES:
+        _row_panel_in_matrices(em, plan, base, right, panels, row, height)
+        return
     totals = lefts = None
     if plan.off_rows:
         ones = replace(base, ones=True)
@@ -332,7 +352,43 @@ def _row_panel(
         sums = product(b, at, height, widths, plan.tiling.accumulators)
         table = right[1] + column
         sums = taken_off(em, sums, totals, lefts, table, columns.padded)
-        finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
+        finish_tile(em, sums, row, column, valid, _buffer(em, plan), p.row_dims)
+
+    each_column_panel(b, columns, *panels, panel)
+
+
+def _buffer(em: Emit, plan: Plan) -> Ptr:
+    return em.workspace.cast(plan.row.sums) + plan.buffer_at
+
+
+def _row_panel_in_matrices(
+    em: Emit, plan: Plan, base: Operands, right: tuple[Ptr, Ptr],
+    panels: tuple[Position, Position], row: Position, height: int,
+) -> None:  # fmt: skip
+    """`_row_panel` on matrix registers, once its rows are packed where `base` tells. Sums are
+    corrected and finished in a loop over rows."""
+    b, columns, room = em.b, plan.tiling.columns, _buffer(em, plan)
+    numbers = matrices.Registers(b, room, height, 1).numbers
+    if plan.off_rows:
+        with b.loop(0, height) as i:
+            a = (base.a + i * plan.stride).fixed()
+            ones = replace(base, a=a, row=plan.row.fold, ones=True)
+            (numbers + i).store(product(b, ones, 1, (SUMMED,))[0][0].lane(0))
+
+    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+        at = replace(base, b=(right[0] + column * plan.depth).fixed(), b_row=sum(widths))
+        tile = matrices.Registers(b, room, height, len(widths))
+        tile.clear()
+        tile.add(at)
+        tile.store()
+        finish = finisher(em, row, column, valid, plan.problem.row_dims)
+        with b.loop(0, height) as i:
+            totals = [(numbers + i).load()] if plan.off_rows else None
+            place = row + i if plan.left.count == 1 else (row + i) % plan.each
+            lefts = [plan.left.zeros(em, place, 1)] if plan.off_columns else None
+            table = right[1] + column
+            (line,) = taken_off(em, [tile.line(i)], totals, lefts, table, columns.padded)
+            finish(i, line)
 
     each_column_panel(b, columns, *panels, panel)
 

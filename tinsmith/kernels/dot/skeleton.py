@@ -10,7 +10,7 @@ are read alike. Its lanes may be stored narrower, and are then widened when they
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -237,6 +237,31 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
             em.finish(acc.part(at, part), place(offset + at), mask)
 
 
+def finisher(
+    em: Emit, row: Position, column: Position, valid: int, row_dims: tuple[int, int]
+) -> Callable[[Position, Sequence[Val]], None]:
+    """A function that emits the epilogue and the stores of row r of a tile: `finish(r, values)`.
+    All else is as `finish_tile` takes it."""
+    first, last = row_dims
+    rows = walk_of(em, first, last)
+    has_columns = last < len(em.site.out.dims)
+
+    def at(r: Position, c: Position) -> list[Position]:
+        return [*rows.index(r), *((c,) if has_columns else ())]
+
+    base = None if rows.outer else shifted(em, at(row, column))
+
+    def finish(r: Position, values: Sequence[Val]) -> None:
+        if base is None:
+            finish_row(shifted(em, at(row + r, column)), values, at(0, 0), valid)
+        elif isinstance(r, int):
+            finish_row(base, values, at(r, 0), valid)
+        else:
+            finish_row(shifted(base, at(r, 0)), values, at(0, 0), valid)
+
+    return finish
+
+
 HEAVY_FLOPS = 10
 """From so many flops on an epilogue is emitted once, in a loop over rows, not once a row."""
 
@@ -263,23 +288,7 @@ def finish_tile(
     after these, if any, is that of columns; in those before, `em` is shifted to the place. `buffer`
     points to workspace of `buffer_bytes`, used where the epilogue is heavy.
     """
-    first, last = row_dims
-    rows = walk_of(em, first, last)
-    has_columns = last < len(em.site.out.dims)
-
-    def at(r: Position, c: Position) -> list[Position]:
-        return [*rows.index(r), *((c,) if has_columns else ())]
-
-    base = None if rows.outer else shifted(em, at(row, column))
-
-    def finish(r: Position, values: Sequence[Val]) -> None:
-        if base is None:
-            finish_row(shifted(em, at(row + r, column)), values, at(0, 0), valid)
-        elif isinstance(r, int):
-            finish_row(base, values, at(r, 0), valid)
-        else:
-            finish_row(shifted(base, at(r, 0)), values, at(0, 0), valid)
-
+    finish = finisher(em, row, column, valid, row_dims)
     if len(tile) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
         for r, values in enumerate(tile):
             finish(r, values)

@@ -8,7 +8,7 @@ of pixels by channels are multiplied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import Product, product_of
+from tinsmith.codegen.products import MATRICES, Product, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
+from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import (
     HEAVY_FLOPS,
@@ -58,8 +59,12 @@ SUMMED = 4  # lanes that sums of windows are computed in, all alike
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer(site: Site) -> Choice:
     """Direct convolution of bytes, exact in int32, with zero points of outputs."""
+    return byte_conv(site, product_of(site.target, *(site.input(i).dtype.name for i in range(2))))
+
+
+def byte_conv(site: Site, row: Product) -> Choice:
+    """The choice for a ConvInteger by a row of the table of products."""
     geo = conv_geometry(site)
-    row = product_of(site.target, *(site.input(i).dtype.name for i in range(2)))
     left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
     return packed_conv(site, plan_of(site, geo, row, left, right))
 
@@ -92,6 +97,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         read[1] = read[3] = None
         read[2] = read[2] if plan.off_columns or not plan.direct else None
     size = plan.tiling.columns.size or sum(plan.tiling.columns.tail)
+    room = buffer_bytes(site, plan.tiling.rows.size, size)
     return Choice(
         cost=cost,
         reads=site.reads(read[: len(site.inputs)], layout),
@@ -99,7 +105,7 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
         phases=_phases(plan),
         packed=tuple(packed),
         unseen=(2,) if site.has(2) and read[2] is None else (),
-        workspace=buffer_bytes(site, plan.tiling.rows.size, size),
+        workspace=matrices.ROOM if row.unit == MATRICES else room,
         scratch=plan.scratch,
         by_channels=typical(geo.batch) == 1 and not plan.near,
         detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
@@ -122,7 +128,8 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
         off_rows = bool(right.shift) or bool(zero is not None and zero.any())
     taken = _known_zero(site, left) if constant and not off_rows else None
     direct = (
-        constant and not left.centred and not left.shift and geo.channels >= block
+        constant and row.unit != MATRICES
+        and not left.centred and not left.shift and geo.channels >= block
         and _padding_is_zero(site, left, geo)
         and (cut.groups == 1 or not cut.inputs % block)
     )  # fmt: skip
@@ -132,7 +139,10 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
     depth = geo.taps * cut.lanes
     vectors, form = row.vectors(site.target), FORM if row.is_whole else 0.0
-    tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form)
+    if row.unit == MATRICES:
+        tiling = matrices.tiling(pixels, cut.columns, depth)
+    else:
+        tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=vectors, form=form)
     most = tiling.rows.count if flat else rows
     parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
     return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
@@ -243,15 +253,11 @@ def _contract(
 ) -> Tile:  # fmt: skip
     """The sums of a tile, `cut` = (height, widths), whose first window begins at `a`. `start`: the
     numbers with which the sums of each row begin (None: 0)."""
-    b, (height, widths), source = em.b, cut, _source(em, plan)
-    size, d = sum(widths), plan.geo.dilation
-    levels = [(plan.blocks, source.block)]
-    levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
-    count = prod(n for n, _ in levels)
-    at = Operands(a, plan.geo.stride[2] * source.step[2], weights, size, plan.depth, row=plan.row,
-                  ones=ones, ahead=ahead)  # fmt: skip
+    b, (height, widths) = em.b, cut
+    ways = _Stretches(em, plan, a, weights, sum(widths))
+    at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
     first = None if start is None else [start] * height
-    if count == 1:
+    if ways.count == 1:
         return product(b, at, height, widths, add=first)
     n = len(widths)
 
@@ -261,17 +267,35 @@ def _contract(
     carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
     if first is not None:
         carry = [v for line in first for v in line]
-    with b.loop(0, count, carry=carry) as loop:
-        t: Position = loop.index
-        place: Position = 0
-        for extent, step in reversed(levels):
-            if extent > 1:
-                place = t % extent * step + place if extent < count else t * step + place
-                t = t // extent if extent < count else 0
-        here = at.at([(a + place).value, (weights + loop.index * (plan.depth * size)).value])
+    with b.loop(0, ways.count, carry=carry) as loop:
+        here = at.at(ways.places(loop.index))
         sums = product(b, here, height, widths, add=tile(loop.vars))
         loop.next([v for line in sums for v in line])
     return tile(loop.out)
+
+
+class _Stretches:
+    """The stretches of k that the window at `a` and a panel of weights of `size` columns consist
+    of: `count` of them, of which `first` are the operands."""
+
+    def __init__(self, em: Emit, plan: Plan, a: Ptr, weights: Ptr, size: int) -> None:
+        source, d = _source(em, plan), plan.geo.dilation
+        self._levels = [(plan.blocks, source.block)]
+        self._levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
+        self.count = prod(n for n, _ in self._levels)
+        apart = plan.geo.stride[2] * source.step[2]
+        self.first = Operands(a, apart, weights, size, plan.depth, row=plan.row)
+
+    def places(self, number: Val) -> list[Val]:
+        """Where the operands of a stretch begin, as `Operands.at` takes them."""
+        t: Position = number
+        place: Position = 0
+        for extent, step in reversed(self._levels):
+            if extent > 1:
+                place = t % extent * step + place if extent < self.count else t * step + place
+                t = t // extent if extent < self.count else 0
+        first = self.first
+        return [(first.a + place).value, (first.b + number * (first.depth * first.b_row)).value]
 
 
 def _sum_windows(em: Emit, plan: Plan) -> None:
@@ -293,7 +317,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
     runs), the part innermost."""
     b, panels = em.b, plan.tiling.columns.count
     runs = plan.tiling.rows.count if plan.flat else plan.runs
-    with b.loop(em.begin, em.end) as t:
+    with matrices.configured(b, plan.row, em.workspace), b.loop(em.begin, em.end) as t:
         lo, hi = part(t % plan.parts, plan.parts, runs)
         rest = t // plan.parts
         image, c = rest // panels, rest % panels
@@ -347,22 +371,53 @@ class _Panel:
         """Compute and store the tile of `height` pixels of a run from number `pixel` on."""
         em, plan = self.em, self.plan
         a = _source(em, plan).at(plan, self.image, run, pixel)
-        start = None
-        if self.start is not None:
-            start, at = [], 0
-            for width in self.widths:
-                start.append((self.start + at).load(width))
-                at += width
-        cut = height, self.widths
+        if plan.row.unit == MATRICES:
+            self._in_matrices(a, run, pixel, height)
+            return
+        start, cut = self._start(), (height, self.widths)
         sums = _contract(em, plan, a, self.weights, cut, start=start, ahead=self._ahead(pixel))
-        rows = None
+        sums = self._taken_off(sums, range(height), run, pixel)
+        self._finish(sums, run, pixel)
+
+    def _start(self) -> list[Val] | None:
+        """What the sums of each row begin with."""
+        if self.start is None:
+            return None
+        found, at = [], 0
+        for width in self.widths:
+            found.append((self.start + at).load(width))
+            at += width
+        return found
+
+    def _taken_off(
+        self, sums: Tile, pixels: Sequence[Position], run: Position, pixel: Position
+    ) -> Tile:
+        """The sums of these pixels, counted from number `pixel` of a run, corrected for zero
+        points."""
+        em, plan, rows = self.em, self.plan, None
         if plan.off_rows:
             at = (self.image * plan.runs + run) * plan.pixels + pixel
             totals = (em.scratch.cast(I32) + at + plan.sums_at).fixed()
-            rows = [(totals + i).load() for i in range(height)]
-        lefts = None if self.left is None else [self.left] * height
-        sums = taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
-        self._finish(sums, run, pixel)
+            rows = [(totals + i).load() for i in pixels]
+        lefts = None if self.left is None else [self.left] * len(sums)
+        return taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
+
+    def _in_matrices(self, a: Ptr, run: Position, pixel: Position, height: int) -> None:
+        """`tile` on matrix registers: sums are corrected and finished in a loop over pixels."""
+        em, plan, b = self.em, self.plan, self.em.b
+        ways = _Stretches(em, plan, a, self.weights, sum(self.widths))
+        tile = matrices.Registers(b, em.workspace, height, len(self.widths))
+        tile.clear()
+        with b.loop(0, ways.count) as t:
+            tile.add(ways.first.at(ways.places(t)))
+        tile.store()
+        start, place = self._start(), self._places(run, pixel)
+        with b.loop(0, height) as i:
+            line = tile.line(i)
+            if start is not None:
+                line = [x + y for x, y in zip(line, start, strict=True)]
+            (line,) = self._taken_off([line], [i], run, pixel)
+            _put(line, *place(i))
 
     def _ahead(self, pixel: Position) -> tuple[Ahead, ...]:
         """What the tile at `pixel` prefetches: its share of the next panel of weights, where an

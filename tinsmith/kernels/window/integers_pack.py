@@ -61,6 +61,9 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
         sink = (to + (w + begin) * pixel).fixed()
 
         def move(block: Position, valid: int, count: int) -> None:
+            if not valid:
+                (sink + block * plan.block).store(b.zero(sink.elem.x(plan.block)))
+                return
             x = (source + block * view.spec.strides[1]).load(plan.block)
             value = plan.left.stored(x, zero)
             if valid < plan.block:
@@ -72,16 +75,19 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
 
 def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
     """Emit `body(block, channels, elements)` for the channel blocks of a pixel of one group:
-    `channels` of the block exist, and take `elements` elements when they are packed."""
+    `channels` of the block exist, and take `elements` elements when they are packed; further blocks
+    without channels fill up lanes."""
     whole, rest = divmod(plan.cut.inputs, plan.block)
     if whole == 1:
         body(0, plan.block, plan.block)
     elif whole:
         with em.b.loop(0, whole) as block:
             body(block, plan.block, plan.block)
+    elements = plan.cut.lanes * plan.row.group
     if rest:
-        elements = plan.cut.lanes * plan.row.group - whole * plan.block
-        body(whole, rest, elements)
+        body(whole, rest, min(elements - whole * plan.block, plan.block))
+    for block in range(whole + bool(rest), elements // plan.block):
+        body(block, 0, plan.block)
 
 
 def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) -> None:

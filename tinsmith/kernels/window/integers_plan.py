@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
+from tinsmith.codegen.matrix import SIDE
+from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, packed_lanes
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, known
@@ -158,7 +159,10 @@ class Plan:
     def sums_at(self) -> int:
         if self.direct:
             return 0
-        return -(-self.images * self.image // LINE) * LINE
+        beyond = 0
+        if self.row.unit == MATRICES:  # whose last register has rows that nobody needs
+            beyond = (SIDE - 1) * self.geo.stride[2] * self.cut.lanes
+        return -(-(self.images * self.image + beyond) // LINE) * LINE
 
     @property
     def weights_at(self) -> int:
