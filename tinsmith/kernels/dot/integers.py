@@ -1,6 +1,5 @@
 """Matrix products of packed elements: the dense skeleton over rows of `codegen/products.py`. Those
-of bytes are exact in int32; there are those of float32 as bfloat16, too, where
-`precision="bfloat16"` allows it.
+of bytes are exact in int32; `dot/bfloat16.py` has those of float32 as bfloat16.
 
 Who computes a panel of rows packs it first, as elements of the product, into memory of its own:
 that takes a hundredth of the time, and what it reads then lies in the first cache. Panels of B are
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import MATRICES, VECTORS, Product, joined, product_of
+from tinsmith.codegen.products import MATRICES, Product, joined, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -26,7 +25,6 @@ from tinsmith.kernels._kernel import (
     Packed,
     Phase,
     Site,
-    Skip,
     Tier,
     kernel,
 )
@@ -43,7 +41,7 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
-from tinsmith.kernels.float_products import fits_of, float_product
+from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
@@ -405,20 +403,3 @@ def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emi
     index = Walk(p.batch, [left, right, *views]).index(item)
     here = shifted(em, index)
     return offset(index, left), offset(index, right), here
-
-
-# ---- bfloat16
-
-
-@kernel("MatMul", Tier.SHAPED, dtypes="float32")
-def matmul_bfloat16(site: Site) -> Choice:
-    """Products of operands that are rounded to bfloat16 when they are packed; sums are float32."""
-    row = float_product(site, VECTORS, site.input(1).const)
-    if problem(site).n == 1:
-        raise Skip("one column: matvec folds the rows")
-    return packed_product(site, row, *sides(row))
-
-
-def sides(row: Product) -> tuple[Side, Side]:
-    """Both operands, which have no zero points."""
-    return Side(0, None, 1, row.left, True), Side(1, None, 1, row.right, True)

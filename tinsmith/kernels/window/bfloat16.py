@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.codegen.products import VECTORS
 from tinsmith.kernels._kernel import Choice, Packed, Site, Tier, kernel
-from tinsmith.kernels.dot.integers import sides
+from tinsmith.kernels.dot.bfloat16 import sides
 from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.window.integers import packed_conv, plan_of
 from tinsmith.kernels.window.integers_plan import Cut

@@ -24,11 +24,9 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import (
     HEAVY_FLOPS,
     Ahead,
-    Operands,
     Tile,
     buffer_bytes,
     epilogue_flops,
-    product,
 )
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
@@ -36,7 +34,7 @@ from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of, steps
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
     Cut,
@@ -46,14 +44,18 @@ from tinsmith.kernels.window.integers_plan import (
     pack_tables,
     pack_weights,
 )
+from tinsmith.kernels.window.integers_windows import (
+    Stretches,
+    contract,
+    source_of,
+    sum_windows,
+)
 from tinsmith.kernels.window.tiles import Sink, bands
-from tinsmith.records import dataclass
 from tinsmith.sizes import Size, estimate, typical
 
 Array = np.ndarray[Any, Any]
 Spot = tuple[Position, ...]  # indices (depth, height, width)
 FORM = 0.01  # longer layers of bytes may take for each form of tile less (estimated)
-SUMMED = 4  # lanes that sums of windows are computed in, all alike
 
 
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
@@ -192,121 +194,11 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
     if not plan.direct:
         found.append(Phase(rows, lambda em: pack_input(em, plan)))
     if plan.off_rows:
-        found.append(Phase(plan.images * plan.runs, lambda em: _sum_windows(em, plan)))
+        found.append(Phase(plan.images * plan.runs, lambda em: sum_windows(em, plan)))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
     sweep = plan.parts if plan.near else 0
     found.append(Phase(tiles, lambda em: _multiply(em, plan), sweep=sweep))
     return tuple(found)
-
-
-# ---- windows
-
-
-@dataclass(frozen=True)
-class Source:
-    """The input that windows are read from, packed or where it lies; distances are in lanes.
-
-    first  where the first window of the first image begins
-    image  from an image to the next; of a packed input from a group of an image to the next
-    group  from a group of an image to the next, where the input is not packed
-    step   from a pixel to the next along (depth, height, width)
-    block  from a block of channels to the next
-    """
-
-    first: Ptr
-    image: int
-    group: int
-    step: Triple
-    block: int
-
-    def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
-        """Where the window of an output pixel begins: pixel number `pixel` of a run. `image` counts
-        the groups of all images (`Plan.images`)."""
-        geo = plan.geo
-        at = self.first
-        if plan.cut.groups > 1 and plan.direct:
-            at = at + image % plan.cut.groups * self.group
-            at = at + image // plan.cut.groups * self.image
-        else:
-            at = at + image * self.image
-        if not plan.flat:
-            d, h = (0, run) if geo.out[0] == 1 else (run // geo.out[1], run % geo.out[1])
-            at = at + d * (geo.stride[0] * self.step[0]) + h * (geo.stride[1] * self.step[1])
-        return (at + pixel * (geo.stride[2] * self.step[2])).fixed()
-
-
-def _source(em: Emit, plan: Plan) -> Source:
-    if not plan.direct:
-        _, height, width = plan.size
-        lanes = plan.cut.lanes
-        step = height * width * lanes, width * lanes, lanes
-        return Source(em.scratch.cast(I32), plan.image, 0, step, 0)
-    at, g = image_of(em.input(0), plan.geo), plan.row.group
-    d, h, w = at.step
-    step, group = (d // g, h // g, w // g), plan.cut.inputs // plan.block * at.plane // g
-    return Source(at.corner(0).cast(I32), at.batch // g, group, step, at.plane // g)
-
-
-def _contract(
-    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
-    ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
-) -> Tile:  # fmt: skip
-    """The sums of a tile, `cut` = (height, widths), whose first window begins at `a`. `start`: the
-    numbers with which the sums of each row begin (None: 0)."""
-    b, (height, widths) = em.b, cut
-    ways = _Stretches(em, plan, a, weights, sum(widths))
-    at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
-    first = None if start is None else [start] * height
-    if ways.count == 1:
-        return product(b, at, height, widths, add=first)
-    n = len(widths)
-
-    def tile(values: list[Val]) -> Tile:
-        return [values[i * n : (i + 1) * n] for i in range(height)]
-
-    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
-    if first is not None:
-        carry = [v for line in first for v in line]
-    with b.loop(0, ways.count, carry=carry) as loop:
-        here = at.at(ways.places(loop.index))
-        sums = product(b, here, height, widths, add=tile(loop.vars))
-        loop.next([v for line in sums for v in line])
-    return tile(loop.out)
-
-
-class _Stretches:
-    """The stretches of k that the window at `a` and a panel of weights of `size` columns consist
-    of: `count` of them, of which `first` are the operands."""
-
-    def __init__(self, em: Emit, plan: Plan, a: Ptr, weights: Ptr, size: int) -> None:
-        source, d = _source(em, plan), plan.geo.dilation
-        self._levels = [(plan.blocks, source.block)]
-        self._levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
-        self.count = prod(n for n, _ in self._levels)
-        apart = plan.geo.stride[2] * source.step[2]
-        self.first = Operands(a, apart, weights, size, plan.depth, row=plan.row)
-
-    def places(self, number: Val) -> list[Val]:
-        """Where the operands of a stretch begin, as `Operands.at` takes them."""
-        t: Position = number
-        place: Position = 0
-        for extent, step in reversed(self._levels):
-            if extent > 1:
-                place = t % extent * step + place if extent < self.count else t * step + place
-                t = t // extent if extent < self.count else 0
-        first = self.first
-        return [(first.a + place).value, (first.b + number * (first.depth * first.b_row)).value]
-
-
-def _sum_windows(em: Emit, plan: Plan) -> None:
-    """The phase that computes, for each window, the sum of its elements; a tile is one run of
-    pixels."""
-    b, source = em.b, _source(em, plan)
-    with b.loop(em.begin, em.end) as t:
-        to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()
-        with b.loop(0, plan.pixels) as i:
-            here = source.at(plan, t // plan.runs, t % plan.runs, i)
-            (to + i).store(_contract(em, plan, here, here, (1, (SUMMED,)), ones=True)[0][0].lane(0))
 
 
 # ---- products
@@ -370,12 +262,12 @@ class _Panel:
     def tile(self, run: Position, pixel: Position, height: int) -> None:
         """Compute and store the tile of `height` pixels of a run from number `pixel` on."""
         em, plan = self.em, self.plan
-        a = _source(em, plan).at(plan, self.image, run, pixel)
+        a = source_of(em, plan).at(plan, self.image, run, pixel)
         if plan.row.unit == MATRICES:
             self._in_matrices(a, run, pixel, height)
             return
         start, cut = self._start(), (height, self.widths)
-        sums = _contract(em, plan, a, self.weights, cut, start=start, ahead=self._ahead(pixel))
+        sums = contract(em, plan, a, self.weights, cut, start=start, ahead=self._ahead(pixel))
         sums = self._taken_off(sums, range(height), run, pixel)
         self._finish(sums, run, pixel)
 
@@ -405,7 +297,7 @@ class _Panel:
     def _in_matrices(self, a: Ptr, run: Position, pixel: Position, height: int) -> None:
         """`tile` on matrix registers: sums are corrected and finished in a loop over pixels."""
         em, plan, b = self.em, self.plan, self.em.b
-        ways = _Stretches(em, plan, a, self.weights, sum(self.widths))
+        ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         tile = matrices.Registers(b, em.workspace, height, len(self.widths))
         tile.clear()
         with b.loop(0, ways.count) as t:

@@ -1,0 +1,125 @@
+"""Windows of a convolution of packed elements: where they lie, and sums over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import I32
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, product
+from tinsmith.kernels.walk import Position
+from tinsmith.kernels.window.geometry import Triple, image_of
+from tinsmith.kernels.window.integers_plan import Plan
+from tinsmith.records import dataclass
+
+SUMMED = 4  # lanes that sums of windows are computed in, all alike
+
+
+@dataclass(frozen=True)
+class Source:
+    """The input that windows are read from, packed or where it lies; distances are in lanes.
+
+    first  where the first window of the first image begins
+    image  from an image to the next; of a packed input from a group of an image to the next
+    group  from a group of an image to the next, where the input is not packed
+    step   from a pixel to the next along (depth, height, width)
+    block  from a block of channels to the next
+    """
+
+    first: Ptr
+    image: int
+    group: int
+    step: Triple
+    block: int
+
+    def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
+        """Where the window of an output pixel begins: pixel number `pixel` of a run. `image` counts
+        the groups of all images (`Plan.images`)."""
+        geo = plan.geo
+        at = self.first
+        if plan.cut.groups > 1 and plan.direct:
+            at = at + image % plan.cut.groups * self.group
+            at = at + image // plan.cut.groups * self.image
+        else:
+            at = at + image * self.image
+        if not plan.flat:
+            d, h = (0, run) if geo.out[0] == 1 else (run // geo.out[1], run % geo.out[1])
+            at = at + d * (geo.stride[0] * self.step[0]) + h * (geo.stride[1] * self.step[1])
+        return (at + pixel * (geo.stride[2] * self.step[2])).fixed()
+
+
+def source_of(em: Emit, plan: Plan) -> Source:
+    """The input of a plan as windows are read from it."""
+    if not plan.direct:
+        _, height, width = plan.size
+        lanes = plan.cut.lanes
+        step = height * width * lanes, width * lanes, lanes
+        return Source(em.scratch.cast(I32), plan.image, 0, step, 0)
+    at, g = image_of(em.input(0), plan.geo), plan.row.group
+    d, h, w = at.step
+    step, group = (d // g, h // g, w // g), plan.cut.inputs // plan.block * at.plane // g
+    return Source(at.corner(0).cast(I32), at.batch // g, group, step, at.plane // g)
+
+
+def contract(
+    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
+    ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
+) -> Tile:  # fmt: skip
+    """The sums of a tile, `cut` = (height, widths), whose first window begins at `a`. `start`: the
+    numbers with which the sums of each row begin (None: 0)."""
+    b, (height, widths) = em.b, cut
+    ways = Stretches(em, plan, a, weights, sum(widths))
+    at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
+    first = None if start is None else [start] * height
+    if ways.count == 1:
+        return product(b, at, height, widths, add=first)
+    n = len(widths)
+
+    def tile(values: list[Val]) -> Tile:
+        return [values[i * n : (i + 1) * n] for i in range(height)]
+
+    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
+    if first is not None:
+        carry = [v for line in first for v in line]
+    with b.loop(0, ways.count, carry=carry) as loop:
+        here = at.at(ways.places(loop.index))
+        sums = product(b, here, height, widths, add=tile(loop.vars))
+        loop.next([v for line in sums for v in line])
+    return tile(loop.out)
+
+
+class Stretches:
+    """The stretches of k that the window at `a` and a panel of weights of `size` columns consist
+    of: `count` of them, of which `first` are the operands."""
+
+    def __init__(self, em: Emit, plan: Plan, a: Ptr, weights: Ptr, size: int) -> None:
+        source, d = source_of(em, plan), plan.geo.dilation
+        self._levels = [(plan.blocks, source.block)]
+        self._levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
+        self.count = prod(n for n, _ in self._levels)
+        apart = plan.geo.stride[2] * source.step[2]
+        self.first = Operands(a, apart, weights, size, plan.depth, row=plan.row)
+
+    def places(self, number: Val) -> list[Val]:
+        """Where the operands of a stretch begin, as `Operands.at` takes them."""
+        t: Position = number
+        place: Position = 0
+        for extent, step in reversed(self._levels):
+            if extent > 1:
+                place = t % extent * step + place if extent < self.count else t * step + place
+                t = t // extent if extent < self.count else 0
+        first = self.first
+        return [(first.a + place).value, (first.b + number * (first.depth * first.b_row)).value]
+
+
+def sum_windows(em: Emit, plan: Plan) -> None:
+    """The phase that computes, for each window, the sum of its elements; a tile is one run of
+    pixels."""
+    b, source = em.b, source_of(em, plan)
+    with b.loop(em.begin, em.end) as t:
+        to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()
+        with b.loop(0, plan.pixels) as i:
+            here = source.at(plan, t // plan.runs, t % plan.runs, i)
+            (to + i).store(contract(em, plan, here, here, (1, (SUMMED,)), ones=True)[0][0].lane(0))
