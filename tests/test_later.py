@@ -184,3 +184,52 @@ def test_computed_numbers_that_do_not_fit_are_errors(k: int) -> None:
         agree(net(x, np.array([good]))["y"], np.exp(-np.sort(-x)[:, :good]))
     with pytest.raises(TinsmithError):
         net(x, np.array([k]))
+
+
+SIZES_OUTSIDE = {
+    "filled": (
+        [node("NonZero", "x", "z"), node("Shape", "z", "a"), node("Shape", "x", "b"),
+         node("Concat", "a b", "s", axis=0), node("ConstantOfShape", "s", "y")],
+        lambda x: np.zeros((2, np.count_nonzero(x), *x.shape), np.float32),
+    ),
+    "one hot": (
+        [node("ReduceSum", "x", "sum", keepdims=0), node("Cast", "sum", "n", to=INT),
+         node("Range", "zero n one", "r"), node("Shape", "x", "b", start=0, end=1),
+         node("OneHot", "r b values", "y")],
+        lambda x: np.eye(len(x), dtype=np.float32)[np.arange(int(x.sum()))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", ["free", "both"])
+@pytest.mark.parametrize("name", SIZES_OUTSIDE)
+def test_a_part_reads_sizes_of_the_model_around_it_as_numbers(name: str, shapes: Any) -> None:
+    nodes, want = SIZES_OUTSIDE[name]
+    weights = [("zero", np.int64(0)), ("one", np.int64(1)), ("values", np.float32([0, 1]))]
+    model = model_of(nodes, [("x", F, ["n", "m"])], [("y", F)], weights)
+    net = ts.compile(ts.load(model), shapes=shapes, cache=False)
+    for rows in (2, 3, 3, 2, 4):
+        x = np.eye(rows, 4, dtype=np.float32)
+        np.testing.assert_array_equal(net(x), want(x))
+
+
+def test_the_same_program_takes_a_size_whatever_was_called_since() -> None:
+    """A part gets a second program, which takes earlier sizes, too."""
+    nodes = [
+        node("Resize", "x  s", "a", axes=[2, 3], mode="linear"),
+        node("MaxPool", "a", "b", ceil_mode=1, kernel_shape=[2, 1], strides=[3, 2]),
+        node("Transpose", "b", "c", perm=[0, 1, 3, 2]), node("MatMul", "b c", "y"),
+    ]  # fmt: skip
+    nodes[0].input[:] = ["x", "", "s"]
+    inputs = [("x", F, ["n", 16, "h", "w"]), ("s", F, [2])]
+    model = ts.load(model_of(nodes, inputs, [("y", F)], opset=20))
+    net = ts.compile(model, shapes="free", threads=2, cache=False)
+    rng, s = np.random.default_rng(0), np.float32([3.25, 3.25])
+    shapes = (2, 16, 17, 3), (4, 16, 4, 31), (2, 16, 9, 8)
+    xs = [rng.standard_normal(dims).astype(np.float32) for dims in shapes]
+    first, again = [net(x, s) for x in xs], list[Array]()
+    thread = threading.Thread(target=lambda: again.extend(net(x, s) for x in xs))
+    thread.start()
+    thread.join()
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)

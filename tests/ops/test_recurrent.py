@@ -211,7 +211,7 @@ def of(*shape: Any) -> Type:
         (
             [of(5, 2, 3), of(1, 16, 3), of(1, 16, 4)],
             {"direction": "bidirectional"},
-            ["w has 1 directions, 2 are needed"],
+            ["r has 1 directions, 2 are needed"],
         ),
         (
             [of(5, 2, 3), of(1, 16, 3), of(1, 16, 4)],

@@ -201,6 +201,21 @@ def test_all_outputs_may_be_states():
     np.testing.assert_array_equal(session.states["h"], np.full((2, 4), 2, np.float32))
 
 
+@pytest.mark.parametrize("shapes", ["free", "both", "fixed"])
+def test_no_tokens_after_a_reset(shapes):
+    """The room is there, and nothing is written to it."""
+    g = Graph("growing")
+    x, past = (g.input(name, Type(F32, ("b", n, 4))) for name, n in (("x", "s"), ("past", "p")))
+    present = ops.Concat(past, x, axis=1, name="present")
+    g.outputs = [ops.Mul(x, np.float32(2), name="y"), present]
+    session = ts.compile(g, cache=False, shapes=shapes).session(states={"present": "past"})
+    for count in (1, 0, 0, 3, 0):
+        session.reset()
+        for new in (count, 0, 2):
+            assert session(np.ones((1, new, 4), np.float32)).shape == (1, new, 4)
+        assert session.states["past"].shape == (1, count + 2, 4)
+
+
 def test_sizes_that_nobody_tells():
     g = Graph("one")
     h = g.input("h", Type(F32, ("N", 2)))

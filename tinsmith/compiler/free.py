@@ -76,8 +76,9 @@ class FreePrograms:
         self._stored += stored
 
     def known(self, signature: Signature) -> tuple[Program, Told] | None:
-        """The program for these shapes, if one admits them that was made or read before."""
-        for free, told in reversed(self.found):
+        """The program for these shapes, if one admits them that was made or read before: the first,
+        so that it is the same one whatever was called since."""
+        for free, told in self.found:
             values = free.values(signature)
             if values is not None:
                 return free.sized(values), told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from tinsmith.compiler.cut import counts, numbers_read
 from tinsmith.graph import Graph, Type, Value
 from tinsmith.graph.copy import Copier
 from tinsmith.graph.uses import sources_of
-from tinsmith.ops import OPS
+from tinsmith.ops import OPS, fresh
 from tinsmith.passes.contents import computes_sizes
 from tinsmith.runtime.inputs import Signature
 from tinsmith.sizes import Size
@@ -46,9 +46,17 @@ def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
         for k, (v, dims) in enumerate(zip(body.inputs, signature, strict=True))
     }
     graph = Copier(body).copy(types)
+    for v in [v for node in graph.nodes for v in node.outputs]:
+        if v.type.shape is not None:
+            v.type = v.type.like(shape=tuple([_inside(d, names) for d in v.type.shape]))
     for k in read:
         _tell(graph, k)
     return graph
+
+
+def _inside(d: Any, names: Mapping[Any, str]) -> Any:
+    """A dim of a value of the part: a size that only the program around it knows is not known."""
+    return names.get(d.form, fresh()) if isinstance(d, Size) else d
 
 
 def _tell(graph: Graph, k: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -31,10 +34,9 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     stride, dilation = stride or (1,) * rank, dilation or (1,) * rank
     pad = pad or (0,) * 2 * rank
     padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
-    counts = [
-        (n - d * (k - 1) - 1) // s + 1
-        for n, d, k, s in zip(padded, dilation, block, stride, strict=True)
-    ]
+    counts = _counts(image, block, stride, pad, dilation)
+    many = prod(counts)
+    need(x.shape[2] == many, f"x has {x.shape[2]} blocks, an image {image} has {many}")
     channels = x.shape[1] // int(np.prod(block))
     blocks = np.reshape(x, (x.shape[0], channels, *block, *counts))
     need_room((x.shape[0], channels, *padded), np.float64)
@@ -49,6 +51,20 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     return y[(slice(None), slice(None), *inner)].astype(x.dtype)
 
 
+def _counts(
+    image: Sequence[int], block: Sequence[int], stride: tuple[int, ...] | None,
+    pad: tuple[int, ...] | None, dilation: tuple[int, ...] | None,
+) -> list[int]:  # fmt: skip
+    """How many places blocks have along each axis of an image."""
+    rank = len(image)
+    stride, dilation = stride or (1,) * rank, dilation or (1,) * rank
+    pad = pad or (0,) * 2 * rank
+    return [
+        (n + pad[i] + pad[rank + i] - dilation[i] * (k - 1) - 1) // stride[i] + 1
+        for i, (n, k) in enumerate(zip(image, block, strict=True))
+    ]
+
+
 @Col2Im.type
 def _(
     x: Value, image_shape: Value, block_shape: Value, *, stride: tuple[int, ...] | None,
@@ -61,9 +77,11 @@ def _(
     if rank is None:
         rank = length_of(block_shape)
     need(length_of(block_shape) in (None, rank), "image_shape and block_shape differ in length")
-    for name, given, size in (("stride", stride, 1), ("pad", pad, 2), ("dilation", dilation, 1)):
+    numbers = ("stride", stride, 1, 1), ("pad", pad, 2, 0), ("dilation", dilation, 1, 1)
+    for name, given, size, least in numbers:
         fits = given is None or rank is None or len(given) == size * rank
         need(fits, f"{name} {given} does not fit {rank} spatial axes")
+        need(given is None or min(given, default=1) >= least, f"{name} {given} is too small")
     if rank is None:
         return Type(x.dtype, None)
     image, block = const_ints(image_shape), const_ints(block_shape)
@@ -73,6 +91,11 @@ def _(
         taps = int(np.prod(block))
         need(taps > 0 and x.shape[1] % taps == 0, f"{x.type} does not divide into blocks {block}")
         channels = x.shape[1] // taps
+    if x.shape is not None and block is not None and image is not None:
+        counts = _counts(image, block, stride, pad, dilation)
+        need(min(counts, default=1) >= 0, f"blocks {block} do not fit into {image}")
+        blocks = prod(counts)
+        need(agree(x.shape[2], blocks), f"x has {x.shape[2]} blocks, {image} has {blocks}")
     spatial = unknown(rank) if image is None else image
     assert spatial is not None
     return Type(x.dtype, (batch, channels, *spatial))

@@ -222,7 +222,9 @@ def _(x, grid, *, mode, padding_mode, align_corners):
     if grid.shape is not None:
         shape[0], shape[2:] = grid.shape[0], grid.shape[1:-1]
     if x.shape is not None:
-        shape[:2] = x.shape[:2]
+        n = shape[0] if grid.shape is not None else x.shape[0]
+        need(agree(x.shape[0], n), f"x is a batch of {x.shape[0]}, grid one of {n}")
+        shape[:2] = x.shape[0] if isinstance(n, str) else n, x.shape[1]
     return Type(x.dtype, tuple(shape))
 
 

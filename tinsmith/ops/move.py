@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith import budget
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._move import (
     Along,
     Array,
@@ -239,8 +239,11 @@ def _(
 ) -> Type:
     for v, what in ((starts, "starts"), (ends, "ends"), (axes, "axes"), (steps, "steps")):
         need_dtype(v, INTS, what)
-    counts = {n for v in (starts, ends, axes, steps) if v is not None and (n := length_of(v))}
-    need(len(counts) <= 1, f"starts, ends, axes and steps have different lengths: {counts}")
+    counts = [n for v in (starts, ends, axes, steps) if v is not None and (n := length_of(v))]
+    need(
+        all(n == counts[0] for n in counts),
+        f"starts, ends, axes and steps have different lengths: {', '.join(map(str, counts))}",
+    )
     if x.shape is None:
         return Type(x.dtype, None)
     rank = len(x.shape)
@@ -338,6 +341,9 @@ def _(x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int) -> Typ
     need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
     need_dtype(sequence_lens, INTS, "sequence_lens")
     need_rank(sequence_lens, 1, "sequence_lens")
+    if x.shape is not None and sequence_lens.shape is not None:
+        many, batch = sequence_lens.shape[0], x.shape[batch_axis]
+        need(agree(many, batch), f"there are {many} lengths for a batch of {batch}")
     need_lengths(sequence_lens, fresh() if x.shape is None else x.shape[time_axis])
     return x.type
 

@@ -271,6 +271,8 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
     hidden = attrs["hidden_size"]
     if r.shape is not None:
         need(len(r.shape) == 3, f"r needs rank 3 ([D,{gates}H,H]), it has {len(r.shape)}")
+        need(agree(r.shape[0], count), f"r has {r.shape[0]} directions, {count} are needed")
+        need(agree(r.shape[0], count), f"r has {r.shape[0]} directions, {count} are needed")
         need(agree(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
         hidden = r.shape[2] if hidden is None else hidden
         need(

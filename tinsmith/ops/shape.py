@@ -74,7 +74,7 @@ def Reshape(x, shape, *, allowzero=False):
 @Reshape.type
 def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
     need_dtype(shape, INTS, "shape")
-    target = const_ints(shape)
+    target = () if length_of(shape) == 0 else const_ints(shape)
     if target is None:
         return Type(x.dtype, unknown(length_of(shape)))
     need(target.count(-1) <= 1, f"shape {list(target)} has more than one -1")

@@ -77,6 +77,8 @@ def window(
     for i, (size, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
         span = (k - 1) * d + 1
         if auto_pad.startswith("SAME"):
+            fits = isinstance(size, str) or size > 0
+            need(fits, f"a window of {span} does not fit into {size} on spatial axis {i}")
             missing = span - s if isinstance(size, str) else (-(-size // s) - 1) * s + span - size
             total = max(missing, 0)
             less, more = total // 2, total - total // 2

@@ -13,6 +13,9 @@ from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
+UPDATES = {"ScatterND": 2, "ScatterElements": 2, "TensorScatter": 1}
+"""By operators that write into their first input: the number of the input that is written there."""
+
 
 def _is_empty(value: Value | None) -> bool:
     """Whether a value is a tensor, not of strings, that is known to have no elements."""
@@ -51,7 +54,7 @@ def _without(graph: Graph, node: Node) -> int:
     """Replace a Concat by one without its empty inputs, and a scatter of no elements by what it
     writes into. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
     name = node.op.name
-    if name in ("ScatterND", "ScatterElements") and _is_empty(node.inputs[2]):
+    if name in UPDATES and _is_empty(node.inputs[UPDATES[name]]):
         x = node.operand(0)
         return int(x.type == node.output.type and _instead(graph, node, x))
     if name == "Concat":
