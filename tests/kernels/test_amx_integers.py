@@ -8,19 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.kernels.byte_cases import BATCHES, CONSTANT, CONVS, RNG, SIGNS, ZEROS, ends, zero
 from tests.kernels.harness import check, one_node, site_of
 from tests.kernels.matrix_registers import can_run
-from tests.kernels.test_integers import (
-    BATCHES,
-    CONSTANT,
-    CONVS,
-    RNG,
-    SIGNS,
-    ZEROS,
-    ends,
-    machine_code,
-    zero,
-)
+from tests.kernels.window_cases import machine_code
 from tinsmith.codegen.products import PRODUCTS, spelled
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip

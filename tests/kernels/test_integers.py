@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.kernels.byte_cases import BATCHES, CONSTANT, CONVS, RNG, SIGNS, ZEROS, ends, zero
 from tests.kernels.harness import check, level_param, levels, one_node, site_of
 from tests.kernels.window_cases import machine_code
 from tinsmith import ops
@@ -21,15 +22,6 @@ from tinsmith.kernels._kernel import KERNELS
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.integers_forms import FORMS, most_of_one_sign
 from tinsmith.ops.interpret import run_graph
-
-RNG = np.random.default_rng(17)
-SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
-
-
-def ends(dtype, *shape):
-    """Mostly the ends of the range, so that sums are long and would saturate."""
-    info = np.iinfo(dtype)
-    return RNG.choice([info.min, info.max, info.max, 0, 5], shape).astype(dtype)
 
 
 @pytest.fixture(params=["own", "vpdpbusd", "sdot"])
@@ -43,14 +35,6 @@ def rows(request, monkeypatch):
     return request.param
 
 
-def zero(kind, dtype, many):
-    return None if kind is None else ends(dtype) if kind == "one" else ends(dtype, many)
-
-
-ZEROS = [(None, None), ("one", "one"), ("many", "many"), (None, "many"), ("one", None)]
-CONSTANT = [(), (1,), (1, 3)]
-
-
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("m, k, n", [(1, 1, 1), (5, 7, 9), (33, 40, 20), (2, 129, 70)])
 def test_products(m, k, n, target, rows):
@@ -61,33 +45,12 @@ def test_products(m, k, n, target, rows):
         check("MatMulInteger", arrays, kernel="matmul_integer", target=target, consts=consts)
 
 
-BATCHES = [((2, 3, 5, 6), (6, 7)), ((2, 3, 5, 6), (3, 6, 7)), ((5, 6), (2, 6, 7)), ((6,), (6, 7)),
-           ((2, 5, 6), (6,)), ((2, 1, 4, 9), (1, 3, 9, 20)),
-           ((1, 60, 70), (1, 70, 40))]  # fmt: skip
-
-
 @pytest.mark.parametrize("left, right", BATCHES)
 def test_batches(left, right, rows):
     for at, signs in enumerate(SIGNS):
         threads, consts = 1 + at % 2, [1] * (at // 2)
         arrays = [ends(signs[0], *left), ends(signs[1], *right), ends(signs[0]), ends(signs[1])]
         check("MatMulInteger", arrays, kernel="matmul_integer", threads=threads, consts=consts)
-
-
-CONVS = [
-    ((1, 3, 9, 9), (8, 3, 3, 3), {"pad": (1, 1, 1, 1)}),
-    ((2, 20, 7, 6), (12, 20, 1, 1), {}),
-    ((1, 16, 9, 8), (20, 16, 3, 3), {"pad": (1, 2, 1, 0)}),
-    ((2, 13, 5, 5), (16, 13, 2, 2), {"stride": (2, 2)}),
-    ((1, 16, 9, 9), (16, 1, 3, 3), {"group": 16, "pad": (1, 1, 1, 1)}),
-    ((1, 16, 12), (8, 4, 5), {"group": 4, "auto_pad": "SAME_UPPER"}),
-    ((1, 32, 9, 9), (64, 16, 3, 3), {"group": 2, "dilation": (2, 2), "pad": (2, 2, 2, 2)}),
-    ((1, 24, 4, 5, 6), (9, 24, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}),
-    ((1, 12, 7, 7), (30, 4, 3, 3), {"group": 3, "stride": (2, 1)}),
-    ((2, 40, 7, 6), (40, 8, 3, 3), {"group": 5, "pad": (1, 1, 1, 1)}),
-    ((1, 28, 7, 6), (28, 4, 3, 3), {"group": 7, "stride": (2, 2)}),
-    ((1, 5, 1, 1), (3, 5, 1, 1), {}),
-]
 
 
 @pytest.mark.parametrize("target", levels())
