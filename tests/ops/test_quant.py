@@ -247,6 +247,27 @@ F32, U8, I8 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int8)
             {},
             ["w wants 3 channels, x has 2"],
         ),
+        (
+            "ConvInteger",
+            [Type(U8, (1, 3, 4, 4)), Type(I8, (3, 3, 3, 3)), Type(U8, (3,))],
+            {},
+            ["x_zero_point must be one number"],
+        ),
+        (
+            "QLinearMatMul",
+            [
+                Type(U8, (2, 3)),
+                Type(F32, ()),
+                Type(U8, ()),
+                Type(I8, (3, 4)),
+                Type(F32, ()),
+                Type(I8, ()),
+                Type(F32, (2,)),
+                Type(U8, ()),
+            ],
+            {},
+            ["y_scale must be one number"],
+        ),
     ],
 )
 def test_refused(op, types, attrs, fragments):

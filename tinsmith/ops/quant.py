@@ -209,6 +209,12 @@ def _check_zeros(*pairs: tuple[Value, Value | None]) -> None:
             need(zero.dtype == v.dtype, f"{v.name} is {v.dtype}, its zero point is {zero.dtype}")
 
 
+def _check_single(**values: Value | None) -> None:
+    for name, v in values.items():
+        if v is not None and v.shape is not None:
+            need(all(agree(d, 1) for d in v.shape), f"{name} must be one number, it is {v.type}")
+
+
 @op("anchor")
 def ConvInteger(
     x, w, x_zero_point=None, w_zero_point=None, *, stride=None, pad=None, dilation=None, group=1,
@@ -235,6 +241,7 @@ def _(x, w, x_zero_point=None, w_zero_point=None, *, stride, pad, dilation, grou
     check_conv(x, w, None, group)
     _check_bytes(x=x, w=w)
     _check_zeros((x, x_zero_point), (w, w_zero_point))
+    _check_single(x_zero_point=x_zero_point)
     return Type(np.dtype(np.int32), conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 
@@ -271,6 +278,8 @@ def _(
     check_conv(x, w, b, group)
     _check_bytes(x=x, w=w, y_zero_point=y_zero_point)
     _check_zeros((x, x_zero_point), (w, w_zero_point))
+    _check_single(x_scale=x_scale, x_zero_point=x_zero_point)
+    _check_single(y_scale=y_scale, y_zero_point=y_zero_point)
     need(b is None or b.dtype == np.int32, "b must be int32")
     if w.shape is not None and w_scale.shape is not None and len(w_scale.shape) == 1:
         have, m = w_scale.shape[0], w.shape[0]
@@ -313,6 +322,7 @@ def QLinearMatMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y
 def _(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
     _check_bytes(a=a, b=b, y_zero_point=y_zero_point)
     _check_zeros((a, a_zero_point), (b, b_zero_point))
+    _check_single(y_scale=y_scale, y_zero_point=y_zero_point)
     return Type(y_zero_point.dtype, matmul_shape(a, b))
 
 
