@@ -121,9 +121,9 @@ class Net(OfThisProcess):
         return self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
-        """A fast path: the calling thread's session for arrays that need no checks. None if
-        something about them needs a closer look, if this thread has no session for these shapes, or
-        if this call is to be counted by `Often`."""
+        """A fast path: the calling thread's session for arrays that need no checks but those of
+        their shapes, on which sessions depend. None if something about them needs a closer look, or
+        if this call is to be counted by `Often`. Raises InputShapeError."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -141,11 +141,15 @@ class Net(OfThisProcess):
             shapes.append(array.shape)
         signature = tuple(shapes)
         session = sessions.get(signature)
-        if self._free and session is not None:
+        if not self._free:
+            return session
+        if session is None:
+            session = self._made_session(signature)
+        else:
             sessions.move_to_end(signature)
-            if session.left == 1:  # `_run` looks
-                return None
-            session.left -= 1
+        if session.left == 1:  # `_run` looks
+            return None
+        session.left -= 1
         return session
 
     def _general(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -241,7 +245,10 @@ class Net(OfThisProcess):
                 sessions.move_to_end(signature)
             return session
         except (AttributeError, KeyError, TypeError):  # lists have no hash
-            signature = self._takes.as_signature(signature)
+            return self._made_session(self._takes.as_signature(signature))
+
+    def _made_session(self, signature: Signature) -> Session:
+        """A new session of the calling thread. Raises InputShapeError."""
         program = self._programs.get(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.thread_session()
