@@ -291,6 +291,22 @@ def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
 
 
 @rules.rule(
+    p.Split(p.DequantizeLinear("x", const("xs"), opt("xz")).named("left"), ...).named("split"),
+    x=given("uint8", 2, 6, 4),
+    xs=np.array(0.5, np.float32),
+    xz=np.array(3, np.uint8),
+    split={"axis": 1, "num_outputs": 3},
+)
+def parted(x: Value, xs: Array, left: Node, split: Node) -> tuple[Value, ...]:
+    """split(deq(x)) -> deq of each part of split(x), where x has one scale."""
+    if xs.size != 1:
+        raise Skip("it has a scale for each place")
+    bytes = with_(split, x=x).producer
+    assert bytes is not None
+    return tuple([with_(left, x=part) for part in bytes.outputs])
+
+
+@rules.rule(
     p.MaxPool(p.DequantizeLinear("x", const("xs"), opt("xz")).named("left")).named("pool"),
     x=given("uint8", 1, 3, 5, 6),
     xs=np.array(0.5, np.float32),
