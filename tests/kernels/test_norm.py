@@ -87,3 +87,17 @@ def test_epilogues(target: str, shape: tuple, extra: str) -> None:
     check("LayerNorm", [rand(*shape), rand(w), rand(w)], kernel="layer_norm", **more)
     check("LayerNorm", [rand(*shape), rand(w), None], {"axis": 1}, kernel="layer_norm", **more)
     check("GroupNorm", [rand(*shape), rand(c), rand(c)], {"groups": 1}, kernel="group_norm", **more)
+
+
+@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 19), (2, 33, 1), (1, 7, 64)])
+def test_results_that_are_stored_as_bytes(target: str, shape: tuple, dtype: str) -> None:
+    tail = [("Mul", np.full((), 30, np.float32)), ("Round",), ("Add", np.full((), 7, np.float32)),
+            ("Cast", None, {"to": dtype})]  # fmt: skip
+    w = shape[-1]
+    check("LayerNorm", [rand(*shape), rand(w), rand(w)], kernel="layer_norm", target=target,
+          epilogue=tail)  # fmt: skip
+    for axis in (-1, 1):
+        check("Softmax", [rand(*shape)], {"axis": axis}, kernel="softmax", target=target,
+              epilogue=tail)  # fmt: skip
