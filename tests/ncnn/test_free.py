@@ -110,3 +110,13 @@ def test_signals_of_spectra_leave_the_batch_free() -> None:
     found = computed(x, row, size=size)
     assert ts.load(model(row, size=size), random_weights=0).outputs[0].shape == ("N", 52)
     np.testing.assert_allclose(found, computed(x, row, size=size, batch=3), rtol=1e-5, atol=1e-6)
+
+
+def test_a_constant_that_is_joined_leaves_the_batch_free() -> None:
+    text = b"7767517\n3 3\nInput x 0 1 x 0=4 1=3\nMemoryData token 0 1 token 0=4 1=1\n"
+    graph = ts.load(text + b"Concat join 2 1 token x y\n", random_weights=0)
+    assert graph.outputs[0].shape == ("N", 4, 4)
+    x = numbers(3, 3, 4)
+    found = ts.compile(graph)(x)
+    np.testing.assert_array_equal(found[:, 1:], x)
+    np.testing.assert_array_equal(found[:, :1], found[:1, :1].repeat(3, 0))

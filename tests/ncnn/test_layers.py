@@ -18,8 +18,8 @@ from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import NotWritable
 from tinsmith.formats.ncnn.layers import LAYERS
-from tinsmith.formats.ncnn.param import read_param
-from tinsmith.formats.ncnn.weights import draw_weights, write_weights
+from tinsmith.formats.ncnn.param import param_text, read_param
+from tinsmith.formats.ncnn.weights import draw_weights, read_weights, write_weights
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.ops.control import run_graph
@@ -71,6 +71,30 @@ def test_a_layer_computes_what_ncnn_computes(line: str, native: bool) -> None:
         n = len(line) + 1
         wanted = {k[n:]: v for k, v in recorded().items() if k.startswith(line + "/")}
         agree({k: v.astype(np.float32) for k, v in found.items()}, wanted)
+
+
+SEVERAL = [(line, k) for line in CASES for k in range(len(inputs_of(line)))
+           if len(inputs_of(line)) > 1 and "19=1" not in line and "28=1" not in line]  # fmt: skip
+
+
+@pytest.mark.parametrize("line, constant", SEVERAL)
+def test_an_input_that_is_constant_is_the_same_for_all_samples(line: str, constant: int) -> None:
+    rng, kept = np.random.default_rng(0), inputs_of(line)[constant].astype(np.float32)
+    fed = [x + 0.1 * rng.random((3, *x.shape)).astype(np.float32) for x in inputs_of(line)]
+    fed[constant] = np.stack([kept] * 3)
+    wanted = run_graph(graph_of(line), fed)
+    param, weights = model_of(line)
+    layers = read_param(memoryview(param.encode()), line)
+    read_weights(layers, memoryview(weights), line)
+    layers[constant].type = "MemoryData"
+    layers[constant].weights["data"] = kept
+    graph = load((param_text(layers).encode(), b"".join(write_weights(layers))))
+    del fed[constant]
+    for v, found, y in zip(graph.outputs, run_graph(graph, fed), wanted, strict=True):
+        if line.startswith(("Crop", "Interp", "PriorBox")):  # it is of sizes alone
+            found, y = np.broadcast_arrays(found, y)
+        assert found.shape == y.shape, v
+        np.testing.assert_allclose(found, y, 1e-5, 1e-6)
 
 
 def test_every_layer_type_has_a_case() -> None:

@@ -218,8 +218,9 @@ def deformable(node: Node) -> Result:
     if "auto_pad" in told:
         raise Unsupported("its padding keeps the size")
     groups = channels_of(node[1], "its offset") // (2 * prod(kernel))
+    x, offset, *mask = node.alike(*node.present)
     y = node.emit(
-        "DeformConv", node[0], w, node[1], b, node.arg(2), offset_group=groups,
+        "DeformConv", x, w, offset, b, *mask, offset_group=groups,
         **window(node, letters), **told,
     )  # fmt: skip
     return active(node, y)

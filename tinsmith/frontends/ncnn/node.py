@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ class Node(SourceNode):
     def has(self, name: str) -> bool:
         return name in self.layer.weights
 
+    @property
+    def present(self) -> list[Value]:
+        """Its inputs, without those that are absent."""
+        return [v for v in self.inputs if v is not None]
+
     # ---- axes
 
     def rank(self, index: int = 0) -> int:
@@ -78,6 +83,18 @@ class Node(SourceNode):
     def reshaped_scalar(self, x: Value) -> Value:
         """One number for each element of the batch, as ncnn's value of one element."""
         return self.emit("Unsqueeze", x, self.ints(1))
+
+    def for_samples(self, x: Value, of: Iterable[Value | None]) -> Value:
+        """x, for as many samples as any of the values `of` has: repeated, if it is one for all
+        samples, as what comes of constants alone is."""
+        most = next((v for v in of if v is not None and shape(v)[0] != 1), x)
+        if shape(x)[0] != 1 or most is x:
+            return x
+        return self.emit("Expand", x, self.joined((self.dim(most, 0), *(1,) * rank(x))))
+
+    def alike(self, *values: Value) -> list[Value]:
+        """Values for as many samples each as any of them has."""
+        return [self.for_samples(v, values) for v in values]
 
     def joined(self, sizes: Sequence[Size]) -> Value:
         """Sizes, known or computed, as one int64 vector: a constant where all are known."""

@@ -238,7 +238,7 @@ def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
 
 @layer("GridSample")
 def grid_sample(node: Node) -> Result:
-    x, grid = node[0], node[1]
+    x, grid = node.alike(node[0], node[1])
     kinds, edges = ("", "linear", "nearest", "cubic"), ("", "zeros", "border", "reflection")
     mode, edge = node.attr("sample_type"), node.attr("padding_mode")
     if not (0 < mode < 4 and 0 < edge < 4):

@@ -49,7 +49,7 @@ def cast(node: Node) -> Result:
 
 @layer("Concat")
 def concat(node: Node) -> Result:
-    values = [v for v in node.inputs if v is not None]
+    values = node.alike(*node.present)
     return node.emit("Concat", *values, axis=node.axis(node.attr("axis"), rank(values[0])))
 
 
