@@ -102,8 +102,9 @@ def detection_output(node: Node) -> Result:
 @layer("YoloDetectionOutput", "Yolov3DetectionOutput")
 def yolo(node: Node) -> Result:
     third = node.type == "Yolov3DetectionOutput"
+    values = node.alike(*node.present)
     return node.emit(
-        "GridDetection", *node.alike(*node.present), classes=node.attr("num_class"), boxes=node.attr("num_box"),
+        "GridDetection", *values, classes=node.attr("num_class"), boxes=node.attr("num_box"),
         anchors=node.attr("biases"), least=node.attr("confidence_threshold"),
         overlap=node.attr("nms_threshold"),
         mask=tuple(map(int, node.attr("mask"))) if third else (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,15 @@ class Node(SourceNode):
         return self.values[name]
 
     def weight(self, name: str, *shape: int) -> Array:
-        """A weight as float32, or as the int8 that it is stored as."""
-        return self.layer.weights[name].reshape(shape or -1)
+        """A weight as float32, or as the int8 that it is stored as. Raises Unsupported where the
+        layer's parameters tell of no such weight, or of one that makes no such shape."""
+        if name not in self.layer.weights:
+            raise Unsupported(f"its parameters tell of no weight {name!r}")
+        array = self.layer.weights[name]
+        known = prod(n for n in shape if n != -1)
+        if shape and (min(shape) < -1 or (array.size % known if known else array.size)):
+            raise Unsupported(f"its weight {name!r} of {array.size} numbers makes no {shape}")
+        return array.reshape(shape or -1)
 
     def has(self, name: str) -> bool:
         return name in self.layer.weights
@@ -78,6 +86,11 @@ class Node(SourceNode):
             return x
         if 0 in sizes:
             raise Unsupported(f"it would have the size {sizes}")
+        dims = shape(x)[1:]
+        if all(isinstance(n, int) for n in (*dims, *sizes)):
+            have, taken = prod(dims), prod(n for n in sizes if isinstance(n, int))
+            if have % taken if -1 in sizes else have != taken:
+                raise Unsupported(f"{dims} has {have} elements, and takes no size {sizes}")
         return self.emit("Reshape", x, self.joined((0, *sizes)))
 
     def reshaped_scalar(self, x: Value) -> Value:
@@ -146,6 +159,13 @@ def known(x: Value, what: str) -> list[int]:
             "model's inputs into their Input layers: 0=w 1=h 2=c"
         )
     return sizes
+
+
+def pick(table: Sequence[Any], number: int, what: str = "operation") -> Any:
+    """The entry of a table that a parameter numbers; `what` it is. Raises Unsupported."""
+    if not 0 <= number < len(table):
+        raise Unsupported(f"its {what} {number} is not known; they are 0 to {len(table) - 1}")
+    return table[number]
 
 
 ACTIVATIONS = {
