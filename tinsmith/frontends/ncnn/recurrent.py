@@ -44,6 +44,8 @@ def recurrent(node: Node) -> Result:
         node.note("its weights of int8 are computed with as float32")
     gates = GATES[node.type]
     hidden = node.values.get("hidden_size", outputs)
+    if min(outputs, hidden) < 1:
+        raise Unsupported(f"it has {outputs} outputs and a state of {hidden}")
     w = _gates(node, "w", gates, hidden).reshape(d, len(gates) * hidden, -1)
     r = _gates(node, "r", gates, hidden).reshape(d, len(gates) * hidden, -1)
     b = node.weight("b", d, -1, hidden)
@@ -153,6 +155,8 @@ def sdpa(node: Node) -> Result:
     if mask is not None and rank(mask) == 2:
         mask = node.emit("Unsqueeze", mask, node.ints(1))
     attrs: dict[str, Any] = {"scale": node.attr("scale")} if node.attr("scale") else {}
+    if len(values) != 3:
+        raise Unsupported(f"it has {len(values)} inputs besides its mask and caches, not 3")
     parts = [node.for_samples(v, node.inputs) for v in (*values, *past)]
     return node.emit("Attention", *parts[:3], mask, *parts[3:], with_present=bool(past), **attrs)
 
