@@ -104,6 +104,13 @@ def test_what_no_user_can_want_is_refused(line: str, reason: str) -> None:
         graph_of(line)
 
 
+@pytest.mark.parametrize("line", [line for line in CASES if "19=1" in line or "28=1" in line])
+def test_weights_that_are_inputs_are_of_one_sample(line: str) -> None:
+    param, weights = model_of(line)
+    with pytest.raises(ImportFailed, match="of one sample, not of 3"):
+        load((param.encode(), weights), batch=3)
+
+
 SEVERAL = [(line, k) for line in CASES for k in range(len(inputs_of(line)))
            if len(inputs_of(line)) > 1 and "19=1" not in line and "28=1" not in line]  # fmt: skip
 

@@ -63,9 +63,9 @@ def convolution(node: Node) -> Result:
     value, size = node.attr("pad_value"), node.attr("weight_data_size")
     x, biased = node[0], node.attr("bias_term")
     if node.attr("dynamic_weight"):
-        w, b = (node.emit("Squeeze", v, node.ints(0)) for v in (node[1], node[2 if biased else 1]))
+        w, b = _computed(node, 1), _computed(node, 2) if biased else None
         w = node.emit("Reshape", w, node.ints(outputs, -1, *kernel)) if w.rank == 2 else w
-        y = node.emit("Conv", x, w, b if biased else None, **attrs, **pad)
+        y = node.emit("Conv", x, w, b, **attrs, **pad)
         return active(node, y)
     if rank(x) == 1 and kernel == (1, 1):
         return dense(node)
@@ -85,6 +85,17 @@ def convolution(node: Node) -> Result:
     if is_quantised(node):
         return in_bytes(node, x, w, b, lambda q, k: node.emit("ConvInteger", q, k, **attrs, **pad))
     return active(node, node.emit("Conv", x, w, b, **attrs, **pad))
+
+
+def _computed(node: Node, index: int) -> Value:
+    """A weight that is an input, of one sample."""
+    count = shape(node[index])[0]
+    if isinstance(count, int) and count != 1:
+        raise Unsupported(
+            f"its weights are an input: those of one sample, not of {count}. Give the batch a size "
+            "of 1 (batch=1)"
+        )
+    return node.emit("Squeeze", node[index], node.ints(0))
 
 
 # ---- int8
@@ -155,8 +166,8 @@ def deconvolution(node: Node) -> Result:
     node.ignore("weight_data_size")
     pad, wanted = pads(node, letters), tuple(node.attr(f"output_{a}") for a in letters)
     if node.attr("dynamic_weight"):  # of the order inputs, outputs, as PyTorch's
-        w = node.emit("Squeeze", node[1], node.ints(0))
-        b = node.emit("Squeeze", node[2], node.ints(0)) if node.attr("bias_term") else None
+        w = _computed(node, 1)
+        b = _computed(node, 2) if node.attr("bias_term") else None
     else:
         array = node.weight("weight", group, outputs // group, -1, *kernel).swapaxes(1, 2)
         w = np.ascontiguousarray(array.reshape(-1, outputs // group, *kernel))
