@@ -82,6 +82,11 @@ def test_axes_that_keep_their_size_do_so_at_any_size(scale: tuple[float, float],
         np.testing.assert_allclose(computed(x, row), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_resize_of_known_sizes_is_one_node() -> None:
+    rows = model("Interp 0=1 1=3.0 2=2.2", size="0=9 1=3 2=5")
+    assert [node.op.name for node in ts.load(rows).nodes] == ["Resize"]
+
+
 def test_an_end_of_a_crop_that_is_computed_may_be_all() -> None:
     for h in (1, 2, 4):
         row, x = 'Crop 19="0" 20="-(0h,1)" 21="1"', numbers(1, 2, h, 3)

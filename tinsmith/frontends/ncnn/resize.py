@@ -90,7 +90,7 @@ def _nearest(
 ) -> Value | None:
     """The nearest elements of x along axes whose sizes the run tells, by Gathers at places times
     the inverse of each scale; None where a Resize takes the same."""
-    known = all(isinstance(d, int) for d in shape(x))
+    known = all(isinstance(shape(x)[a], int) for a in axes)
     if known or all(frexp(s)[0] == 0.5 for s in scales):
         return None
     sizes = [node.joined([node.dim(x, a)]) for a in axes]
