@@ -147,7 +147,7 @@ WRONG = {
     net("Softmax c 1 1 data out 0=x").decode(): "is no number",
     net("Softmax c 1 1 data out 0=1").decode(): "fixbug0",
     net("ReLU c 1 1 data out 5=1").decode(): "'parameter 5'",
-    net("Interp c 1 1 data out 0=2 1=-1.0 2=2.0").decode(): "must be positive",
+    net("Interp c 1 1 data out 0=2 1=-1.0 2=2.0").decode(): "would have the size",
     net("MultiHeadAttention c 1 1 data out 0=0").decode(): "do not fit together",
 }  # fmt: skip
 

@@ -44,6 +44,7 @@ def test_windows_of_a_told_number_are_those_of_known_sizes(kind: int, sizes: str
     [
         ("floor(*(0w,1.7)),floor(*(0h,1.7))", 13, 15), ("ceil(/(0w,2)),//(0h,2)", 4, 5),
         ("trunc(+(0w,0.5)),round(*(0h,0.8))", 6, 9), ("max(0w,3),min(0h,3)", 3, 9),
+        ("round(/(0w,2)),abs(-(2,0h))", 6, 5), ("trunc(*(-(0w,13.5),-1)),//(-(0h,20),-2)", 6, 4),
     ],
 )  # fmt: skip
 def test_sizes_are_computed_with_their_fractions(expression: str, height: int, width: int) -> None:
@@ -51,6 +52,50 @@ def test_sizes_are_computed_with_their_fractions(expression: str, height: int, w
     found = computed(x, row)
     assert found.shape == (1, 3, height, width)
     np.testing.assert_allclose(found, computed(x, row, size="0=9 1=8 2=3"), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [4, 5, 6, 7])
+def test_parts_of_a_free_axis_are_those_of_a_known_one(count: int, size: int) -> None:
+    if size < count:
+        return
+    tops = " ".join(f"y{i}" for i in range(count))
+    row = f"Slice s 1 {count} x {tops} -23300={count}{',-233' * count} 1=1\n"
+    x = numbers(2, 3, size)
+    found = [
+        ts.compile(
+            f"7767517\n2 {count + 1}\nInput x 0 1 x\n{row}".encode(), input_shapes={"x": told}
+        ).run([x])
+        for told in (("N", 3, "w"), ("N", 3, size))
+    ]
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("scale", [(1.2, 2.0), (1.02, 1.3), (2.0, 1.1), (0.7, 1.5), (3.0, 1.0)])
+@pytest.mark.parametrize("kind", [1, 2])
+def test_axes_that_keep_their_size_do_so_at_any_size(scale: tuple[float, float], kind: int) -> None:
+    row = f"Interp 0={kind} 1={scale[0]} 2={scale[1]}"
+    for h, w in ((4, 5), (40, 5), (2, 1)):
+        x = numbers(1, 2, h, w)
+        wanted = computed(x, row, size=f"0={w} 1={h} 2=2")
+        np.testing.assert_allclose(computed(x, row), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_resize_of_known_sizes_is_one_node() -> None:
+    rows = model("Interp 0=1 1=3.0 2=2.2", size="0=9 1=3 2=5")
+    assert [node.op.name for node in ts.load(rows).nodes] == ["Resize"]
+
+
+def test_an_end_of_a_crop_that_is_computed_may_be_all() -> None:
+    for h in (1, 2, 4):
+        row, x = 'Crop 19="0" 20="-(0h,1)" 21="1"', numbers(1, 2, h, 3)
+        np.testing.assert_array_equal(computed(x, row), computed(x, row, size=f"0=3 1={h} 2=2"))
+
+
+def test_a_named_axis_of_a_squeeze_is_one() -> None:
+    x = numbers(2, 3, 4, 1)
+    np.testing.assert_array_equal(computed(x, "Squeeze -23303=1,-1"), x[..., 0])
 
 
 def test_channels_are_those_that_a_layer_tells() -> None:
@@ -110,3 +155,13 @@ def test_signals_of_spectra_leave_the_batch_free() -> None:
     found = computed(x, row, size=size)
     assert ts.load(model(row, size=size), random_weights=0).outputs[0].shape == ("N", 52)
     np.testing.assert_allclose(found, computed(x, row, size=size, batch=3), rtol=1e-5, atol=1e-6)
+
+
+def test_a_constant_that_is_joined_leaves_the_batch_free() -> None:
+    text = b"7767517\n3 3\nInput x 0 1 x 0=4 1=3\nMemoryData token 0 1 token 0=4 1=1\n"
+    graph = ts.load(text + b"Concat join 2 1 token x y\n", random_weights=0)
+    assert graph.outputs[0].shape == ("N", 4, 4)
+    x = numbers(3, 3, 4)
+    found = ts.compile(graph)(x)
+    np.testing.assert_array_equal(found[:, 1:], x)
+    np.testing.assert_array_equal(found[:, :1], found[:1, :1].repeat(3, 0))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import tinsmith as ts
 from tests.ncnn.against import PEER, agree, run_peer
 from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
-from tinsmith.errors import NotWritable
+from tinsmith.errors import ImportFailed, NotWritable
 from tinsmith.formats.ncnn.layers import LAYERS
-from tinsmith.formats.ncnn.param import read_param
-from tinsmith.formats.ncnn.weights import draw_weights, write_weights
+from tinsmith.formats.ncnn.param import param_text, read_param
+from tinsmith.formats.ncnn.weights import draw_weights, read_weights, write_weights
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.ops.control import run_graph
@@ -73,6 +74,67 @@ def test_a_layer_computes_what_ncnn_computes(line: str, native: bool) -> None:
         agree({k: v.astype(np.float32) for k, v in found.items()}, wanted)
 
 
+WRONG = [
+    ("Convolution 2x5x5; 0=2 1=3 3=0 4=-234 6=36", "its stride is"),
+    ("Convolution 2x7x6; 0=2 1=1 3=3 11=4 13=2 4=-233 6=16", "writing outside of it"),
+    ("ConvolutionDepthWise3D 1x9x7x1; 0=3 1=2 11=1 21=1 3=4 23=3 4=-233 6=6", "writing outside"),
+    ("Pooling3D 2x8x6x14; 0=1 1=1 2=3 11=2 12=2 21=3 22=2 5=3 6=1", "writing outside of it"),
+    ("ConvolutionDepthWise 2x5x5; 0=2 1=3 6=18 7=2 8=-1", "no weight 'weight_scales'"),
+    ("DeformableConv2D 4x6x7 18x6x7; 0=6 1=3 11=-233 6=216", "'weight' of 216 numbers"),
+    ("Einsum 4x5 5x6; -23300=9,-105,106,44,106,107,45,62,105,107", "is no text"),
+    ("GRU 3x4; 0=0 1=0", "it has 0 outputs"),
+    ("InnerProduct 10; 0=6 2=99", "'weight' of 99 numbers"),
+    ('Interp 1x6x4; 0=1 9="3,fmod(0h,3)"', "would have the size"),
+    ('Interp 1x6x4; 0=1 9="3,and(0h,1.5)"', "it takes whole numbers"),
+    ('Interp 1x6x4; 0=1 9="3,4,5"', "tells 3 sizes"),
+    ("Interp 1x5x9x8; 0=2 3=21 4=15", "the first of several depths"),
+    ("InverseSpectrogram 9x10x2; 0=16 1=0 7=-1", "its normalized -1 is not known"),
+    ("LRN 3x4x5; 1=0", "its local_size is 0"),
+    ("Reshape 3x4x5; 0=99", "60 elements"),
+    ("Reshape 3x4x5; 0=7 1=-1", "60 elements"),
+    ("SDPA 2x6x8 2x5x8 2x5x4 6x5; 5=0", "it has 4 inputs"),
+    ("Spectrogram 64; 0=16 1=2 6=-234", "its pad_type -234 is not known"),
+]
+
+
+@pytest.mark.parametrize("line, reason", WRONG)
+@pytest.mark.filterwarnings("error")
+def test_what_no_user_can_want_is_refused(line: str, reason: str) -> None:
+    with pytest.raises(ImportFailed, match=re.escape(reason)):
+        graph_of(line)
+
+
+@pytest.mark.parametrize("line", [line for line in CASES if "19=1" in line or "28=1" in line])
+def test_weights_that_are_inputs_are_of_one_sample(line: str) -> None:
+    param, weights = model_of(line)
+    with pytest.raises(ImportFailed, match="of one sample, not of 3"):
+        load((param.encode(), weights), batch=3)
+
+
+SEVERAL = [(line, k) for line in CASES for k in range(len(inputs_of(line)))
+           if len(inputs_of(line)) > 1 and "19=1" not in line and "28=1" not in line]  # fmt: skip
+
+
+@pytest.mark.parametrize("line, constant", SEVERAL)
+def test_an_input_that_is_constant_is_the_same_for_all_samples(line: str, constant: int) -> None:
+    rng, kept = np.random.default_rng(0), inputs_of(line)[constant].astype(np.float32)
+    fed = [x + 0.1 * rng.random((3, *x.shape)).astype(np.float32) for x in inputs_of(line)]
+    fed[constant] = np.stack([kept] * 3)
+    wanted = run_graph(graph_of(line), fed)
+    param, weights = model_of(line)
+    layers = read_param(memoryview(param.encode()), line)
+    read_weights(layers, memoryview(weights), line)
+    layers[constant].type = "MemoryData"
+    layers[constant].weights["data"] = kept
+    graph = load((param_text(layers).encode(), b"".join(write_weights(layers))))
+    del fed[constant]
+    for v, found, y in zip(graph.outputs, run_graph(graph, fed), wanted, strict=True):
+        if line.startswith(("Crop", "Interp", "PriorBox")):  # it is of sizes alone
+            found, y = np.broadcast_arrays(found, y)
+        assert found.shape == y.shape, v
+        np.testing.assert_allclose(found, y, 1e-5, 1e-6)
+
+
 def test_every_layer_type_has_a_case() -> None:
     assert {line.split()[0] for line in CASES} | UNCHECKED == set(LAYERS)
 
@@ -95,7 +157,8 @@ def test_what_is_written_is_the_same_graph(line: str, tmp_path: Path) -> None:
 
 def test_poolings_of_told_sizes_and_of_deviations_stay_one_layer(tmp_path: Path) -> None:
     for line in CASES:
-        adaptive = line.startswith("Pooling") and " 7=1" in line
+        many = "8=600" in line or "8=513" in line  # these are gathered
+        adaptive = line.startswith("Pooling") and " 7=1" in line and not many
         if adaptive or (line.startswith("StatisticsPooling") and "0=1" in line):
             write(graph_of(line), tmp_path / "y.param")
             layers = (tmp_path / "y.param").read_text().splitlines()[2:]

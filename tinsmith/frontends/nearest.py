@@ -54,6 +54,8 @@ def nearest_moves(
 def nearest(before: int, after: int, scale: float | None = None, half: bool = False) -> Array:
     """The places of `after` elements in an axis of `before`. Raises BudgetExceeded."""
     need_room((after,), np.float64)
-    ratio = np.float32(before) / np.float32(after) if scale is None else np.float32(1 / scale)
+    ratio = (
+        np.float32(before) / np.float32(max(after, 1)) if scale is None else np.float32(1 / scale)
+    )
     at = (np.arange(after, dtype=np.float32) + np.float32(half / 2)) * ratio
     return np.minimum(np.floor(at).astype(np.int64), before - 1)

@@ -195,6 +195,31 @@ def length_of(value: Value) -> int | None:
     return size if isinstance(size, NUMBER) else None
 
 
+def told_sizes(value: Value) -> tuple[Dim, ...] | None:
+    """The sizes that an int64 vector holds, as far as what computes it tells: dims that `Shape`
+    reads, numbers of constants, and what a Concat joins of these; new symbols for others. None
+    where its length is not known."""
+    node = value.producer
+    parts = node.inputs if node is not None and node.op.name == "Concat" else (value,)
+    found: list[Dim] = []
+    for part in parts:
+        dims = None if part is None else _sizes(part)
+        if dims is None:
+            return None
+        found += dims
+    return tuple(found)
+
+
+def _sizes(value: Value) -> Sequence[Dim] | None:
+    """`told_sizes` of what no Concat joins."""
+    numbers, node = const_ints(value), value.producer
+    if numbers is not None:
+        return numbers
+    if node is not None and node.op.name == "Shape" and (x := node.inputs[0]) is not None:
+        return None if x.shape is None else x.shape[node.attrs["start"] : node.attrs["end"]]
+    return unknown(length_of(value))
+
+
 def bounded(rank: int) -> int:
     """`rank`, if arrays can have it; else raises TypeRuleError. A rank that is the length of an
     input (a shape) may be any number that a file says."""

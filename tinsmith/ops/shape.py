@@ -20,6 +20,7 @@ from tinsmith.ops._rules import (
     need_dtype,
     need_room,
     product,
+    told_sizes,
     unknown,
 )
 from tinsmith.sizes import NUMBER
@@ -230,12 +231,8 @@ def _(x: Value, shape: Value) -> Type:
         need(all(d >= 0 for d in target), f"shape {list(target)} has a negative dim")
         known = x.shape is not None
         return Type(x.dtype, broadcast(x.shape, target) if known else None)
-    count = length_of(shape)
-    if x.shape is None or count is None:
-        return Type(x.dtype, None)
-    rank = bounded(max(len(x.shape), count))
-    padded: tuple[Dim, ...] = (1,) * (rank - len(x.shape)) + x.shape
-    return Type(x.dtype, tuple(fresh() if isinstance(d, str) or d == 1 else d for d in padded))
+    bounded(length_of(shape) or 0)
+    return Type(x.dtype, broadcast(x.shape, told_sizes(shape)))
 
 
 @Expand.moves

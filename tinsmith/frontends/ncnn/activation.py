@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Node, Result, layer, rank, shape
+from tinsmith.frontends.ncnn.node import Node, Result, layer, pick, rank, shape
 from tinsmith.graph import Value
 
 PLAIN = {
@@ -129,12 +129,6 @@ UNARY = (
 def unary(node: Node) -> Result:
     op = pick(UNARY, node.attr("op_type"))
     return node.emit(op, node[0]) if isinstance(op, str) else op(node, node[0])
-
-
-def pick(table, number):
-    if not 0 <= number < len(table):
-        raise Unsupported(f"its operation {number} is not known; they are 0 to {len(table) - 1}")
-    return table[number]
 
 
 # ---- two operands

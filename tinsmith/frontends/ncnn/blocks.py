@@ -6,8 +6,8 @@ import numpy as np
 
 from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.conv import window
 from tinsmith.frontends.ncnn.node import Node, Result, channels_of, layer
+from tinsmith.frontends.ncnn.window import window
 
 
 @layer("ShuffleChannel")

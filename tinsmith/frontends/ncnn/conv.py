@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -22,49 +21,19 @@ from tinsmith.frontends.ncnn.node import (
     rank,
     shape,
 )
+from tinsmith.frontends.ncnn.window import (
+    AXES,
+    SAME,
+    SAME_LOWER,
+    padding,
+    pads,
+    same_padding,
+    spatial,
+    window,
+)
+from tinsmith.frontends.ncnn.window import BEGINS as BEGINS
+from tinsmith.frontends.ncnn.window import ENDS as ENDS
 from tinsmith.graph import Value
-
-AXES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
-BEGINS = {"w": "pad_left", "h": "pad_top", "d": "pad_front"}
-ENDS = {"w": "pad_right", "h": "pad_bottom", "d": "pad_behind"}
-SAME, SAME_LOWER = -233, -234
-
-
-def spatial(type: str) -> tuple[str, ...]:
-    """The letters of the axes that a layer type slides over: those of Convolution3D are d, h, w."""
-    return AXES[{"1D": 1, "3D": 3}.get(type[-2:], 2)]
-
-
-def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes of our Conv for a layer over the axes `letters`: stride and dilation."""
-    return {
-        ours: tuple(node.attr(f"{ours}_{a}") for a in letters) for ours in ("stride", "dilation")
-    }
-
-
-def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
-    return tuple(node.attr(names[a]) for names in (BEGINS, ENDS) for a in letters)
-
-
-def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The padding of a convolution as attributes of our Conv: `pad`, or `auto_pad` where ncnn's
-    codes ask for the padding that keeps the size."""
-    told = pads(node, letters)
-    for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
-        if all(p == code for p in told):
-            return {"auto_pad": name}
-    return {"pad": told if any(p > 0 for p in told) else (0,) * len(told)}
-
-
-def kept(
-    sizes: Sequence[int], kernel: Sequence[int], attrs: dict[str, Any], pad: dict[str, Any]
-) -> tuple[int, ...]:
-    """The padding in numbers, all begins, then all ends, that keeps `sizes` by ncnn's formula.
-    `attrs` has dilation and stride, `pad` says on which side more is."""
-    spans = zip(sizes, kernel, attrs["dilation"], attrs["stride"], strict=True)
-    totals = [max((k - 1) * d + 1 + (n - 1) // s * s - n, 0) for n, k, d, s in spans]
-    less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return (*less, *more) if pad["auto_pad"] == "SAME_UPPER" else (*more, *less)
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
@@ -94,9 +63,9 @@ def convolution(node: Node) -> Result:
     value, size = node.attr("pad_value"), node.attr("weight_data_size")
     x, biased = node[0], node.attr("bias_term")
     if node.attr("dynamic_weight"):
-        w, b = (node.emit("Squeeze", v, node.ints(0)) for v in (node[1], node[2 if biased else 1]))
+        w, b = _computed(node, 1), _computed(node, 2) if biased else None
         w = node.emit("Reshape", w, node.ints(outputs, -1, *kernel)) if w.rank == 2 else w
-        y = node.emit("Conv", x, w, b if biased else None, **attrs, **pad)
+        y = node.emit("Conv", x, w, b, **attrs, **pad)
         return active(node, y)
     if rank(x) == 1 and kernel == (1, 1):
         return dense(node)
@@ -104,8 +73,10 @@ def convolution(node: Node) -> Result:
         raise Unsupported(f"{size} weights make no kernel {kernel} for {outputs} outputs")
     w = node.weight("weight", outputs, -1, *kernel)
     b = node.weight("bias") if biased else None
-    if value and "auto_pad" in pad:
-        pad = {"pad": kept(known(x, "padding that keeps the size")[1:], kernel, attrs, pad)}
+    if "auto_pad" in pad and rank(x) == len(letters) + 1:
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilation"], strict=True)]
+        lower = pad["auto_pad"] == "SAME_LOWER"
+        pad = same_padding(x, letters, spans, attrs["stride"], lower, numbers=bool(value))
     if value and any(pad.get("pad", ())) and not is_quantised(node):
         x = filled(node, x, pad["pad"], value, letters)
         pad = {"pad": (0,) * 2 * len(letters)}
@@ -114,6 +85,17 @@ def convolution(node: Node) -> Result:
     if is_quantised(node):
         return in_bytes(node, x, w, b, lambda q, k: node.emit("ConvInteger", q, k, **attrs, **pad))
     return active(node, node.emit("Conv", x, w, b, **attrs, **pad))
+
+
+def _computed(node: Node, index: int) -> Value:
+    """A weight that is an input, of one sample."""
+    count = shape(node[index])[0]
+    if isinstance(count, int) and count != 1:
+        raise Unsupported(
+            f"its weights are an input: those of one sample, not of {count}. Give the batch a size "
+            "of 1 (batch=1)"
+        )
+    return node.emit("Squeeze", node[index], node.ints(0))
 
 
 # ---- int8
@@ -184,8 +166,8 @@ def deconvolution(node: Node) -> Result:
     node.ignore("weight_data_size")
     pad, wanted = pads(node, letters), tuple(node.attr(f"output_{a}") for a in letters)
     if node.attr("dynamic_weight"):  # of the order inputs, outputs, as PyTorch's
-        w = node.emit("Squeeze", node[1], node.ints(0))
-        b = node.emit("Squeeze", node[2], node.ints(0)) if node.attr("bias_term") else None
+        w = _computed(node, 1)
+        b = _computed(node, 2) if node.attr("bias_term") else None
     else:
         array = node.weight("weight", group, outputs // group, -1, *kernel).swapaxes(1, 2)
         w = np.ascontiguousarray(array.reshape(-1, outputs // group, *kernel))
@@ -218,8 +200,9 @@ def deformable(node: Node) -> Result:
     if "auto_pad" in told:
         raise Unsupported("its padding keeps the size")
     groups = channels_of(node[1], "its offset") // (2 * prod(kernel))
+    x, offset, *mask = node.alike(*node.present)
     y = node.emit(
-        "DeformConv", node[0], w, node[1], b, node.arg(2), offset_group=groups,
+        "DeformConv", x, w, offset, b, *mask, offset_group=groups,
         **window(node, letters), **told,
     )  # fmt: skip
     return active(node, y)
@@ -341,8 +324,9 @@ def _third(node: Node, c: Value, y: Value) -> Value:
         c = node.reshaped(c, node.dim(c, 1), -1)
     if rank(c) > 1:
         return c
-    count, rows = shape(c)[1], shape(y)[1]
-    sizes: tuple[Size, Size] = (node.dim(c, 1), 1) if count == rows else (1, node.dim(c, 1))
+    count, (_, rows, columns) = shape(c)[1], shape(y)
+    is_column = count == rows and count != columns
+    sizes: tuple[Size, Size] = (node.dim(c, 1), 1) if is_column else (1, node.dim(c, 1))
     return node.reshaped(c, *sizes)
 
 
@@ -361,7 +345,10 @@ def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
 
 @layer("Einsum")
 def einsum(node: Node) -> Result:
-    equation = "".join(map(chr, node.attr("equation"))).replace(" ", "")
+    codes = node.attr("equation")
+    if not all(32 <= c < 127 for c in codes):
+        raise Unsupported(f"its equation {codes} is no text")
+    equation = "".join(map(chr, codes)).replace(" ", "")
     left, arrow, right = equation.partition("->")
     parts = left.split(",")
     if equation == "ii":

@@ -90,7 +90,8 @@ def detection_output(node: Node) -> Result:
         conf = node.emit("Transpose", conf, perm=(0, 2, 1))
         priors = node.reshaped(priors, 1, 4 * count)
         rows = node.const(np.tile(np.array(told, np.float32), count).reshape(1, 1, -1))
-        priors = node.emit("Concat", priors, rows, axis=1)
+        priors = node.emit("Concat", *node.alike(priors, rows), axis=1)
+    loc, conf = (node.for_samples(v, (loc, conf, priors)) for v in (loc, conf))
     return node.emit(
         "PriorDetection", node.reshaped(loc, -1), node.reshaped(conf, -1), priors, classes=classes,
         overlap=node.attr("nms_threshold"), candidates=node.attr("nms_top_k"),
@@ -101,8 +102,9 @@ def detection_output(node: Node) -> Result:
 @layer("YoloDetectionOutput", "Yolov3DetectionOutput")
 def yolo(node: Node) -> Result:
     third = node.type == "Yolov3DetectionOutput"
+    values = node.alike(*node.present)
     return node.emit(
-        "GridDetection", *node.inputs, classes=node.attr("num_class"), boxes=node.attr("num_box"),
+        "GridDetection", *values, classes=node.attr("num_class"), boxes=node.attr("num_box"),
         anchors=node.attr("biases"), least=node.attr("confidence_threshold"),
         overlap=node.attr("nms_threshold"),
         mask=tuple(map(int, node.attr("mask"))) if third else (),
@@ -112,18 +114,19 @@ def yolo(node: Node) -> Result:
 
 @layer("Proposal")
 def proposal(node: Node) -> Result:
+    scores, moves, image = node.alike(*(node[i] for i in range(3)))
     return node.emit(
-        "RegionProposal", node[0], node[1], node.reshaped(node[2], -1),
+        "RegionProposal", scores, moves, node.reshaped(image, -1),
         stride=node.attr("feat_stride"), base=node.attr("base_size"),
         candidates=node.attr("pre_nms_topN"), most=node.attr("after_nms_topN"),
         overlap=node.attr("nms_thresh"), least=node.attr("min_size"),
     )  # fmt: skip
 
 
-def _places(node: Node) -> Value:
-    """The vector 0, 1, ... of as many regions as the first input has: region i is in image i of the
+def _places(node: Node, x: Value) -> Value:
+    """The vector 0, 1, ... of as many regions as there are images: region i is in image i of the
     batch."""
-    count = node.dim(node[0], 0)
+    count = node.dim(x, 0)
     if isinstance(count, int):
         return node.const(np.arange(count))
     zero, one = node.const(0, np.int64), node.const(1, np.int64)
@@ -133,23 +136,22 @@ def _places(node: Node) -> Value:
 @layer("ROIPooling", "PSROIPooling", "ROIAlign")
 def regions(node: Node) -> Result:
     rows, columns = node.attr("pooled_height"), node.attr("pooled_width")
-    scale, rois = node.attr("spatial_scale"), node.reshaped(node[1], 4)
+    x, rois = node.alike(node[0], node.reshaped(node[1], 4))
+    scale = node.attr("spatial_scale")
     if node.type == "PSROIPooling":
         return node.emit(
-            "PlaceRoiPool", node[0], rois, pooled_shape=(rows, columns), spatial_scale=scale,
+            "PlaceRoiPool", x, rois, pooled_shape=(rows, columns), spatial_scale=scale,
             channels=node.attr("output_dim"),
         )  # fmt: skip
     if node.type == "ROIPooling":
         column = node.emit(
-            "Unsqueeze", node.emit("Cast", _places(node), to="float32"), node.ints(1)
+            "Unsqueeze", node.emit("Cast", _places(node, x), to="float32"), node.ints(1)
         )
         rois = node.emit("Concat", column, rois, axis=1)
-        return node.emit(
-            "MaxRoiPool", node[0], rois, pooled_shape=(rows, columns), spatial_scale=scale
-        )
+        return node.emit("MaxRoiPool", x, rois, pooled_shape=(rows, columns), spatial_scale=scale)
     shift = "half_pixel" if node.attr("aligned") else "output_half_pixel"
     return node.emit(
-        "RoiAlign", node[0], rois, _places(node), output_height=rows, output_width=columns,
+        "RoiAlign", x, rois, _places(node, x), output_height=rows, output_width=columns,
         sampling_ratio=node.attr("sampling_ratio"), spatial_scale=scale,
         coordinate_transformation_mode=shift, cut=node.attr("version") == 0,
     )  # fmt: skip

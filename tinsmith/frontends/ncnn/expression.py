@@ -12,20 +12,33 @@ from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.node import Node, Size
 from tinsmith.graph import Value
 
+
+def _quotient(a: Any, b: Any) -> Any:
+    return int(a / b) if type(a) is type(b) is int else float(math.floor(a / b))
+
+
+def _rounded(a: Any) -> int:
+    """a as a whole number, halves away from zero."""
+    return int(math.copysign(math.floor(abs(a) + 0.5), a))
+
+
+def _remainder(a: Any, b: Any) -> float:
+    return math.fmod(a, b) + (b if a * b < 0 else 0)
+
+
 BINARY: dict[str, Any] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: float(a) / b, "max": max, "min": min, "pow": lambda a, b: float(a) ** b,
-    "//": lambda a, b: int(a / b) if type(a) is type(b) is int else math.floor(a / b),
-    "fmod": math.fmod, "remainder": lambda a, b: float(a) % b, "atan2": math.atan2,
+    "//": _quotient, "fmod": math.fmod, "remainder": _remainder, "atan2": math.atan2,
     "logaddexp": lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))),
-    "and": lambda a, b: int(a) & int(b), "or": lambda a, b: int(a) | int(b),
-    "xor": lambda a, b: int(a) ^ int(b), "lshift": lambda a, b: int(a) << min(int(b), 62),
-    "rshift": lambda a, b: int(a) >> min(int(b), 62),
+}  # fmt: skip
+BITS: dict[str, Any] = {
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
+    "lshift": lambda a, b: a << min(b, 62), "rshift": lambda a, b: a >> min(b, 62),
 }  # fmt: skip
 UNARY: dict[str, Any] = {
     "abs": abs, "neg": lambda a: -a, "sign": lambda a: (a > 0) - (a < 0), "square": lambda a: a * a,
-    "rsqrt": lambda a: a**-0.5, "reciprocal": lambda a: 1 / a, "trunc": int, "ceil": math.ceil,
-    "floor": math.floor, "round": round,
+    "rsqrt": lambda a: a**-0.5, "reciprocal": lambda a: 1 / a,
 } | {
     name: getattr(math, name)
     for name in (
@@ -33,11 +46,14 @@ UNARY: dict[str, Any] = {
         "tanh", "asinh", "acosh", "atanh", "erf",
     )
 }  # fmt: skip
+WHOLE: dict[str, Any] = {
+    "trunc": int, "ceil": math.ceil, "floor": math.floor, "round": _rounded,
+}  # fmt: skip
 FREE = {
     "+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "//": "Div", "max": "Max", "min": "Min",
-    "trunc": "Floor", "floor": "Floor", "ceil": "Ceil", "round": "Round",
+    "floor": "Floor", "ceil": "Ceil", "abs": "Abs", "trunc": "", "round": "",
 }  # fmt: skip
-"""What is computed of sizes that only the run tells, which are positive."""
+"""What is computed of sizes that only the run tells."""
 
 
 def sizes_of(node: Node, text: str) -> list[Size]:
@@ -58,6 +74,11 @@ def _is_real(v: Any) -> bool:
     return v.dtype.kind == "f" if isinstance(v, Value) else isinstance(v, float)
 
 
+def _number(v: Any) -> Any:
+    """A number as ncnn has it: whole, or real, in float32."""
+    return float(np.float32(v)) if isinstance(v, float) else int(v)
+
+
 def _whole(node: Node, v: Value) -> Value:
     return node.emit("Cast", v, to="int64") if _is_real(v) else v
 
@@ -70,7 +91,7 @@ def _free(node: Node, token: str, *operands: Any) -> Value:
         raise ValueError("it needs a size that only the run tells")
     real = token == "/" or any(map(_is_real, operands))
     if len(operands) == 1:
-        return _whole(node, node.emit(FREE[token], *operands)) if real else operands[0]
+        return _free_unary(node, token, *operands) if real or token == "abs" else operands[0]
     values = [v if isinstance(v, Value) else node.const([v], np.float32 if real else np.int64)
               for v in operands]  # fmt: skip
     if real:
@@ -79,22 +100,35 @@ def _free(node: Node, token: str, *operands: Any) -> Value:
     return node.emit("Floor", y) if real and token == "//" else y
 
 
+def _free_unary(node: Node, token: str, a: Value) -> Value:
+    """`_free` of one operand that is real, or its size without its sign."""
+    if token == "round":  # halves away from zero
+        away = node.emit("Floor", node.emit("Add", node.emit("Abs", a), node.number(0.5, a)))
+        a = node.emit("Mul", node.emit("Sign", a), away)
+    y = node.emit(FREE[token], a) if FREE[token] else a
+    return y if token == "abs" else _whole(node, y)
+
+
 def _value(node: Node, token: str, stack: list[Any]) -> Any:
     """The value of one token of an expression, read from behind: an operation on the top values of
     the stack, which are taken off, a size of an input (`0w`), or a number."""
-    if token in BINARY:
+    if token in BINARY or token in BITS:
         a, b = stack.pop(), stack.pop()
         if isinstance(a, Value) or isinstance(b, Value):
             return _free(node, token, a, b)
-        return BINARY[token](a, b)
-    if token in UNARY:
+        if token in BINARY:
+            return _number(BINARY[token](a, b))
+        if _is_real(a) or _is_real(b):
+            raise ValueError(f"it takes whole numbers, not {a} and {b}")
+        return BITS[token](a, b)
+    if token in UNARY or token in WHOLE:
         a = stack.pop()
         if isinstance(a, Value):
-            return a if token == "abs" else _free(node, token, a)
-        return UNARY[token](a)
+            return _free(node, token, a)
+        return WHOLE[token](a) if token in WHOLE else _number(UNARY[token](a))
     if re.fullmatch(r"\d[whdcn]", token):
         if token[1] == "n":
             return node.dim(node[int(token[0])], 0)
         return node.size(node[int(token[0])], token[1])
-    number = float(token)
+    number = float(np.float32(token))
     return int(number) if number.is_integer() else number

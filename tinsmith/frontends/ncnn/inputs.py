@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from tinsmith.formats.ncnn.param import Layer
-from tinsmith.frontends.ncnn.conv import spatial
 from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.window import spatial
 
 Told = tuple[int, int, int]
 """How many axes a value has, an axis, and its size; 0 where that is not known."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,23 @@ class Node(SourceNode):
         return self.values[name]
 
     def weight(self, name: str, *shape: int) -> Array:
-        """A weight as float32, or as the int8 that it is stored as."""
-        return self.layer.weights[name].reshape(shape or -1)
+        """A weight as float32, or as the int8 that it is stored as. Raises Unsupported where the
+        layer's parameters tell of no such weight, or of one that makes no such shape."""
+        if name not in self.layer.weights:
+            raise Unsupported(f"its parameters tell of no weight {name!r}")
+        array = self.layer.weights[name]
+        known = prod(n for n in shape if n != -1)
+        if shape and (min(shape) < -1 or (array.size % known if known else array.size)):
+            raise Unsupported(f"its weight {name!r} of {array.size} numbers makes no {shape}")
+        return array.reshape(shape or -1)
 
     def has(self, name: str) -> bool:
         return name in self.layer.weights
+
+    @property
+    def present(self) -> list[Value]:
+        """Its inputs, without those that are absent."""
+        return [v for v in self.inputs if v is not None]
 
     # ---- axes
 
@@ -73,11 +86,28 @@ class Node(SourceNode):
             return x
         if 0 in sizes:
             raise Unsupported(f"it would have the size {sizes}")
+        dims = shape(x)[1:]
+        if all(isinstance(n, int) for n in (*dims, *sizes)):
+            have, taken = prod(dims), prod(n for n in sizes if isinstance(n, int))
+            if have % taken if -1 in sizes else have != taken:
+                raise Unsupported(f"{dims} has {have} elements, and takes no size {sizes}")
         return self.emit("Reshape", x, self.joined((0, *sizes)))
 
     def reshaped_scalar(self, x: Value) -> Value:
         """One number for each element of the batch, as ncnn's value of one element."""
         return self.emit("Unsqueeze", x, self.ints(1))
+
+    def for_samples(self, x: Value, of: Iterable[Value | None]) -> Value:
+        """x, for as many samples as any of the values `of` has: repeated, if it is one for all
+        samples, as what comes of constants alone is."""
+        most = next((v for v in of if v is not None and shape(v)[0] != 1), x)
+        if shape(x)[0] != 1 or most is x:
+            return x
+        return self.emit("Expand", x, self.joined((self.dim(most, 0), *(1,) * rank(x))))
+
+    def alike(self, *values: Value) -> list[Value]:
+        """Values for as many samples each as any of them has."""
+        return [self.for_samples(v, values) for v in values]
 
     def joined(self, sizes: Sequence[Size]) -> Value:
         """Sizes, known or computed, as one int64 vector: a constant where all are known."""
@@ -129,6 +159,13 @@ def known(x: Value, what: str) -> list[int]:
             "model's inputs into their Input layers: 0=w 1=h 2=c"
         )
     return sizes
+
+
+def pick(table: Sequence[Any], number: int, what: str = "operation") -> Any:
+    """The entry of a table that a parameter numbers; `what` it is. Raises Unsupported."""
+    if not 0 <= number < len(table):
+        raise Unsupported(f"its {what} {number} is not known; they are 0 to {len(table) - 1}")
+    return table[number]
 
 
 ACTIVATIONS = {

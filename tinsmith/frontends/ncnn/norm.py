@@ -44,11 +44,23 @@ def _mean(node: Node, x: Value, axes: range, kind: str = "mean") -> Value:
     return node.emit("Reduce", x, node.ints(*axes), kind=kind, keepdims=True)
 
 
+def _picture(node: Node) -> Value:
+    """The input, a vector or a matrix as a picture: ncnn takes these as one channel."""
+    missing = range(1, 4 - node.rank())
+    return node.emit("Unsqueeze", node[0], node.ints(*missing)) if missing else node[0]
+
+
+def _unpictured(node: Node, y: Value) -> Value:
+    """What is computed of `_picture`, with the axes of the input."""
+    missing = range(1, 4 - node.rank())
+    return node.emit("Squeeze", y, node.ints(*missing)) if missing else y
+
+
 @layer("Normalize")
 def normalize(node: Node) -> Result:
     """Import Normalize: x over its length across the channels, across the places of each channel,
     or across both, times a scale. Raises Unsupported for neither."""
-    x, eps, mode = node[0], node.attr("eps"), node.attr("eps_mode")
+    x, eps, mode = _picture(node), node.attr("eps"), node.attr("eps_mode")
     node.attr("scale_data_size")
     space, channel = node.attr("across_spatial"), node.attr("across_channel")
     if not space and not channel:
@@ -61,15 +73,17 @@ def normalize(node: Node) -> Result:
         length = node.emit("Max", node.emit("Sqrt", total), node.number(eps, x))
     else:
         length = node.emit("Sqrt", node.emit("Max", total, node.number(eps, x)))
-    weight = node.weight("scale")
-    factor = weight[:1] if node.attr("channel_shared") else weight
-    return node.emit("Mul", node.emit("Div", x, length), node.channels(factor, x))
+    weight, one = node.weight("scale"), node.attr("channel_shared") or node.rank() < 3
+    factor = node.channels(weight[:1] if one else weight, x)
+    return _unpictured(node, node.emit("Mul", node.emit("Div", x, length), factor))
 
 
 @layer("LRN")
 def lrn(node: Node) -> Result:
     size = node.attr("local_size")
     alpha, beta, bias = (node.attr(n) for n in ("alpha", "beta", "bias"))
+    if size < 1:
+        raise Unsupported(f"its local_size is {size}")
     if rank(node[0]) > 3:
         raise Unsupported("ncnn leaves all but the first of several depths as they are")
     if node.attr("region_type") == 0 and rank(node[0]) < 3:  # each element is a channel alone
@@ -78,13 +92,14 @@ def lrn(node: Node) -> Result:
         return node.emit("Mul", node[0], node.emit("Pow", sums, node.number(-beta, sums)))
     if node.attr("region_type") == 0:
         return node.local_norm(node[0], size=size, alpha=alpha, beta=beta, bias=bias)
-    x, before = node[0], size // 2
+    x, before = _picture(node), size // 2
     pad = (before, before, size - 1 - before, size - 1 - before)
     squares = node.emit(
         "AveragePool", node.emit("Mul", x, x), kernel=(size, size), pad=pad, count_include_pad=True
     )
     sums = node.shifted(node.scaled(squares, alpha), bias)
-    return node.emit("Mul", x, node.emit("Pow", sums, node.number(-beta, x)))
+    y = node.emit("Mul", x, node.emit("Pow", sums, node.number(-beta, x)))
+    return _unpictured(node, y)
 
 
 def _affine(node: Node, count: int) -> tuple[Array, Array]:
@@ -114,12 +129,10 @@ def group_norm(node: Node) -> Result:
 
 
 def _whole(node: Node) -> Value:
-    """An InstanceNorm of a vector or a matrix, which ncnn takes as one channel: with an axis of 1
-    for it."""
+    """An InstanceNorm of a vector or a matrix."""
     weights = [w[:1] for w in _affine(node, 1)]
-    plane = node.emit("Unsqueeze", node[0], node.ints(1))
-    y = node.emit("InstanceNorm", plane, *weights, eps=node.attr("eps"))
-    return node.emit("Squeeze", y, node.ints(1))
+    y = node.emit("InstanceNorm", _picture(node), *weights, eps=node.attr("eps"))
+    return _unpictured(node, y)
 
 
 @layer("LayerNorm", "RMSNorm")
@@ -148,7 +161,7 @@ def layer_norm(node: Node) -> Result:
 
 @layer("MVN")
 def mvn(node: Node) -> Result:
-    x, eps = node[0], node.attr("eps")
+    x, eps = _picture(node), node.attr("eps")
     axes = range(1 if node.attr("across_channels") else 2, rank(x) + 1)
     off = node.emit("Sub", x, _mean(node, x, axes))
     if not node.attr("normalize_variance"):

@@ -1,21 +1,22 @@
-"""Importers of pooling, of resizing, and of sampling between elements."""
+"""Importers of pooling, and of spectra."""
 
 from __future__ import annotations
 
+from math import fmod
 from typing import Any
 
 import numpy as np
 
 from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.conv import pads, spatial
-from tinsmith.frontends.ncnn.expression import sizes_of
-from tinsmith.frontends.ncnn.node import Array, Node, Result, Size, known, layer, rank, shape
-from tinsmith.frontends.nearest import nearest_gathers
+from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, pick, rank, shape
+from tinsmith.frontends.ncnn.window import pads, same_padding, spatial
 from tinsmith.frontends.spectra import overlapped
 from tinsmith.graph import Value
 
 KEEP = -233
+MOST_APART = 512
+"""Windows along an axis that become nodes each; more are gathered."""
 
 
 @layer("Pooling", "Pooling1D", "Pooling3D")
@@ -45,12 +46,14 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
     attrs: dict[str, Any] = {"kernel": kernel, "stride": stride}
     include = bool(node.attr("avgpool_count_include_pad"))
     if mode in (2, 3):
-        attrs["auto_pad"] = "SAME_UPPER" if mode == 2 else "SAME_LOWER"
+        attrs |= same_padding(x, letters, kernel, stride, lower=mode == 3)
         include = True  # this padding counts
     elif mode == 0:
         sizes = shape(x)[2:]
         tails = [
-            (size + pad[i] + pad[n + i] - kernel[i]) % stride[i] if isinstance(size, int) else None
+            int(fmod(size + pad[i] + pad[n + i] - kernel[i], stride[i]))
+            if isinstance(size, int)
+            else None
             for i, size in enumerate(sizes)
         ]
         if None in tails:  # only the run tells: as ncnn, but for windows that begin behind the end
@@ -62,7 +65,7 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
         attrs["pad"] = pad
     if not mean:
         return _largest(node, x, attrs)
-    if "auto_pad" in attrs and any(pad):
+    if mode in (2, 3) and any(pad):
         raise Unsupported(
             f"it has a padding {pad} beside one that keeps the size (pad_mode {mode})"
         )
@@ -119,8 +122,11 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
             op = "AveragePool" if mean else "MaxPool"
             x = node.emit(op, x, kernel=k, stride=k)
             continue
-        node.scope.shared.count_nodes(2 * wanted)
         spans = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+        if wanted > MOST_APART:
+            x = _gathered(node, x, axis, spans, mean)
+            continue
+        node.scope.shared.count_nodes(2 * wanted)
         parts = []
         for low, high in spans:
             ends = node.ints(low), node.ints(high), node.ints(axis)
@@ -129,6 +135,26 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
             parts.append(node.emit("Reduce", part, node.ints(axis), kind=kind, keepdims=True))
         x = node.emit("Concat", *parts, axis=axis)
     return x
+
+
+def _gathered(node: Node, x: Value, axis: int, spans: list[tuple[int, int]], mean: bool) -> Value:
+    """x pooled along an axis to windows from the first to before the second number of each of
+    `spans`: its elements in rows of one length, the last of a shorter window several times."""
+    low, high = np.array(spans).T
+    budget.check("constants", 12 * len(spans) * int((high - low).max()), f"{node.label!r}")
+    places = low[:, None] + np.arange((high - low).max())
+    last = high[:, None] - 1
+    rows = node.emit("Gather", x, node.const(np.minimum(places, last)), axis=axis)
+    ends = node.ints(axis + 1)
+    if not mean:
+        return node.emit("Reduce", rows, ends, kind="max", keepdims=False)
+    shares = (
+        1
+        / (high - low)[:, None]
+        / np.where(places < last, 1, places.shape[1] - (last - low[:, None]))
+    )
+    factors = shares.reshape(*shares.shape, *(1,) * (rank(x) - axis)).astype(np.float32)
+    return node.emit("Reduce", node.emit("Mul", rows, factors), ends, kind="sum", keepdims=False)
 
 
 def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> Value:
@@ -179,79 +205,6 @@ def pyramid(node: Node) -> Result:
     return node.emit("Concat", *parts, axis=1)
 
 
-# ---- resizing
-
-
-@layer("Interp")
-def interp(node: Node) -> Result:
-    x, kind = node[0], node.attr("resize_type")
-    scales = {"h": node.attr("height_scale"), "w": node.attr("width_scale")}
-    told = {"h": node.attr("output_height"), "w": node.attr("output_width")}
-    corners, expression = bool(node.attr("align_corner")), node.attr("size_expr")
-    letters = ("w",) if rank(x) == 2 else ("h", "w")
-    exact = True
-    sizes: dict[str, Size]
-    if node.attr("dynamic_target_size"):
-        sizes = {a: node.size(node[1], a) for a in letters}
-    elif expression:
-        found = sizes_of(node, expression)
-        sizes = dict(zip("wh", found, strict=False))
-    elif all(told.values()):
-        sizes = dict(told)
-    else:
-        exact, sizes = False, {a: _scaled(node, x, a, scales[a]) for a in letters}
-    if rank(x) == 1:
-        column = node.reshaped(x, node.dim(x, 1), 1, 1)
-        one = node.emit("Expand", column, node.joined((1, 1, sizes["h"], sizes["w"])))
-        return one
-    wanted = [sizes[a] for a in letters]
-    if kind not in (1, 2, 3):
-        raise Unsupported(f"its resize_type {kind} is not known")
-    axes = tuple(range(rank(x) + 1 - len(letters), rank(x) + 1))
-    if tuple(wanted) == tuple(shape(x)[a] for a in axes):
-        return x
-    mode = ("nearest", "linear", "cubic")[kind - 1]
-    attrs: dict[str, Any] = {"mode": mode, "axes": axes}
-    if mode == "nearest":
-        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    elif corners:
-        attrs["coordinate_transformation_mode"] = "align_corners"
-    factors = targets = None
-    if exact or (corners and mode != "nearest"):
-        targets = node.joined(wanted)
-    else:
-        factors = node.const(np.array([scales[a] for a in letters], np.float32))
-    if mode == "nearest":
-        found = nearest_gathers(node, x, axes, (factors, targets))
-        if found is not None:
-            return found
-    return node.emit("Resize", x, None, factors, targets, **attrs)
-
-
-def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
-    size = node.size(x, letter)
-    if isinstance(size, int):
-        return int(np.float32(size) * np.float32(scale))
-    real = node.emit("Mul", node.emit("Cast", size, to="float32"), node.const(np.float32(scale)))
-    return node.emit("Cast", real, to="int64")
-
-
-@layer("GridSample")
-def grid_sample(node: Node) -> Result:
-    x, grid = node[0], node[1]
-    kinds, edges = ("", "linear", "nearest", "cubic"), ("", "zeros", "border", "reflection")
-    mode, edge = node.attr("sample_type"), node.attr("padding_mode")
-    if not (0 < mode < 4 and 0 < edge < 4):
-        raise Unsupported(f"its sample_type {mode} and padding_mode {edge} are not known")
-    if node.attr("permute_fusion"):
-        n = rank(grid) + 1
-        grid = node.emit("Transpose", grid, perm=(0, *range(2, n), 1))
-    return node.emit(
-        "GridSample", x, grid, mode=kinds[mode], padding_mode=edges[edge],
-        align_corners=bool(node.attr("align_corner")),
-    )  # fmt: skip
-
-
 # ---- spectra
 
 
@@ -274,7 +227,9 @@ def window_of(n: int, length: int, kind: int) -> Array:
 def normal_of(kind: int, w: Array, n: int) -> float:
     """The factor by which ncnn multiplies spectra of n elements under the window w: `kind` is its
     parameter `normalized`."""
-    return {0: 1.0, 1: n**-0.5, 2: float((w.astype(np.float64) ** 2).sum()) ** -0.5}[kind]
+    return pick(
+        (1.0, n**-0.5, float((w.astype(np.float64) ** 2).sum()) ** -0.5), kind, "normalized"
+    )
 
 
 def _window(node: Node, n: int) -> Array:
@@ -290,7 +245,7 @@ def spectrogram(node: Node) -> Result:
     x, n, power = node[0], node.attr("n_fft"), node.attr("power")
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)
-    mode = PAD_MODES[node.attr("pad_type")]
+    mode = pick(PAD_MODES, node.attr("pad_type"), "pad_type")
     if node.attr("center"):
         x = node.emit("Pad", x, node.ints(0, n // 2, 0, n // 2), mode=mode)
     signal = node.emit("Unsqueeze", x, node.ints(2))

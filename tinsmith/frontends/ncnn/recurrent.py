@@ -44,6 +44,8 @@ def recurrent(node: Node) -> Result:
         node.note("its weights of int8 are computed with as float32")
     gates = GATES[node.type]
     hidden = node.values.get("hidden_size", outputs)
+    if min(outputs, hidden) < 1:
+        raise Unsupported(f"it has {outputs} outputs and a state of {hidden}")
     w = _gates(node, "w", gates, hidden).reshape(d, len(gates) * hidden, -1)
     r = _gates(node, "r", gates, hidden).reshape(d, len(gates) * hidden, -1)
     b = node.weight("b", d, -1, hidden)
@@ -53,12 +55,13 @@ def recurrent(node: Node) -> Result:
         b = np.concatenate([b[:, list(gates)], more], axis=1)
     else:
         b = np.concatenate([b[:, list(gates)], np.zeros_like(b)], axis=1)
-    states = [_state(node, v) for v in node.inputs[1:] if v is not None]
+    sequence, *given = node.alike(*node.present)
+    states = [_state(node, v) for v in given]
     attrs: dict[str, Any] = {"direction": DIRECTIONS[node.attr("direction")], "layout": 0}
     attrs["hidden_size"] = hidden
     if node.type == "GRU":
         attrs["linear_before_reset"] = True
-    x = node.emit("Transpose", node[0], perm=(1, 0, 2))
+    x = node.emit("Transpose", sequence, perm=(1, 0, 2))
     b = b.reshape(d, -1)
     if hidden != outputs:
         p = node.weight("p", d, outputs, hidden)
@@ -102,9 +105,10 @@ def multi_head_attention(node: Node) -> Result:
     """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head];
     where keys are not of the queries' own sequence, the caches hold all of them."""
     width, heads = node.attr("embed_dim"), node.attr("num_heads")
-    values: list[Any] = list(node.inputs)
-    caches = [values.pop() for _ in range(2)][::-1] if node.attr("kv_cache") else []
-    mask = values.pop() if node.attr("attn_mask") else None
+    values, kept = node.present, 2 if node.attr("kv_cache") else 0
+    mask = values.pop(-1 - kept) if node.attr("attn_mask") else None
+    values = [node.for_samples(v, node.inputs) for v in values]
+    values, caches = values[: len(values) - kept], values[len(values) - kept :]
     k = values[1] if len(values) > 1 else values[0]
     v = values[2] if len(values) > 2 else k
     node.ignore("kdim", "vdim", "quantize_term", "weight_data_size")
@@ -121,8 +125,8 @@ def multi_head_attention(node: Node) -> Result:
     parts = [_projected(node, k, "k"), _projected(node, v, "v")]
     attrs |= {"q_num_heads": heads, "kv_num_heads": heads, "with_present": bool(caches)}
     y = node.emit("Attention", q, *parts, mask, *caches, **attrs)
-    y, *kept = y if caches else (y,)
-    return _projected(node, y, "out"), *kept
+    y, *present = y if caches else (y,)
+    return _projected(node, y, "out"), *present
 
 
 def _projected(node: Node, x: Value, name: str) -> Value:
@@ -146,19 +150,22 @@ def _projected(node: Node, x: Value, name: str) -> Value:
 def sdpa(node: Node) -> Result:
     values: list[Any] = list(node.inputs)
     node.ignore("quantize_term")
-    past = [values.pop() for _ in range(2)][::-1] if node.attr("kv_cache") else [None, None]
+    past = [values.pop() for _ in range(2)][::-1] if node.attr("kv_cache") else []
     mask = values.pop() if node.attr("attn_mask") else None
     if mask is not None and rank(mask) == 2:
         mask = node.emit("Unsqueeze", mask, node.ints(1))
     attrs: dict[str, Any] = {"scale": node.attr("scale")} if node.attr("scale") else {}
-    keeps = past[0] is not None
-    return node.emit("Attention", *values, mask, *past, with_present=keeps, **attrs)
+    if len(values) != 3:
+        raise Unsupported(f"it has {len(values)} inputs besides its mask and caches, not 3")
+    parts = [node.for_samples(v, node.inputs) for v in (*values, *past)]
+    return node.emit("Attention", *parts[:3], mask, *parts[3:], with_present=bool(past), **attrs)
 
 
 @layer("RotaryEmbed")
 def rotary(node: Node) -> Result:
+    x = node.for_samples(node[0], node.inputs)
     return node.emit(
-        "RotaryEmbedding", *(node[i] for i in range(3)), interleaved=bool(node.attr("interleaved"))
+        "RotaryEmbedding", x, node[1], node[2], interleaved=bool(node.attr("interleaved"))
     )
 
 

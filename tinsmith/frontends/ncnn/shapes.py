@@ -49,7 +49,7 @@ def cast(node: Node) -> Result:
 
 @layer("Concat")
 def concat(node: Node) -> Result:
-    values = [v for v in node.inputs if v is not None]
+    values = node.alike(*node.present)
     return node.emit("Concat", *values, axis=node.axis(node.attr("axis"), rank(values[0])))
 
 
@@ -63,8 +63,10 @@ def split(node: Node) -> Result:
         raise Unsupported(f"it tells {len(given)} parts of {count}")
     alike = not indices and all(s == AUTO for s in slices)
     if not isinstance(size, int) or (alike and count > 1 and size % count == 0):
-        if alike:
+        if alike and isinstance(size, int):
             return node.emit("Split", x, axis=axis, num_outputs=count)
+        if alike:
+            return node.emit("Split", x, _parts(node, node.dim(x, axis), count), axis=axis)
         raise Unsupported(f"the size of its axis ({size}) is not known")
     if indices:
         ends = [i if i >= 0 else size + i for i in given[: count - 1]] + [size]
@@ -81,6 +83,15 @@ def split(node: Node) -> Result:
         sizes.append(size - sum(sizes))
     got = node.emit("Split", x, node.ints(*sizes), axis=axis)
     return got[:count]
+
+
+def _parts(node: Node, size: Size, count: int) -> Value:
+    """The sizes of `count` parts of an axis whose size the run tells: as alike as whole numbers
+    are, the smaller ones first."""
+    whole = node.emit("Div", size, node.ints(count))
+    rest = node.emit("Sub", size, node.emit("Mul", whole, node.ints(count)))
+    larger = node.emit("Less", node.const(np.arange(count)[::-1]), rest)
+    return node.emit("Add", whole, node.emit("Cast", larger, to="int64"))
 
 
 @layer("Reshape")
@@ -168,7 +179,8 @@ def squeeze(node: Node) -> Result:
         at = [node.axis(a, rank(x)) for a in axes]
     else:
         at = [i + 1 for i, n in enumerate(LETTERS[rank(x)]) if flags[n]]
-    at = [a for a in at if shape(x)[a] == 1]
+    # an axis that is named is meant to be of 1, whatever the run tells
+    at = [a for a in at if shape(x)[a] == 1 or (axes and isinstance(shape(x)[a], str))]
     if len(at) == rank(x):
         at = at[:-1]
     return node.emit("Squeeze", x, node.ints(*at)) if at else x
@@ -237,10 +249,20 @@ def _numbered(
     as an end is the end."""
     at = [node.axis(a, rank(x)) if isinstance(a, int) else 0 for a in axes or range(len(starts))]
     first = [0 if isinstance(s, int) and s == AUTO else s for s in starts]
-    last = [FAR if isinstance(e, int) and e in (AUTO, 0) else e for e in ends]
+    last = [_end(node, e) for e in ends]
     if not len(first) == len(last) == len(at) or 0 in at:
         raise Unsupported(f"it has {len(first)} starts, {len(last)} ends, and {len(at)} axes")
     return _cut(node, x, first, last, at)
+
+
+def _end(node: Node, told: Size) -> Size:
+    """Where a part ends for which that number is told."""
+    if isinstance(told, int):
+        return FAR if told in (AUTO, 0) else told
+    if told.producer is not None and told.producer.op.name == "Shape":
+        return told
+    nothing = node.emit("Equal", told, node.ints(0))
+    return node.emit("Where", nothing, node.ints(FAR), told)
 
 
 def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
@@ -316,8 +338,9 @@ def tile(node: Node) -> Result:
         repeats[node.axis(axis, rank(x)) - 1] = count
     if len(repeats) < rank(x):
         repeats = [1] * (rank(x) - len(repeats)) + repeats
-    if len(repeats) > rank(x):
-        x = node.emit("Unsqueeze", x, node.ints(*range(1, 1 + len(repeats) - rank(x))))
+    if more := range(len(repeats) - rank(x)):  # depths of one, where only these are missing
+        behind = 2 if rank(x) == 3 else 1
+        x = node.emit("Unsqueeze", x, node.ints(*(behind + i for i in more)))
     return node.emit("Tile", x, node.ints(1, *repeats))
 
 

@@ -1,0 +1,73 @@
+"""Windows that slide over values: axes, strides and paddings, as ncnn's parameters tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.node import Node, known, shape
+from tinsmith.graph import Value
+
+AXES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+BEGINS = {"w": "pad_left", "h": "pad_top", "d": "pad_front"}
+ENDS = {"w": "pad_right", "h": "pad_bottom", "d": "pad_behind"}
+SAME, SAME_LOWER = -233, -234
+
+
+def spatial(type: str) -> tuple[str, ...]:
+    """The letters of the axes that a layer type slides over: those of Convolution3D are d, h, w."""
+    return AXES[{"1D": 1, "3D": 3}.get(type[-2:], 2)]
+
+
+def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes of our Conv for a layer over the axes `letters`: stride and dilation."""
+    return {
+        ours: tuple(node.attr(f"{ours}_{a}") for a in letters) for ours in ("stride", "dilation")
+    }
+
+
+def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(node.attr(names[a]) for names in (BEGINS, ENDS) for a in letters)
+
+
+def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
+    """The padding of a convolution as attributes of our Conv: `pad`, or `auto_pad` where ncnn's
+    codes ask for the padding that keeps the size."""
+    told = pads(node, letters)
+    for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
+        if all(p == code for p in told):
+            return {"auto_pad": name}
+    return {"pad": told if any(p > 0 for p in told) else (0,) * len(told)}
+
+
+def same_padding(
+    x: Value, letters: tuple[str, ...], spans: Sequence[int], strides: Sequence[int], lower: bool,
+    numbers: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """The padding that keeps the size of x for windows of `spans` elements, as attributes of our
+    Conv: with `numbers`, or where ncnn has more behind the depths than before them, in numbers.
+    `lower` says that more is before. Raises Unsupported where it depends on sizes that are not
+    known, or where ncnn would cut elements off instead."""
+    if min(strides) < 1:
+        raise Unsupported(f"its stride is {tuple(strides)}")
+    depths = lower and "d" in letters
+    if numbers or (depths and max(strides) > 1):
+        known(x, "padding that keeps the size")
+    begins, ends = [], []
+    for a, size, span, stride in zip(letters, shape(x)[2:], spans, strides, strict=True):
+        least = span + (0 if isinstance(size, str) else (size - 1) // stride * stride - size)
+        most = span - 1 if isinstance(size, str) else least
+        least -= stride if isinstance(size, str) else 0
+        half = int(least / 2)
+        begins.append(least - half if lower and a != "d" else half)
+        ends.append(most - begins[-1])
+    cut = any(b < 0 and a != "h" for b, a in zip(begins, letters, strict=True))
+    if cut and max(b + e for b, e in zip(begins, ends, strict=True)) > 0:
+        raise Unsupported(
+            f"its padding keeps the size, and some of its strides {tuple(strides)} are beyond its "
+            f"windows {tuple(spans)}: ncnn pads {shape(x)} by {begins} then, writing outside of it"
+        )
+    if not numbers and not depths:
+        return {"auto_pad": "SAME_LOWER" if lower else "SAME_UPPER"}
+    return {"pad": tuple(max(n, 0) for n in (*begins, *ends))}
