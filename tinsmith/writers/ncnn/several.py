@@ -224,3 +224,19 @@ def threshold(w: Writer, node: Node) -> None:
     w.claimed[node] = lambda: w.layer(
         "Threshold", node.name, [w.blob(node.inputs[0])], [user.output], given
     )
+
+
+@claims("Expand")
+def samples(w: Writer, node: Node) -> None:
+    """Claim an Expand that repeats a value for all samples, which ncnn does without, together with
+    the nodes that compute how many there are. Raises Inexpressible for others."""
+    x, sizes = node.inputs
+    need(x is not None and sizes is not None and x.shape and node.output.shape, "no samples")
+    assert x is not None and sizes is not None and x.shape and node.output.shape
+    same = x.shape[0] == 1 and node.output.shape == (w.batch, *x.shape[1:])
+    need(same, "it repeats more than samples")
+    if sizes.const is None:
+        joined = source(w, sizes, "Concat")
+        counts = [i for i in joined.inputs if i is not None and i.const is None]
+        w.taken |= {joined, *(source(w, v, "Shape") for v in counts)}
+    w.claimed[node] = lambda: w.alias(node.output, x)
