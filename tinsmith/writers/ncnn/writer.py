@@ -91,7 +91,7 @@ class Writer:
                     self.blobs.setdefault(v, "")
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
-        layers, taken = _split(self.layers, outputs), set[str]()
+        layers, taken = _ordered(_split(self.layers, outputs), outputs), set[str]()
         for layer in layers:  # one name is one layer's: ncnn's tables and cuts go by it
             layer.name = unused(layer.name, taken)
         return layers
@@ -215,6 +215,28 @@ def _named_by_splits(layers: list[Layer]) -> list[Layer]:
         else:
             left.append(layer)
     return left
+
+
+def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
+    """The layers so that outputs come in their order, which is all that a binary file tells of
+    them: what gives one too early comes later, or is followed by a Noop which gives it."""
+    done, last, taken = list(layers), (-1, -1), {b for la in layers for b in la.outputs}
+    for name in outputs:
+        i, k = next((i, la.outputs.index(name)) for i, la in enumerate(done) if name in la.outputs)
+        if (i, k) > last:
+            last = i, k
+            continue
+        if done[i].type == "Input":
+            continue
+        if done[i].outputs == [name]:
+            done.insert(last[0], done.pop(i))
+            last = last[0], 0
+            continue
+        inner = unused(f"{name}_early", taken)
+        done[i].outputs[k] = inner
+        done.insert(last[0] + 1, Layer("Noop", name, [inner], [name], {}, {}))
+        last = last[0] + 1, 0
+    return done
 
 
 def write(
