@@ -40,7 +40,7 @@ def command(writing: Writing, canonical: bool, json_: bool) -> None:
         if passed:
             from tinsmith.compiler.write import portable
 
-            writing.write(portable(graph))
+            writing.write(portable(graph, writing.writer))
     files, found = writing.written(), writing.compared(graph)
     if json_:
         _show.as_json(

@@ -70,7 +70,7 @@ class Writer:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
             sizes = dict(zip(LETTERS[len(dims)], dims, strict=True))
             self.layer("Input", v.name, [], [v], sizes if all(dims) else {})
-        self._claim()
+        self.claim()
         for node in self.graph.nodes:
             if node in self.taken:
                 continue
@@ -96,12 +96,17 @@ class Writer:
             layer.name = unused(layer.name, taken)
         return layers
 
-    def _claim(self) -> None:
+    def claim(self) -> list[set[Node]]:
+        """Look for all nodes that are one layer with others: those of each such layer."""
+        groups: list[set[Node]] = []
         for node in self.graph.nodes:
             find = claims.get(node.op.name)
             if find is not None and node not in self.taken:
+                before = {*self.taken, *self.claimed}
                 with contextlib.suppress(Inexpressible):
                     find(self, node)
+                    groups.append({*self.taken, *self.claimed} - before)
+        return groups
 
     # ---- values
 
@@ -237,6 +242,14 @@ def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
         done.insert(last[0] + 1, Layer("Noop", name, [inner], [name], {}, {}))
         last = last[0] + 1, 0
     return done
+
+
+def groups_of(graph: Graph) -> list[set[Node]]:
+    """The nodes of each layer of ncnn that is several nodes here."""
+    try:
+        return Writer(graph).claim()
+    except Inexpressible:
+        return []
 
 
 def write(
