@@ -32,6 +32,9 @@ WRITTEN = {
     f"{PICTURE}; Cast c 1 1 x y 0=1 1=2; Cast d 1 1 y z 0=2 1=1": "Cast Cast",
     f"{VECTOR}; {TWO}Exp e 1 1 a y; Dropout d 1 1 b z": "Split UnaryOp Noop",
     f"{VECTOR}; {TWO}Exp e 1 1 a y; Exp f 1 1 y z; Cast c 1 1 b u": "Split UnaryOp UnaryOp Noop",
+    "Input x 0 1 x 0=5 1=1; GRU g 1 1 x y 0=4 1=60": "GRU",
+    "Input x 0 1 x 0=5 1=1; LSTM g 1 1 x y 0=3 1=80 3=4": "LSTM",
+    "Input x 0 1 x 0=5 1=4; MemoryData m 0 1 m 0=5 1=4; CopyTo c 2 1 m x y": "MemoryData CopyTo",
     f"{VECTOR}; Slice s 1 2 x a b -23300=2,8,8; Noop c 1 1 b y; Noop d 1 1 a z": "Slice Noop Noop",
 }  # fmt: skip
 """The layers behind the Input of what is written for some networks."""

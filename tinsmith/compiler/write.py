@@ -107,6 +107,7 @@ def _passed(
     graph: Graph, writer: Writer | None, stages: Sequence[str], passes: str | None = None
 ) -> tuple[Graph, list[Report]]:
     copy, owner = graph.clone(), writer.title if writer else ""
+    copy.sweep()
     keep(copy, writer.groups(copy) if writer else (), owner)
     reports = [run_passes(copy, stage, HOST.column, passes) for stage in stages]
     release(copy, owner)

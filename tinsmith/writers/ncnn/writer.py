@@ -267,8 +267,10 @@ def write(
     bin = param.with_name(stem + ".bin") if weights is None else Path(weights)
     if binary:
         param = param.with_name(stem + ".param.bin")
+    alive = graph.clone()
+    alive.sweep()  # what nothing reads would be an output
     try:
-        layers = Writer(graph).run()
+        layers = Writer(alive).run()
     except Inexpressible as error:
         raise NotWritable(f"{graph.name} cannot be written as ncnn: {error}") from error
     data = b"".join(write_weights(layers, halves))
