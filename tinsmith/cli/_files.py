@@ -140,7 +140,11 @@ def differences(
     return [compare(n, g, w, tolerance) for n, g, w in zip(names, got, want, strict=True)]
 
 
-def print_differences(found: Sequence[Difference]) -> None:
+def print_differences(writing: Writing, found: Sequence[Difference]) -> None:
+    """What `Writing.compared` has found, and between what: the engine that the file is for is not
+    asked."""
+    if found:
+        click.echo(f"{writing.model} and {writing.out}, as it is read again, both run by Tinsmith:")
     for d in found:
         click.echo(f"  {'agrees ' if d.ok else 'DIFFERS'} {d}")
 

@@ -104,7 +104,7 @@ def show(writing: Writing, changed: Changed, json_: bool) -> None:
         )
     else:
         print_changes(changed, files)
-        print_differences(found)
+        print_differences(writing, found)
     if not all(d.ok for d in found):
         sys.exit(DIFFERS)
 
