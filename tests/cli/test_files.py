@@ -142,6 +142,23 @@ def test_what_a_format_cannot_say_is_written_after_passes(tmp_path: Path) -> Non
     assert not parsed("convert", tmp_path / "x.onnx", tmp_path / "y.onnx")["canonical"]
 
 
+@pytest.mark.parametrize("suffix", [".param", ".onnx"])
+def test_what_the_written_format_has_a_layer_for_stays_as_it_is(
+    suffix: str, tmp_path: Path
+) -> None:
+    rows = "Input x 0 1 x 0=2 1=3\nInput h 0 1 h 0=5 1=1\nGRU g 2 2 x h y hn 0=5 1=30"
+    graph = ts.load(f"7767517\n3 4\n{rows}\n".encode(), random_weights=0)
+    ts.write(graph, tmp_path / f"x{suffix}")
+    for command in ("optimize", "convert"):
+        arguments = ("--canonical",) * (command == "convert")
+        out = tmp_path / f"{command}.param"
+        said = tinsmith(command, tmp_path / f"x{suffix}", out, "--verify", *arguments).output
+        assert "as it is read again, both run by Tinsmith:\n  agrees  y" in said
+        assert "GRU" in out.read_text()
+    small = ts.optimize(tmp_path / f"x{suffix}", format="ncnn")
+    assert [n.op.name for n in small.nodes] == [n.op.name for n in graph.nodes]
+
+
 # ---- ncnn's own arguments
 
 

@@ -230,6 +230,9 @@ def test_probabilities_are_left_alone_and_scores_are_not() -> None:
     assert scores_of(scores, ["a", "b"]) is None
     found = scores_of(np.full((1, 1000, 1, 1), 1, np.float32), None)
     assert found is not None and found.probabilities.shape == (1, 1000)
+    found = scores_of(sure[0], None)  # of a model without a batch
+    assert found is not None and np.array_equal(found.probabilities, sure)
+    assert scores_of(np.arange(10, dtype=np.float32), None) is None  # one number of each of a batch
 
 
 def test_many_rows_of_a_usual_size_are_classes_only_where_they_are_said_to_be() -> None:

@@ -149,6 +149,7 @@ WRONG = {
     net("ReLU c 1 1 data out 5=1").decode(): "'parameter 5'",
     net("Interp c 1 1 data out 0=2 1=-1.0 2=2.0").decode(): "would have the size",
     net("MultiHeadAttention c 1 1 data out 0=0").decode(): "do not fit together",
+    net("Gemm c 1 1 data out 3=1 5=1 6=1 8=6 9=5 10=4 18=2147483647").decode(): "are 4, 6 or 8",
 }  # fmt: skip
 
 

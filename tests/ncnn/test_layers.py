@@ -30,6 +30,10 @@ RECORDED = Path(__file__).parent.parent / "data" / "ncnn" / "layers.npz"
 CASES = lines()
 REFUSED = {"Einsum 4x5 5x6; -23300=9,105,106,44,106,107,45,62,105,107"}
 """What ncnn does not load."""
+UNWRITABLE: set[str] = set()
+"""What is read, and cannot be written as ncnn."""
+REFIT = {line for line in CASES if line.startswith("LSTM 6x5; ") and " 3=" in line}
+"""Weights that are found anew from a product, but for their last bits."""
 UNCHECKED = {
     "ArgMax",
     "SPP",
@@ -139,20 +143,34 @@ def test_every_layer_type_has_a_case() -> None:
     assert {line.split()[0] for line in CASES} | UNCHECKED == set(LAYERS)
 
 
-@pytest.mark.parametrize("line", CASES)
+@pytest.mark.parametrize("line", sorted(set(CASES) - UNWRITABLE))
 def test_what_is_written_is_the_same_graph(line: str, tmp_path: Path) -> None:
     graph = graph_of(line)
-    try:
-        write(graph, tmp_path / "y.param")
-    except NotWritable:
-        assert not list(tmp_path.iterdir())
-        return
+    write(graph, tmp_path / "y.param")
     again = load(tmp_path / "y.param")
     write(again, tmp_path / "z.param")
-    assert told(load(tmp_path / "z.param")) == told(again)
+    assert line in REFIT or told(load(tmp_path / "z.param")) == told(again)
     agree(compute(again, line), compute(graph, line))
     write(graph, tmp_path / "b.param", binary=True)
     assert told(load(tmp_path / "b.param.bin")) == told(again)
+
+
+@pytest.mark.parametrize("line", sorted(UNWRITABLE))
+def test_what_cannot_be_written_is_refused_and_nothing_is_there(line: str, tmp_path: Path) -> None:
+    with pytest.raises(NotWritable):
+        write(graph_of(line), tmp_path / "y.param")
+    assert line in CASES and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("line", sorted(set(CASES) - UNWRITABLE))
+def test_what_is_optimised_is_written_in_no_more_layers(line: str, tmp_path: Path) -> None:
+    graph = graph_of(line)
+    write(graph, tmp_path / "y.param")
+    write(ts.optimize(graph), tmp_path / "z.param")
+    agree(compute(load(tmp_path / "z.param"), line), compute(graph, line))
+    counts = [len((tmp_path / f"{name}.param").read_text().splitlines()) for name in "yz"]
+    # a mean over a picture becomes a pooling, of whose vector a Reshape makes an image again
+    assert counts[1] <= counts[0] + line.startswith("MVN")
 
 
 def test_poolings_of_told_sizes_and_of_deviations_stay_one_layer(tmp_path: Path) -> None:
@@ -167,21 +185,21 @@ def test_poolings_of_told_sizes_and_of_deviations_stay_one_layer(tmp_path: Path)
 
 
 @pytest.mark.skipif(not PEER.exists(), reason="no ncnn: TINSMITH_BENCH_DIR names no peers")
-@pytest.mark.parametrize("which", ["read", "written", "halves"])
+@pytest.mark.parametrize("which", ["read", "written", "halves", "optimised"])
 def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:
     wanted: dict[str, dict[str, Any]] = {}
     for i, line in enumerate(CASES):
         graph = graph_of(line)
-        try:
-            if which == "read":
-                param, weights = model_of(line)
-                (tmp_path / f"{i:03}.param").write_text(param)
-                (tmp_path / f"{i:03}.bin").write_bytes(weights)
-            else:
-                write(graph, tmp_path / f"{i:03}.param", halves=which == "halves")
-                graph = load(tmp_path / f"{i:03}.param")
-        except NotWritable:
+        if which == "read":
+            param, weights = model_of(line)
+            (tmp_path / f"{i:03}.param").write_text(param)
+            (tmp_path / f"{i:03}.bin").write_bytes(weights)
+        elif line in UNWRITABLE:
             continue
+        else:
+            graph = ts.optimize(graph) if which == "optimised" else graph
+            write(graph, tmp_path / f"{i:03}.param", halves=which == "halves")
+            graph = load(tmp_path / f"{i:03}.param")
         put(tmp_path, line, f"{i:03}")
         wanted[f"{i:03}"] = compute(graph, line)
     run_peer(tmp_path)

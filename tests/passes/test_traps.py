@@ -331,6 +331,18 @@ def test_random_numbers_are_not_folded_or_merged():
     assert ops_of(g).count("RandomNormal") == 2
 
 
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+def test_outputs_that_are_equal_constants_keep_their_names(wanted):
+    b = Builder()
+    constants = [b.graph.const(np.ones(3, np.float32), name) for name in ("one", "other")]
+    x = b.x(3)
+    g = b.out(ops.Add(x, constants[0]), ops.Sub(x, constants[1]))
+    g.outputs = [*g.outputs, *(constants[i] for i in wanted)]
+    names = [v.name for v in g.outputs]
+    run_passes(g, "portable", verify=True)
+    assert [v.name for v in g.outputs] == names
+
+
 def test_folding_is_bounded():
     b = Builder()
     big = ops.Expand(b.c([[1.0]]), b.i(1024, 1024))

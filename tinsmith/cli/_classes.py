@@ -41,9 +41,13 @@ def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
 
     With labels, an output is class scores if it has one for each label; without, if its rows are
     distributions, or few and of a usual size. Scores that are no probabilities go through softmax.
+    A vector is one row, of a model without a batch; its size alone, which may be that of a batch,
+    makes it no scores.
     """
-    if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
+    if array.dtype.kind != "f" or not array.ndim or not array.size:
         return None
+    vector = array.ndim == 1
+    array = array[None] if vector else array
     if array.size != array.shape[0] * array.shape[1]:
         return None
     rows = array.reshape(array.shape[:2]).astype(np.float64)
@@ -51,7 +55,7 @@ def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
     if classes < 2 or not np.isfinite(rows).all():
         return None
     already = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-3))
-    usual = classes in USUAL and len(rows) <= MOST_ROWS
+    usual = classes in USUAL and len(rows) <= MOST_ROWS and not vector
     wanted = classes == len(labels) if labels else already or usual
     if not wanted:
         return None

@@ -17,6 +17,7 @@ from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.compiler.compare import Difference
+    from tinsmith.writers.registry import Writer
 
 DIFFERS = 3
 """Exit code where an output differs, as of `verify`."""
@@ -47,14 +48,20 @@ class Writing:
         """The graph that was asked for, as it is in the file. Raises GraphError, UnknownName."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
-        from tinsmith.writers.registry import writer_of
 
-        writer_of(Path(self.out))  # before the model is read
+        _ = self.writer  # before the model is read
         graph = ts.load(
             self.model, random_weights=self.random_weights, batch=as_batch(self.batch),
             input_shapes=self.input_shapes,
         )  # fmt: skip
         return part_of(graph, self.outputs, self.cut)
+
+    @property
+    def writer(self) -> Writer:
+        """The format of the file that is written. Raises FileNameError."""
+        from tinsmith.writers.registry import writer_of
+
+        return writer_of(Path(self.out))
 
     def write(self, graph: Graph) -> None:
         import tinsmith as ts
@@ -133,7 +140,11 @@ def differences(
     return [compare(n, g, w, tolerance) for n, g, w in zip(names, got, want, strict=True)]
 
 
-def print_differences(found: Sequence[Difference]) -> None:
+def print_differences(writing: Writing, found: Sequence[Difference]) -> None:
+    """What `Writing.compared` has found, and between what: the engine that the file is for is not
+    asked."""
+    if found:
+        click.echo(f"{writing.model} and {writing.out}, as it is read again, both run by Tinsmith:")
     for d in found:
         click.echo(f"  {'agrees ' if d.ok else 'DIFFERS'} {d}")
 

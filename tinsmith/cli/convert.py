@@ -40,7 +40,7 @@ def command(writing: Writing, canonical: bool, json_: bool) -> None:
         if passed:
             from tinsmith.compiler.write import portable
 
-            writing.write(portable(graph))
+            writing.write(portable(graph, writing.writer))
     files, found = writing.written(), writing.compared(graph)
     if json_:
         _show.as_json(
@@ -57,7 +57,7 @@ def command(writing: Writing, canonical: bool, json_: bool) -> None:
             click.echo(f"{name}: {_show.size(nbytes)}")
         if passed and not canonical:
             click.echo("after the passes that are the same for every machine")
-        print_differences(found)
+        print_differences(writing, found)
     if not all(d.ok for d in found):
         sys.exit(DIFFERS)
 

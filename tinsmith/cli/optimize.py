@@ -45,7 +45,7 @@ def command(writing: Writing, passes: str | None, json_: bool) -> None:
 
     with _show.working(f"optimizing {writing.model}"):
         graph, layers = writing.load(), layers_in(writing.model)
-        smaller, reports = optimized(graph, passes)
+        smaller, reports = optimized(graph, passes, writing.writer)
         writing.write(smaller)
     changed = Changed(graph, smaller, reports, writing.dims)
     changed.add_layers(layers, layers_in(writing.out))
@@ -104,7 +104,7 @@ def show(writing: Writing, changed: Changed, json_: bool) -> None:
         )
     else:
         print_changes(changed, files)
-        print_differences(found)
+        print_differences(writing, found)
     if not all(d.ok for d in found):
         sys.exit(DIFFERS)
 

@@ -13,10 +13,11 @@ from tinsmith.errors import OptionError
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import between
 from tinsmith.passes import FILED, Report, run_passes
+from tinsmith.passes.regions import keep, release
 from tinsmith.passes.weights import parse, shrunk
 from tinsmith.runtime.net import Net
+from tinsmith.writers.registry import WRITERS, Writer, writer_of
 from tinsmith.writers.registry import write as write_graph
-from tinsmith.writers.registry import writer_of
 
 
 def write(
@@ -43,7 +44,7 @@ def write(
     writer = writer_of(Path(path))
     graph = graph_of(model)
     if canonical:
-        graph = portable(graph)
+        graph = portable(graph, writer)
     if kind != "float32" and writer.small:
         graph, kind = shrunk(graph, kind, block), "float32"
     write_graph(graph, Path(path), kind)
@@ -55,6 +56,7 @@ def optimize(
     passes: str | None = None,
     outputs: Sequence[str] = (),
     cut: Sequence[tuple[str, str]] = (),
+    format: str | None = None,
 ) -> Graph:
     """The graph of a model as small as it is known to be for all engines: after the portable passes
     and those of the stage "files". `write` writes it.
@@ -63,10 +65,13 @@ def optimize(
     outputs  names of the values that it computes, or of their nodes, instead of its own outputs
     cut      pairs (start, end): the graph from one value to another. What the ends need besides is
              computed as it was
+    format   of the file that it is for, as "ncnn": what that has one layer for stays as it is.
+             None: that of the file it comes from
 
     Raises UnknownName, GraphError for what cannot be cut, and what `load` raises.
     """
-    return optimized(part_of(graph_of(model), outputs, cut), passes)[0]
+    writer = None if format is None else WRITERS[format]
+    return optimized(part_of(graph_of(model), outputs, cut), passes, writer)[0]
 
 
 def graph_of(model: ModelLike | Net) -> Graph:
@@ -82,14 +87,28 @@ def part_of(graph: Graph, outputs: Sequence[str], cut: Sequence[tuple[str, str]]
     return between(graph, [start for start, _ in cut], [*outputs, *(end for _, end in cut)])
 
 
-def portable(graph: Graph) -> Graph:
-    """A copy of a graph after the passes that are the same for every machine."""
-    copy = graph.clone()
-    run_passes(copy, "portable", HOST.column)
-    return copy
+def portable(graph: Graph, writer: Writer) -> Graph:
+    """A copy of a graph after the passes that are the same for every machine, but for what the
+    format of `writer` has layers for."""
+    return _passed(graph, writer, ("portable",))[0]
 
 
-def optimized(graph: Graph, passes: str | None = None) -> tuple[Graph, list[Report]]:
-    """A copy of a graph after the passes for files, and what each stage did."""
-    copy = graph.clone()
-    return copy, [run_passes(copy, stage, HOST.column, passes) for stage in FILED]
+def optimized(
+    graph: Graph, passes: str | None = None, writer: Writer | None = None
+) -> tuple[Graph, list[Report]]:
+    """A copy of a graph after the passes for files, but for what the format of `writer` (None: that
+    of the graph's own file) has layers for; and what each stage did."""
+    if writer is None:
+        writer = WRITERS.get(graph.meta.get("format", ""))
+    return _passed(graph, writer, FILED, passes)
+
+
+def _passed(
+    graph: Graph, writer: Writer | None, stages: Sequence[str], passes: str | None = None
+) -> tuple[Graph, list[Report]]:
+    copy, owner = graph.clone(), writer.title if writer else ""
+    copy.sweep()
+    keep(copy, writer.groups(copy) if writer else (), owner)
+    reports = [run_passes(copy, stage, HOST.column, passes) for stage in stages]
+    release(copy, owner)
+    return copy, reports

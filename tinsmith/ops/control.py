@@ -355,7 +355,7 @@ def Block(*xs, body):
 
 @op("control", "region")
 def Part(*xs, body, backend):
-    """y = body(*xs): nodes that the backend of this name computes"""
+    """y = body(*xs): nodes that the backend, or format, of this name has one layer for"""
     return tuple(run_graph(body, xs))
 
 

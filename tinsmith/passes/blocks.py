@@ -10,8 +10,8 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._arithmetic import multiplies
 from tinsmith.ops._weights import is_convolution
 from tinsmith.ops.control import anchors_of
-from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
+from tinsmith.passes.regions import enclose
 from tinsmith.records import dataclass
 
 NAME = "fuse-blocks"

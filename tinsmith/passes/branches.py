@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
 from tinsmith.ops import OPS
 from tinsmith.ops.interpret import Refusal, infer_graph
 from tinsmith.passes.manager import Context, register
+from tinsmith.passes.regions import inlined
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.rewrite import replace_outputs
 
@@ -31,7 +32,8 @@ class TakeBranches:
             taken = _taken(node) if "branch" in node.op.traits else None
             if taken is None:
                 continue
-            if replace_outputs(graph, node, _inlined(graph, node, taken.value)):
+            branch = _branch(node, taken.value)
+            if replace_outputs(graph, node, inlined(graph, node, branch, node.inputs[1:])):
                 changes += 1
                 if taken.refusal:
                     _require(graph, node, taken)
@@ -71,26 +73,3 @@ def _require(graph: Graph, node: Node, taken: _Taken) -> None:
 
 def _branch(node: Node, value: bool) -> Graph:
     return node.attrs["then_branch" if value else "else_branch"]
-
-
-def _inlined(graph: Graph, root: Node, value: bool) -> tuple[Value, ...]:
-    """Copy the nodes of the branch that the If `root` takes for this value of its condition into
-    the graph, before the If. Returns the copies of the branch's outputs."""
-    branch = _branch(root, value)
-    env: dict[Value, Value | None] = dict(zip(branch.inputs, root.inputs[1:], strict=True))
-
-    def here(v: Value | None) -> Value | None:
-        if v is not None and v not in env:
-            env[v] = graph.const(v.const, v.name)
-        return None if v is None else env[v]
-
-    for node in branch.nodes:
-        inputs = [here(v) for v in node.inputs]
-        names = [v.name for v in node.outputs]
-        copy = graph.add(
-            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, before=root,
-            **node.attrs,
-        )  # fmt: skip
-        env.update(zip(node.outputs, copy.outputs, strict=True))
-    found = tuple(here(v) for v in branch.outputs)
-    return tuple(v for v in found if v is not None)

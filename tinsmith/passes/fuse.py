@@ -12,6 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.conv import affine, batch_norm
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
+from tinsmith.passes.regions import enclose
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip
 
@@ -236,38 +237,3 @@ def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
     if busy:
         return f"{busy[0]!r} is already computed with a later node"
     return "its result is read in several places that do not come together"
-
-
-def enclose(graph: Graph, op: str, region: list[Node], named: Node, inner: int | None) -> None:
-    """Move the nodes of a region into the body of a new node of the operator `op` (Fused, Block).
-    The region is in graph order; its only result is that of its last node, whose place the new node
-    takes, with the name of `named`. Constants of at most `inner` elements (None: all) lie in the
-    body, whatever else the nodes read are its inputs."""
-    last = region[-1]
-    body = Graph(last.output.name, graph.file)
-    env: dict[Value, Value] = {}
-    outer: list[Value] = []
-
-    def get(v: Value | None) -> Value | None:
-        if v is None or v in env:
-            return None if v is None else env[v]
-        if v.const is not None and (inner is None or v.const.size <= inner):
-            env[v] = body.const(v.const, v.name)
-        else:
-            env[v] = body.input(v.name, v.type)
-            outer.append(v)
-        return env[v]
-
-    for node in region:
-        copy = body.adopt(node, tuple(map(get, node.inputs)))
-        env.update(zip(node.outputs, copy.outputs, strict=True))
-    body.outputs.append(env[last.output])
-    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body)
-    made.output.type = last.output.type
-    made.seq = last.seq
-    result, name = last.output, last.output.name
-    graph.replace(result, made.output)
-    graph.sweep([last])
-    made.name, named.name = named.name, made.name
-    if made.output.name != name:
-        result.name, made.output.name = made.output.name, name

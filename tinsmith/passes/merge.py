@@ -24,12 +24,20 @@ class MergeConstants:
 
     def run(self, graph: Graph, context: Context) -> int:
         seen: dict[Any, Value] = {}
+        outputs = set(graph.outputs)
         changes = 0
         for v in graph.constants():
-            first = seen.setdefault(self._key(v), v)
-            if first is not v:
-                graph.merge(v, first)
-                changes += 1
+            key = self._key(v)
+            first = seen.setdefault(key, v)
+            if first is v:
+                continue
+            if v in outputs:
+                if first in outputs:
+                    continue
+                v, first = first, v  # the one whose name is wanted stays
+                seen[key] = first
+            graph.merge(v, first)
+            changes += 1
         return changes
 
     def _key(self, v: Value) -> Any:

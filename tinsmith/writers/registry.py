@@ -7,7 +7,7 @@ A format registers itself:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tinsmith.errors import FileNameError, ModelFileError, NotWritable, counted
@@ -27,6 +27,8 @@ class Writer:
     halves    the same with weights as float16; None: the format has no way of its own for that
     small     whether a graph can say that weights of any type are dequantised when they are read
     form      the form in which quantised graphs can be written (`quantizer/forms.py`)
+    groups    groups(graph) finds the nodes that are one layer of the format, for each such layer,
+              which passes for this format leave as they are
     """
 
     title: str
@@ -35,6 +37,7 @@ class Writer:
     halves: Callable[[Graph, Path], None] | None = None
     small: bool = False
     form: str = "qdq"
+    groups: Callable[[Graph], Iterable[Iterable[Node]]] = lambda graph: ()
 
 
 WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsmith.writers")

@@ -131,8 +131,12 @@ def _weights(text: str, params: Collection[str]) -> Callable[[Mapping[str, Any]]
 
     def slots(values: Mapping[str, Any]) -> Iterable[Slot]:
         names = {**_BUILTINS, **values}
-        term = values.get("quantize_term") or values.get("int8_scale_term") or 0
-        bits = term // 100 if term >= 400 else 8 if term else 0
+        blocks = values.get("quantize_term", 0)
+        bits = blocks // 100 if blocks >= 400 else 8
+        if bits not in (4, 6, 8):
+            raise ValueError(f"quantize_term {blocks} is of {bits} bits, which are 4, 6 or 8")
+        if not (blocks or values.get("int8_scale_term")):
+            bits = 0
         for tag, name, count, condition in rows:
             if eval(condition, names):
                 yield Slot(name, tag != "R", int(eval(count, names)), bits if tag == "Q" else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tinsmith.graph import Graph
+from tinsmith.writers.ncnn.writer import groups_of
 from tinsmith.writers.ncnn.writer import write as write
 from tinsmith.writers.registry import WRITERS, Writer
 
@@ -19,5 +20,8 @@ def _write_halves(graph: Graph, path: Path) -> None:
 
 
 WRITERS.register(
-    "ncnn", Writer("ncnn", (".param", ".param.bin"), _write, _write_halves, form="ncnn")
-)
+    "ncnn",
+    Writer(
+        "ncnn", (".param", ".param.bin"), _write, _write_halves, form="ncnn", groups=groups_of
+    ),
+)  # fmt: skip

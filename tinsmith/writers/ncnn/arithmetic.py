@@ -18,8 +18,14 @@ NAMED = {
 } | {"LeakyRelu": ("ReLU", {"alpha": "slope"})}
 UNARY = {op: i for i, op in enumerate(activation.UNARY) if isinstance(op, str)}
 BINARY = {op: i for i, op in enumerate(activation.BINARY) if isinstance(op, str)} | {"Mod": 12}
+SQUARE = 4
+"""ncnn's number of the operation x * x."""
 TURNED = {0: 0, 1: 7, 2: 2, 3: 8, 4: 4, 5: 5, 6: 9, 10: 11, 12: 13}
 """The numbers of b op a, by those of a op b."""
+KINDS = {"float32": 1, "float16": 2, "bfloat16": 4}
+"""ncnn's numbers of the element types that its layer Cast is written for."""
+E = -1
+"""The base that means e to ncnn's layers Exp and Log."""
 
 
 @writes(*PLAIN.keys() - {"Swish"})
@@ -39,11 +45,21 @@ def unary(w: Writer, node: Node) -> None:
     w.layer_of("UnaryOp", node, {"op_type": UNARY[node.op.name]})
 
 
-@writes("Identity", "Cast")
+@writes("Identity")
 def same(w: Writer, node: Node) -> None:
-    x = inputs_of(node)[0]
-    need(node.output.dtype == x.dtype, "ncnn has float32 only")
-    w.alias(node.output, x)
+    w.alias(node.output, inputs_of(node)[0])
+
+
+@writes("Cast")
+def cast(w: Writer, node: Node) -> None:
+    x, y = inputs_of(node)[0], node.output
+    if x.dtype == y.dtype:
+        return w.alias(y, x)
+    kinds = [KINDS.get(v.dtype.name) for v in (x, y)]
+    readers = {user.op.name for user in y.uses}
+    need(all(kinds), f"ncnn has no casts from {x.dtype} to {y.dtype}")
+    need(y.dtype.name == "float32" or readers <= {"Cast"}, f"ncnn computes with no {y.dtype}")
+    return w.layer_of("Cast", node, dict(zip(("type_from", "type_to"), kinds, strict=True)))
 
 
 @writes("Clip")
@@ -89,8 +105,34 @@ Attempt = Callable[[Writer, Node], bool]
 """Writes a node, or finds that it needs no layer; False where neither is so."""
 
 
-@writes(*BINARY.keys() - {"Add", "Mul"})
-@writes("Mul", first=fewer.factor_of_sum, by_channels=fewer.scaled)
+def power(w: Writer, node: Node) -> bool:
+    """Write a power of one number as a Power layer, one of a constant base as an Exp layer; False,
+    and nothing is written, for others. ncnn's BinaryOp takes the logarithm of the base, and is
+    wrong where that is negative."""
+    x, exponent = inputs_of(node)
+    if (number := fewer.number_of(exponent)) is not None and x.rank == node.output.rank:
+        w.layer_of("Power", node, {"power": number})
+        return True
+    base = fewer.number_of(x)
+    if base in (None, E) or exponent.rank != node.output.rank:
+        return False
+    w.layer("Exp", node.name, [w.blob(exponent)], [node.output], {"base": base})
+    return True
+
+
+def squared(w: Writer, node: Node) -> bool:
+    """Write x * x as one layer of x, a product with a number as `fewer.factor_of_sum` wants; False,
+    and nothing is written, for other products."""
+    a, b = inputs_of(node)
+    if a is not b or a in w.vectors:
+        return fewer.factor_of_sum(w, node)
+    w.layer_of("UnaryOp", node, {"op_type": SQUARE})
+    return True
+
+
+@writes(*BINARY.keys() - {"Add", "Mul", "Pow"})
+@writes("Pow", first=power)
+@writes("Mul", first=squared, by_channels=fewer.scaled)
 @writes("Add", first=fewer.weighted_sum, by_channels=fewer.shifted)
 def binary(
     w: Writer, node: Node, first: Attempt | None = None, by_channels: Attempt | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn import fewer
-from tinsmith.writers.ncnn.writer import Writer, writes
+from tinsmith.writers.ncnn.several import source
+from tinsmith.writers.ncnn.writer import Writer, claims, writes
 from tinsmith.writers.rows import Array, constant, inputs_of, need, numbers
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
@@ -44,20 +47,25 @@ def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
 
 
 def conv_layer(
-    w: Writer, node: Node, array: Array, back: bool = False
+    w: Writer, node: Node, sizes: Sequence[int], back: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """(type, parameters) of the layer of a convolution (`back`: a transposed one) with the weights
-    `array`; parameters of its outputs and its bias are left to the caller. Raises Inexpressible."""
+    """(type, parameters) of the layer of a convolution (`back`: a transposed one) with weights of
+    these sizes; the parameter of its bias is left to the caller. Raises Inexpressible."""
     a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
     need(n in SPATIAL, "it slides over too many axes")
     letters = SPATIAL[n]
     given = _windows(node, letters, ("stride", "dilation"))
-    given |= {f"kernel_{c}": k for c, k in zip(letters, array.shape[2:], strict=True)}
+    given |= {f"kernel_{c}": k for c, k in zip(letters, sizes[2:], strict=True)}
     if a["auto_pad"] != "NOTSET":
         need(a["auto_pad"] in CODES and not back, f"its padding is {a['auto_pad']}")
         given |= {name[c]: CODES[a["auto_pad"]] for name in (BEGINS, ENDS) for c in letters}
-    given |= {"weight_data_size": array.size} | ({"group": group} if group > 1 else {})
+    if back:
+        need(not a["output_shape"], "it tells the size of its output")
+        pads = ("output_pad_right", "output_pad_bottom", "output_pad_behind")
+        given |= dict(zip(pads, reversed(a["output_padding"] or (0,) * n), strict=False))
+    given |= {"num_output": sizes[1] * group if back else sizes[0]}
+    given |= {"weight_data_size": prod(sizes)} | ({"group": group} if group > 1 else {})
     type = ("Deconvolution" if back else "Convolution") + ("DepthWise" if group > 1 else "")
     return type + {1: "1D", 2: "", 3: "3D"}[n], given
 
@@ -65,23 +73,43 @@ def conv_layer(
 @writes("Conv", back=False)
 @writes("ConvTranspose", back=True)
 def convolution(w: Writer, node: Node, back: bool) -> None:
-    a, group, (x, weight, bias) = node.attrs, node.attrs["group"], inputs_of(node)
+    x, weight, bias = inputs_of(node)
     array = constant(weight, "its weight")
-    type, given = conv_layer(w, node, array, back)
+    type, given = conv_layer(w, node, array.shape, back)
     if back:
-        need(not a["output_shape"], "it tells the size of its output")
-        n = array.ndim - 2
-        pads = ("output_pad_right", "output_pad_bottom", "output_pad_behind")
-        given |= dict(zip(pads, reversed(a["output_padding"] or (0,) * n), strict=False))
-        inner = array.reshape(group, -1, *array.shape[1:]).swapaxes(1, 2)
-        outputs = array.shape[1] * group
+        inner = array.reshape(node.attrs["group"], -1, *array.shape[1:]).swapaxes(1, 2)
         array = np.ascontiguousarray(inner)
-    else:
-        outputs = array.shape[0]
-    given |= {"num_output": outputs, "bias_term": int(bias is not None)}
+    given["bias_term"] = int(bias is not None)
     weights = {"weight": array} | _biases(bias)
     y, more = activation(w, node.output)
     w.layer(type, node.name, [w.blob(x)], [y], given | more, **weights)
+
+
+@claims("Conv", back=False)
+@claims("ConvTranspose", back=True)
+def dynamic(w: Writer, node: Node, back: bool) -> None:
+    """Claim a convolution by weights that are computed, from values with a batch of one, as a layer
+    that reads them. Raises Inexpressible for other weights."""
+    x, weight, bias = inputs_of(node)
+    sizes = weight.shape or ()
+    need(weight.const is None and sizes, "its weights are constants")
+    need(all(isinstance(n, int) for n in sizes), "the sizes of its weights are not known")
+    type, given = conv_layer(w, node, sizes, back)
+    taken = set[Node]()
+    shaped = weight.producer
+    if shaped is not None and shaped.op.name == "Reshape":
+        taken.add(source(w, weight, "Reshape"))
+        weight = shaped.inputs[0]
+    read = [source(w, v, "Squeeze") for v in (weight, bias) if v is not None]
+    need(all(numbers(n.inputs[1], "its axis") == (0,) for n in read), "its weights have no batch")
+    del given["weight_data_size"]
+    given |= {"bias_term": int(bias is not None), "dynamic_weight": 1}
+    y, more = activation(w, node.output)
+    w.taken |= taken | set(read)
+    values = [x, *(n.inputs[0] for n in read)]
+    w.claimed[node] = lambda: w.layer(
+        type, node.name, [w.blob(v) for v in values], [y], given | more
+    )
 
 
 def _biases(bias: Value | None) -> dict[str, Array]:

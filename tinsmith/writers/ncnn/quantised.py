@@ -120,7 +120,7 @@ def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
     array = constant(node.inputs[1], "its weight")
     need(array.dtype == np.int8, "its weights are no bytes with a sign")
     if node.op.name == "ConvInteger":
-        type, given = conv_layer(w, node, array)
+        type, given = conv_layer(w, node, array.shape)
         need(type in ("Convolution", "ConvolutionDepthWise"), f"a {type} has no bytes in ncnn")
         return given, array, type
     need(array.ndim == 2 and node.output.rank in (2, 3), "its rows are not those of a matrix")

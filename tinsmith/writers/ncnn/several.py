@@ -1,5 +1,5 @@
-"""Groups of nodes that are one layer of ncnn: recurrent layers, attention between its products,
-embeddings, thresholds. They are looked for before nodes are written one by one."""
+"""Groups of nodes that are one layer of ncnn: attention between its products, embeddings,
+thresholds. They are looked for before nodes are written one by one."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.ncnn.recurrent import DIRECTIONS, GATES
 from tinsmith.graph import Node, Value
-from tinsmith.ops import OPS
 from tinsmith.writers.ncnn.writer import Writer, claims
 from tinsmith.writers.rows import (
     Array,
     Inexpressible,
     constant,
-    inputs_of,
     need,
     need_defaults,
     numbers,
 )
-
-ASIDE = (1, 0, 2)
-"""The permutation between the batch in front, as here, and steps or directions in front."""
 
 
 def maker(v: Value | None, *ops: str) -> Node:
@@ -39,92 +33,6 @@ def source(w: Writer, v: Value | None, *ops: str) -> Node:
     node = maker(v, *ops)
     need(v is not None and len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere")
     return node
-
-
-# ---- recurrent layers
-
-
-@claims("LSTM", "GRU", "RNN")
-def recurrent(w: Writer, node: Node) -> None:
-    need_defaults(node, "direction", "hidden_size", "linear_before_reset")
-    need(node.attrs.get("linear_before_reset", True), "it resets before the product")
-    x, _, _, _, lengths, *others = inputs_of(node)
-    need(lengths is None and not any(others[2:]), "it has lengths of sequences, or peepholes")
-    turned = source(w, x, "Transpose")
-    need(turned.attrs["perm"] == ASIDE, "its batch is not in front")
-    arrays = _packed(node)
-    outputs, taken = _outputs(w, node)
-    states = [source(w, v, "Transpose") for v in others[:2] if v is not None]
-    need(node.op.name != "LSTM" or len(states) != 1, "it has one of its two states")
-    need(all(s.attrs["perm"] == ASIDE for s in states), "the batch of a state is not in front")
-    hidden = arrays["r"].shape[-1]
-    given = {"num_output": hidden, "weight_data_size": arrays["w"].size}
-    given["direction"] = DIRECTIONS.index(node.attrs["direction"])
-    w.taken |= {turned, *states, *taken}
-
-    def write() -> None:
-        names = [w.blob(n.inputs[0]) for n in (turned, *states)]
-        w.layer(node.op.name, node.name, names, outputs, given, **arrays)
-
-    w.claimed[node] = write
-
-
-def _packed(node: Node) -> dict[str, Array]:
-    """The weights "w", "r" and "b" of a recurrent layer in ncnn's order of gates. b is the sum of
-    both biases, but for the new state of a GRU, for which both are kept."""
-    gates = list(GATES[node.op.name])
-    w, r = (constant(node.inputs[i], "a weight") for i in (1, 2))
-    d, hidden = r.shape[0], r.shape[2]
-    parts = {}
-    for name, array in (("w", w), ("r", r)):
-        parts[name] = array.reshape(d, len(gates), hidden, -1)[:, np.argsort(gates)]
-    b = node.inputs[3] if len(node.inputs) > 3 else None
-    both = np.zeros((d, 2 * len(gates) * hidden), np.float32) if b is None else constant(b, "bias")
-    before, behind = both.reshape(d, 2, len(gates), hidden)[:, :, np.argsort(gates)].swapaxes(0, 1)
-    if "linear_before_reset" in node.attrs:
-        rows = before[:, :2] + behind[:, :2], before[:, 2:], behind[:, 2:]
-        return parts | {"b": np.concatenate(rows, axis=1)}
-    return parts | {"b": before + behind}
-
-
-def _outputs(w: Writer, node: Node) -> tuple[list[Value], list[Node]]:
-    """(outputs, nodes between): the values with the batch in front that the layer of a recurrent
-    node gives, y and, if they are read, last states; and the nodes that bring the batch there.
-    Raises Inexpressible."""
-    found, taken = _behind(w, node)
-    lasts = node.outputs[1:]
-    if not any(v.uses or v in w.graph.outputs for v in lasts):
-        return [found], taken
-    outputs = [found]
-    for v in lasts:
-        user = w.only_user(v, "Transpose")
-        need(user is not None and user.attrs["perm"] == ASIDE, "a last state has no batch in front")
-        assert user is not None
-        outputs.append(user.output)
-        taken.append(user)
-    if not any(v.uses or v in w.graph.outputs for v in outputs[1:]):
-        outputs = [found]
-    return outputs, taken
-
-
-def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
-    """(value, nodes): the results of a recurrent node as [N,T,D*H], and the nodes that move them
-    there from [T,D,N,H], told by applying these to numbers. Raises Inexpressible if none do."""
-    steps, d, batch, hidden = (
-        k if isinstance(k, int) else 2 + i for i, k in enumerate(node.output.shape or ())
-    )
-    numbers = np.arange(steps * d * batch * hidden).reshape(steps, d, batch, hidden)
-    wanted = numbers.transpose(2, 0, 1, 3).reshape(batch, steps, d * hidden)
-    v, taken = node.outputs[0], list[Node]()
-    while numbers.shape != wanted.shape or (numbers != wanted).any():
-        user = w.only_user(v, "Transpose", "Reshape", "Squeeze", "Unsqueeze")
-        need(user is not None, "its results are not moved to have the batch in front")
-        assert user is not None
-        more = [None if i is None else constant(i, "a shape") for i in user.inputs[1:]]
-        numbers = np.asarray(OPS[user.op.name].evaluate((numbers, *more), user.attrs)[0])
-        v = user.output
-        taken.append(user)
-    return v, taken
 
 
 # ---- attention and embeddings
@@ -149,9 +57,11 @@ def attention(w: Writer, node: Node) -> None:
     """Claim an Attention node, the three products before it and the product behind it as a
     MultiHeadAttention layer. Raises Inexpressible if they are no such."""
     heads = node.attrs["q_num_heads"]
-    need_defaults(node, "q_num_heads", "kv_num_heads", "scale")
+    need_defaults(node, "q_num_heads", "kv_num_heads", "scale", "with_present")
     need(heads and heads == node.attrs["kv_num_heads"], "its heads are apart, or in groups")
-    need(len(node.outputs) == 1 and not any(node.inputs[4:]), "it has caches")
+    caches = list(node.inputs[4:6])
+    need(not any(node.inputs[6:]), "it tells how many keys there are")
+    need(all(caches) and len(node.outputs) == len(caches) + 1, "it has caches of other kinds")
     parts = [_product(w, v) for v in node.inputs[:3]]
     product = w.only_user(node.output, "MatMul")
     term = None if product is None else w.only_user(product.output, "Add")
@@ -164,6 +74,7 @@ def attention(w: Writer, node: Node) -> None:
     need(wk.shape[1] == wv.shape[1] == width and back.shape == wq.shape[::-1], "its widths differ")
     need(bias.size == back.shape[1] and back.ndim == 2, "no product follows it")
     values: list[Value | None] = [q] if q is k is v else [q, k] if k is v else [q, k, v]
+    need(not caches or len(values) == 1, "ncnn's caches hold all keys where they are of others")
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     taken = [product, term, *(n for p in parts for n in p[3])]
     if mask is not None:
@@ -174,8 +85,10 @@ def attention(w: Writer, node: Node) -> None:
             taken.append(inner)
             mask = inner.inputs[0]
         values.append(mask)
+    values += caches
     given: dict[str, Any] = {"embed_dim": width, "num_heads": heads, "weight_data_size": wq.size}
     given |= {"kdim": wk.shape[0], "vdim": wv.shape[0], "attn_mask": int(mask is not None)}
+    given["kv_cache"] = int(bool(caches))
     usual = float(1 / np.sqrt(width / heads))
     if node.attrs["scale"] not in (None, usual):
         given["scale"] = float(node.attrs["scale"])
@@ -187,7 +100,8 @@ def attention(w: Writer, node: Node) -> None:
     def write() -> None:
         packed = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
         names = [w.blob(v) for v in values]
-        w.layer("MultiHeadAttention", node.name, names, [term.output], given, **packed)
+        outputs = [term.output, *node.outputs[1:]]
+        w.layer("MultiHeadAttention", node.name, names, outputs, given, **packed)
 
     w.claimed[node] = write
 

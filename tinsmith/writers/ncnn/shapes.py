@@ -38,7 +38,9 @@ def crop(w: Writer, node: Node) -> None:
     axes = numbers(along, "its axes") if along else range(len(starts))
     steps = numbers(by, "its steps") if by else [1] * len(starts)
     at = [a % (x.rank or 1) - 1 for a in axes]
-    need(min(at) >= 0, "it is along the batch")
+    need(min(at, default=0) >= 0, "it is along the batch")
+    if not at:
+        return w.alias(node.output, x)
     if all(s == -1 for s in (*steps, *starts)) and max(ends) < -(1 << 62):
         return w.layer("Flip", node.name, [w.blob(x)], [node.output], {"axes": tuple(at)})
     need(all(s == 1 for s in steps), "it takes steps")
@@ -132,7 +134,11 @@ def tile(w: Writer, node: Node) -> None:
 
 @writes("ChannelShuffle")
 def shuffle(w: Writer, node: Node) -> None:
-    w.layer_of("ShuffleChannel", node, {"group": node.attrs["groups"]})
+    channels, *others = w.dims(node.output)
+    if node.attrs["groups"] in (1, channels):
+        return w.alias(node.output, inputs_of(node)[0])
+    need(len(others) > 1, "ncnn has one channel in vectors and matrices")
+    return w.layer_of("ShuffleChannel", node, {"group": node.attrs["groups"]})
 
 
 @writes("CumSum")

@@ -70,7 +70,7 @@ class Writer:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
             sizes = dict(zip(LETTERS[len(dims)], dims, strict=True))
             self.layer("Input", v.name, [], [v], sizes if all(dims) else {})
-        self._claim()
+        self.claim()
         for node in self.graph.nodes:
             if node in self.taken:
                 continue
@@ -91,17 +91,22 @@ class Writer:
                     self.blobs.setdefault(v, "")
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
-        layers, taken = _split(self.layers, outputs), set[str]()
+        layers, taken = _ordered(_split(self.layers, outputs), outputs), set[str]()
         for layer in layers:  # one name is one layer's: ncnn's tables and cuts go by it
             layer.name = unused(layer.name, taken)
         return layers
 
-    def _claim(self) -> None:
+    def claim(self) -> list[set[Node]]:
+        """Look for all nodes that are one layer with others: those of each such layer."""
+        groups: list[set[Node]] = []
         for node in self.graph.nodes:
             find = claims.get(node.op.name)
             if find is not None and node not in self.taken:
+                before = {*self.taken, *self.claimed}
                 with contextlib.suppress(Inexpressible):
                     find(self, node)
+                    groups.append({*self.taken, *self.claimed} - before)
+        return groups
 
     # ---- values
 
@@ -217,6 +222,36 @@ def _named_by_splits(layers: list[Layer]) -> list[Layer]:
     return left
 
 
+def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
+    """The layers so that outputs come in their order, which is all that a binary file tells of
+    them: what gives one too early comes later, or is followed by a Noop which gives it."""
+    done, last, taken = list(layers), (-1, -1), {b for la in layers for b in la.outputs}
+    for name in outputs:
+        i, k = next((i, la.outputs.index(name)) for i, la in enumerate(done) if name in la.outputs)
+        if (i, k) > last:
+            last = i, k
+            continue
+        if done[i].type == "Input":
+            continue
+        if done[i].outputs == [name]:
+            done.insert(last[0], done.pop(i))
+            last = last[0], 0
+            continue
+        inner = unused(f"{name}_early", taken)
+        done[i].outputs[k] = inner
+        done.insert(last[0] + 1, Layer("Noop", name, [inner], [name], {}, {}))
+        last = last[0] + 1, 0
+    return done
+
+
+def groups_of(graph: Graph) -> list[set[Node]]:
+    """The nodes of each layer of ncnn that is several nodes here."""
+    try:
+        return Writer(graph).claim()
+    except Inexpressible:
+        return []
+
+
 def write(
     graph: Graph, path: str | os.PathLike[str], *, halves: bool = False, binary: bool = False,
     weights: str | os.PathLike[str] | None = None,
@@ -232,8 +267,10 @@ def write(
     bin = param.with_name(stem + ".bin") if weights is None else Path(weights)
     if binary:
         param = param.with_name(stem + ".param.bin")
+    alive = graph.clone()
+    alive.sweep()  # what nothing reads would be an output
     try:
-        layers = Writer(graph).run()
+        layers = Writer(alive).run()
     except Inexpressible as error:
         raise NotWritable(f"{graph.name} cannot be written as ncnn: {error}") from error
     data = b"".join(write_weights(layers, halves))

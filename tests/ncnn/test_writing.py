@@ -1,0 +1,93 @@
+"""What is written for a network: its layers, the order of its outputs, and that ncnn computes the
+same with it, where that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.ncnn.against import PEER, agree, run_peer
+from tinsmith.formats.ncnn.param import Layer, read_param
+from tinsmith.formats.ncnn.weights import draw_weights, write_weights
+from tinsmith.ops.interpret import run_graph
+from tinsmith.writers.ncnn import write
+
+VECTOR, PICTURE = "Input x 0 1 x 0=16", "Input x 0 1 x 0=5 1=4 2=6"
+TWO = "Split s 1 2 x a b; "
+WRITTEN = {
+    f"{VECTOR}; Power p 1 1 x y 0=2.0": "Power",
+    f"{VECTOR}; Power p 1 1 x y 0=3.0": "Power",
+    f"{VECTOR}; Power p 1 1 x y 0=0.0": "Power",
+    f"{VECTOR}; Exp p 1 1 x y 0=3.0": "Exp",
+    f"{VECTOR}; UnaryOp p 1 1 x y 0=4": "UnaryOp",
+    f"{VECTOR}; ShuffleChannel c 1 1 x y 1=1": "Noop",
+    "Input x 0 1 x 0=5 1=4; ShuffleChannel c 1 1 x y 1=1": "Noop",
+    f"{PICTURE}; ShuffleChannel c 1 1 x y 0=2 1=1": "ShuffleChannel",
+    f"{PICTURE}; Flip f 1 1 x y -23300=0": "Noop",
+    f"{PICTURE}; Cast c 1 1 x y": "Noop",
+    f"{PICTURE}; Cast c 1 1 x y 0=1 1=2; Cast d 1 1 y z 0=2 1=1": "Cast Cast",
+    f"{VECTOR}; {TWO}Exp e 1 1 a y; Dropout d 1 1 b z": "Split UnaryOp Noop",
+    f"{VECTOR}; {TWO}Exp e 1 1 a y; Exp f 1 1 y z; Cast c 1 1 b u": "Split UnaryOp UnaryOp Noop",
+    "Input x 0 1 x 0=5 1=1; GRU g 1 1 x y 0=4 1=60": "GRU",
+    "Input x 0 1 x 0=5 1=1; LSTM g 1 1 x y 0=3 1=80 3=4": "LSTM",
+    "Input x 0 1 x 0=5 1=4; MemoryData m 0 1 m 0=5 1=4; CopyTo c 2 1 m x y": "MemoryData CopyTo",
+    f"{VECTOR}; Slice s 1 2 x a b -23300=2,8,8; Noop c 1 1 b y; Noop d 1 1 a z": "Slice Noop Noop",
+}  # fmt: skip
+"""The layers behind the Input of what is written for some networks."""
+
+
+def model_of(text: str) -> tuple[bytes, bytes]:
+    rows = [row.strip() for row in text.split(";")]
+    blobs = {b for r in rows for p in [r.split()] for b in p[4 : 4 + int(p[2]) + int(p[3])]}
+    param = "\n".join(["7767517", f"{len(rows)} {len(blobs)}", *rows, ""]).encode()
+    layers: list[Layer] = read_param(memoryview(param), text)
+    draw_weights(layers, 0, text)
+    return param, b"".join(write_weights(layers))
+
+
+def input_of(graph: Any) -> Any:
+    (v,) = graph.inputs
+    return np.random.default_rng(0).random(v.shape[1:], np.float32) * 4 - 2
+
+
+def outputs_of(graph: Any) -> dict[str, Any]:
+    found = run_graph(graph, [input_of(graph)[None]])
+    return {v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, found, strict=True)}
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("text", WRITTEN)
+def test_layers_are_written_and_outputs_keep_their_order(
+    text: str, small: bool, tmp_path: Path
+) -> None:
+    graph = ts.load(model_of(text))
+    write(ts.optimize(graph) if small else graph, tmp_path / "y.param")
+    first, *rows = read_param(memoryview((tmp_path / "y.param").read_bytes()), "y")
+    assert first.type == "Input"
+    assert small or " ".join(row.type for row in rows) == WRITTEN[text]
+    wanted = outputs_of(graph)
+    found = outputs_of(ts.load(tmp_path / "y.param"))
+    assert list(found) == list(wanted)
+    agree(found, wanted)
+    again, _ = write(graph, tmp_path / "b.param", binary=True)
+    for y, want in zip(outputs_of(ts.load(again)).values(), wanted.values(), strict=True):
+        np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="no ncnn: TINSMITH_BENCH_DIR names no peers")
+@pytest.mark.parametrize("small", [False, True])
+def test_ncnn_computes_the_same_with_what_is_written(small: bool, tmp_path: Path) -> None:
+    wanted = {}
+    for i, text in enumerate(WRITTEN):
+        graph = ts.load(model_of(text))
+        write(ts.optimize(graph) if small else graph, tmp_path / f"{i:03}.param")
+        np.savez(tmp_path / f"{i:03}.npz", x=input_of(graph))
+        wanted[f"{i:03}"] = outputs_of(graph)
+    run_peer(tmp_path)
+    for name, want in wanted.items():
+        with np.load(tmp_path / f"{name}.out.npz") as found:
+            agree(dict(found), want)
