@@ -22,6 +22,8 @@ Deconvolution1D 4x7; 0=6 1=3 3=2 4=-233 20=13 5=1 6=72
 Embed i7; 0=5 1=9 2=1 3=45 18=2
 ExpandDims 4x5; 2=1
 ExpandDims 5; -23303=2,0,2
+GLU 4x3; 0=1
+GLU 5x4; 0=0
 GRU 6x5 2x4; 0=4 1=120 2=2; 2
 Gemm 4x5 5x6 4; 0=2.0e+00 1=5.0e-01
 Gemm 4x5 5x6; 11=1

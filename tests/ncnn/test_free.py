@@ -165,3 +165,25 @@ def test_a_constant_that_is_joined_leaves_the_batch_free() -> None:
     found = ts.compile(graph)(x)
     np.testing.assert_array_equal(found[:, 1:], x)
     np.testing.assert_array_equal(found[:, :1], found[:1, :1].repeat(3, 0))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_halves_of_a_gate_at_any_size(size: int) -> None:
+    x, half = numbers(2, 4, size), size // 2
+    want = x[:, :, :half] / (1 + np.exp(-x[:, :, half : 2 * half]))
+    free = computed(x, "GLU 0=1", input_shapes={"v0": ("N", 4, "w")})
+    for y in (free, computed(x, "GLU 0=1", size=f"0={size} 1=4")):
+        np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+def test_windows_behind_the_end_need_known_sizes() -> None:
+    row = "Pooling 0=0 1=2 2=2 3=1"
+    with pytest.raises(ImportFailed, match="behind the end"):
+        ts.load(model(row), random_weights=0, input_shapes={"v0": ("N", 4, "h", "w")})
+    assert computed(numbers(2, 4, 5, 5), row, size="0=5 1=5 2=4").shape == (2, 4, 4, 4)
+
+
+def test_one_depth_is_resized_as_a_picture() -> None:
+    x = numbers(2, 3, 1, 5, 4)
+    y = computed(x, "Interp 0=1 1=2.0 2=2.0", size="0=4 1=5 11=1 2=3")
+    np.testing.assert_array_equal(y, x[:, :, 0].repeat(2, axis=2).repeat(2, axis=3))

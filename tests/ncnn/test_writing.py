@@ -32,6 +32,7 @@ WRITTEN = {
     f"{PICTURE}; Cast c 1 1 x y 0=1 1=2; Cast d 1 1 y z 0=2 1=1": "Cast Cast",
     f"{VECTOR}; {TWO}Exp e 1 1 a y; Dropout d 1 1 b z": "Split UnaryOp Noop",
     f"{VECTOR}; {TWO}Exp e 1 1 a y; Exp f 1 1 y z; Cast c 1 1 b u": "Split UnaryOp UnaryOp Noop",
+    f"{PICTURE}; Pooling p 1 1 x b 4=1; Reshape r 1 1 b y 0=1 1=1 2=-1": "Pooling Reshape",
     "Input x 0 1 x 0=5 1=1; GRU g 1 1 x y 0=4 1=60": "GRU",
     "Input x 0 1 x 0=5 1=1; LSTM g 1 1 x y 0=3 1=80 3=4": "LSTM",
     "Input x 0 1 x 0=5 1=4; MemoryData m 0 1 m 0=5 1=4; CopyTo c 2 1 m x y": "MemoryData CopyTo",

@@ -30,6 +30,7 @@ Traits:
     move          every output element is a copy of an input element or a constant: Slice, Pad
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
+    narrows       its kernels of float32 store bytes, too, where what follows ends in these
     overwrites    its first input with some elements replaced: where nothing else reads that, it can
                   be written there
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
@@ -70,6 +71,7 @@ TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "branch", "region", "holder", "sizes",
     "composed", "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
+    "narrows",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")

@@ -23,7 +23,7 @@ COLUMN_BYTES = 32 << 20
 """How much the columns of one matrix product may take; longer outputs are done in parts."""
 
 
-@op("anchor")
+@op("anchor", "narrows")
 def Conv(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, auto_pad="NOTSET"
 ):  # fmt: skip

@@ -18,7 +18,7 @@ from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
 
 
-@op("anchor")
+@op("anchor", "narrows")
 def MatMul(a, b, *, precise=False):
     """y[...,m,n] = sum over k of a[...,m,k] * b[...,k,n]; vectors and batches as numpy.matmul
 

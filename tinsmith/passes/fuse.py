@@ -50,7 +50,8 @@ class FuseElementwise:
     lie inside the body of the Fused node, all else are its inputs.
 
     max_nodes: how many nodes a region may have.
-    anchors: operators that count as anchors besides those with the trait `anchor`.
+    anchors: operators that count as anchors besides those with the trait `anchor`, and, where what
+    follows ends in bytes, `narrows`.
     """
 
     max_nodes: int = 64
@@ -86,7 +87,7 @@ class FuseElementwise:
         return len(regions)
 
     def _is_anchor(self, node: Node) -> bool:
-        return "anchor" in node.op.traits or node.op.name in (*self.anchors, *ENDING)
+        return bool(node.op.traits & {"anchor", "narrows"}) or node.op.name in self.anchors
 
     def _after(
         self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
@@ -123,7 +124,7 @@ class FuseElementwise:
 
     def _ends(self, anchor: Node) -> bool:
         """Whether a node is an anchor only where what follows ends in bytes."""
-        return anchor.op.name in ENDING and anchor.op.name not in self.anchors
+        return "anchor" not in anchor.op.traits and anchor.op.name not in self.anchors
 
     def _may_end(self, node: Node, anchor: Node) -> bool:
         """Whether the kernel of an anchor can store elements of the type that a node computes,
@@ -132,7 +133,7 @@ class FuseElementwise:
         to_bytes = kind.name in BYTES and own == np.float32
         if self._ends(anchor):
             return to_bytes
-        return kind == own or own == np.int32 or (anchor.op.name in STORING and to_bytes)
+        return kind == own or own == np.int32 or ("narrows" in anchor.op.traits and to_bytes)
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
         """Add to a region (and to `taken`) the elementwise nodes before it whose results only its
@@ -203,12 +204,6 @@ def _follows(node: Node, anchor: Node) -> bool:
         return False
     kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}
     return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
-
-
-STORING = ("Conv", "MatMul")
-"""Operators of floats whose kernels store bytes, too, where what follows ends in these."""
-ENDING = ("LayerNorm", "Softmax")
-"""Operators of floats that are anchors only where what follows ends in bytes."""
 
 
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:

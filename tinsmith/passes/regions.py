@@ -117,7 +117,7 @@ def _is_around_others(region: list[Node]) -> bool:
 def release(graph: Graph, owner: str) -> None:
     """Put the nodes that `keep` has kept back where they were."""
     for part in graph.nodes:
-        if part.op.name != "Part" or part.attrs["backend"] != owner:
+        if part.op is not OPS["Part"] or part.attrs["backend"] != owner:
             continue
         before = set(graph.nodes)
         new = inlined(graph, part, part.attrs["body"], part.inputs)

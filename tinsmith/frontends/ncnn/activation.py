@@ -99,7 +99,15 @@ def softmax(node: Node) -> Result:
 @layer("GLU")
 def glu(node: Node) -> Result:
     axis = node.axis(node.attr("axis"), node.rank())
-    a, b = node.emit("Split", node[0], axis=axis, num_outputs=2)
+    x, size = node[0], node.dim(node[0], axis)
+    if isinstance(size, int) and size % 2 == 0:
+        a, b = node.emit("Split", x, axis=axis, num_outputs=2)
+    else:  # the last one of an odd number is left out
+        half = size // 2 if isinstance(size, int) else node.emit("Div", size, node.ints(2))
+        twice = half * 2 if isinstance(half, int) else node.emit("Add", half, half)
+        ends = [node.joined([n]) for n in (half, twice)]
+        a = node.emit("Slice", x, node.ints(0), ends[0], node.ints(axis))
+        b = node.emit("Slice", x, ends[0], ends[1], node.ints(axis))
     return node.emit("Mul", a, node.emit("Sigmoid", b))
 
 

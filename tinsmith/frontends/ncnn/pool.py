@@ -56,7 +56,12 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
             else None
             for i, size in enumerate(sizes)
         ]
-        if None in tails:  # only the run tells: as ncnn, but for windows that begin behind the end
+        if None in tails:  # only the run tells
+            if any(pad[n + i] + stride[i] > kernel[i] and stride[i] > 1 for i in range(n)):
+                raise Unsupported(
+                    f"windows of {kernel} with strides {stride} and a padding of {pad} may begin "
+                    "behind the end, and only the run tells sizes: give them by input_shapes"
+                )
             attrs |= {"pad": pad, "ceil_mode": any(s > 1 for s in stride)}
         else:
             more = [stride[i] - t if t else 0 for i, t in enumerate(tails) if t is not None]

@@ -19,6 +19,8 @@ def interp(node: Node) -> Result:
     """Import Interp: rows of a matrix along their width, pictures along both axes, and a vector as
     so many pictures of one number each. Raises Unsupported."""
     x, kind = node[0], node.attr("resize_type")
+    if rank(x) == 4 and shape(x)[2] == 1:
+        x = node.emit("Squeeze", x, node.ints(2))
     if rank(x) > 3:
         raise Unsupported("ncnn gives the first of several depths alone")
     scales = {"h": node.attr("height_scale"), "w": node.attr("width_scale")}

@@ -229,7 +229,7 @@ def global_pool(w: Writer, node: Node) -> None:
     w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
     if fewer.vector_for_all(w, y):
         return w.vectors.add(y)
-    inner, sizes = w.blobs[y], dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))
+    inner, sizes = w.aside(y), dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))
     return w.layer("Reshape", f"{node.name}_axes", [inner], [y], sizes)
 
 

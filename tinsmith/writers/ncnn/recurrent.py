@@ -69,7 +69,7 @@ def _turned(w: Writer, v: Value | None, *readers: Node) -> tuple[Value, Node]:
 def _plain(w: Writer, node: Node) -> Given:
     x, w_x, r, _, _, *others = inputs_of(node)
     found = [_turned(w, v) for v in (x, *others[:2]) if v is not None]
-    need(node.op.name != "LSTM" or len(found) != 2, "it has one of its two states")
+    need(node.op is not OPS["LSTM"] or len(found) != 2, "it has one of its two states")
     weights = [constant(v, "a weight") for v in (w_x, r)]
     (first, *states), nodes = [v for v, _ in found], {n for _, n in found}
     return Given(first, states, weights[0], weights[1], nodes)
@@ -80,7 +80,7 @@ def _plain(w: Writer, node: Node) -> Given:
 
 def _projection(w: Writer, node: Node) -> Array | None:
     """The weights [D,P,H] by which the states of an LSTM are projected; None if they are not."""
-    user = w.only_user(node.outputs[0], "MatMul") if node.op.name == "LSTM" else None
+    user = w.only_user(node.outputs[0], "MatMul") if node.op is OPS["LSTM"] else None
     if user is None or user.inputs[0] is not node.outputs[0]:
         return None
     array = constant(user.inputs[1], "a projection")

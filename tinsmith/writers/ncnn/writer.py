@@ -163,6 +163,15 @@ class Writer:
         """Add a layer that reads the first input of a node and gives its output."""
         self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
 
+    def aside(self, v: Value) -> str:
+        """The blob of the last layer, which gives v, under another name, for one more layer that
+        then gives v under its own."""
+        name, outputs = self.blobs.pop(v), self.layers[-1].outputs
+        inner = self.unique(f"{name}_")
+        self.names.discard(name)
+        outputs[outputs.index(name)] = inner
+        return inner
+
     def _title(self, name: str) -> str:
         """What a layer is called: as the source calls the node that is being written, or, where a
         layer is called so already, by a name of its own."""
