@@ -3,12 +3,16 @@
 `python examples/extension/try.py`, after `pip install examples/extension`.
 """
 
+from importlib.util import find_spec
+
 import numpy as np
 
 import tinsmith as ts
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
 
+if find_spec("tinsmith_depthwise") is None:
+    raise SystemExit("first: pip install examples/extension")
 NAMES = "depthwise_3x3_rows", "conv_depthwise"
 
 

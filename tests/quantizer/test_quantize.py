@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tinsmith.graph import Graph
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
-from tinsmith.quantizer.report import Quantized
+from tinsmith.quantizer.report import Layer, Quantized, timed
 
 Array = np.ndarray[Any, Any]
 
@@ -261,3 +262,21 @@ def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
     first, second = told.judgement.outputs.values()
     assert np.isnan(first) and second > 30
     assert "is not compared" in str(told)
+
+
+def test_times_are_those_of_the_node_that_a_step_comes_from() -> None:
+    rows = [
+        SimpleNamespace(name="conv.1", ms=2.0, origin="Conv 'first' of m.onnx"),
+        SimpleNamespace(name="second", ms=3.0, origin="Conv 'second' of m.onnx"),
+        SimpleNamespace(name="x.c16", ms=9.0, origin=""),
+    ]
+    profile = SimpleNamespace(rows=rows)
+    net = SimpleNamespace(inputs=["x"], profile=lambda *_, repeat: profile)
+    values: Any = SimpleNamespace(net=net)
+    layers = [
+        Layer("first", "Conv", 40.0),
+        Layer("second", "Conv", 40.0),
+        Layer("third", "Add", 9.0),
+    ]
+    found = timed(layers, values, values, [{"x": np.zeros(1)}], [])  # type: ignore[arg-type]
+    assert [layer.quantised_ms for layer in found] == [2.0, 3.0, None]

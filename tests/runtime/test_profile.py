@@ -8,7 +8,7 @@ import pytest
 import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
-from tinsmith.runtime.profile import Profile, Row, step_seconds
+from tinsmith.runtime.profile import Profile, Row, _rate, step_seconds
 
 
 def test_runs_that_no_thread_has_seen_are_left_out():
@@ -26,6 +26,14 @@ def test_a_run_that_was_interrupted_within_a_step_does_not_stand_for_all():
     short, long = {1: 1_000}, {1: 900_000}
     found = step_seconds([1e-5] * 9 + [1e-3], [*[short] * 9, long], 1e9)
     assert found == pytest.approx({1: 1e-6})
+
+
+@pytest.mark.parametrize("late", [0, 3, 10, 19])
+def test_a_reading_that_comes_late_does_not_change_the_rate(late: int):
+    marks = [(1_000 * i, i * 1e-3) for i in range(20)]
+    marks[late] = (marks[late][0], marks[late][1] + 0.03)
+    assert _rate(marks) == pytest.approx(1e6)
+    assert _rate([(0, 1.0), (500, 1.5)]) == pytest.approx(1e3)
 
 
 def test_what_python_does_around_a_run_is_not_the_steps():

@@ -137,7 +137,8 @@ def profile_session(
     the counter's rate is known."""
     warm = Cycles()
     session.run(arrays, warm)
-    began, first = perf_counter(), warm.counter
+    began = perf_counter()
+    marks = [(warm.counter, began)]
     plan = session.program.plan
     totals: list[float] = []
     runs: list[Cycles] = []
@@ -145,9 +146,11 @@ def profile_session(
         cycles = Cycles()
         start = perf_counter()
         session.run_checked(arrays, cycles)
-        totals.append(perf_counter() - start)
+        end = perf_counter()
+        totals.append(end - start)
+        marks.append((cycles.counter, end))
         runs.append(cycles)
-    rate = (runs[-1].counter - first) / (perf_counter() - began) or 1.0
+    rate = _rate(marks) or 1.0
     most = peak(level(plan.isa)) * plan.threads
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
@@ -173,6 +176,15 @@ def profile_session(
         rows.append(row)
     which = session.program.which
     return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows), which)
+
+
+def _rate(marks: Sequence[tuple[int, float]]) -> float:
+    """Cycles a second, of pairs (counter, seconds) in order: the median of the slopes from each of
+    the first half to one of the second. Where the process lost its core between the two readings
+    of a pair, that pair alone is off."""
+    half = len(marks) // 2
+    pairs = zip(marks[:half], marks[-half:], strict=True)
+    return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])
 
 
 def _steps(program: Program, seen: Cycles) -> Iterator[Step]:
