@@ -150,18 +150,6 @@ def test_other_anchors_on_request():
     assert regions(g) == [["Softmax", "Neg", "Relu"]]
 
 
-@pytest.mark.parametrize("op", ["Softmax", "LayerNorm"])
-@pytest.mark.parametrize("last", ["uint8", "int8", "float32"])
-def test_what_ends_in_bytes_belongs_to_norms(op, last):
-    b = Builder()
-    x = b.x(2, 5)
-    y = ops.Softmax(x) if op == "Softmax" else ops.LayerNorm(x, b.w(5), b.w(5))
-    y = ops.Round(ops.Mul(y, b.c(30.0)))
-    g = b.out(y if last == "float32" else ops.Cast(y, to=last))
-    check(g, "machine")
-    assert regions(g) == [["Mul", "Round"] if last == "float32" else [op, "Mul", "Round", "Cast"]]
-
-
 def test_an_anchor_whose_other_output_is_used():
     b = Builder()
     x = b.x(3, 2, 4)

@@ -100,7 +100,7 @@ def _(x, scale, shift, *, groups, eps):
     return x.type
 
 
-@op("reduction", "narrows")
+@op("reduction")
 def LayerNorm(x, scale=None, shift=None, *, axis=-1, eps=1e-5, with_stats=False):
     """y = (x - mean) / sqrt(var + eps) * scale + shift, statistics over the axes from `axis` on
 
@@ -239,7 +239,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     return e
 
 
-@op("reduction", "narrows")
+@op("reduction")
 def Softmax(x, *, axis=-1):
     """y = exp(x - max(x)) / sum(exp(x - max(x))), along the axis"""
     return softmax(widen(x), axis).astype(x.dtype, copy=False)

@@ -50,8 +50,7 @@ class FuseElementwise:
     lie inside the body of the Fused node, all else are its inputs.
 
     max_nodes: how many nodes a region may have.
-    anchors: operators that count as anchors besides those with the trait `anchor`, and, where what
-    follows ends in bytes, `narrows`.
+    anchors: operators that count as anchors besides those with the trait `anchor`.
     """
 
     max_nodes: int = 64
@@ -69,7 +68,7 @@ class FuseElementwise:
                 if len(region) > 1:
                     taken.update(region)
                     regions.append(region)
-                elif node.output.uses and not self._ends(node):
+                elif node.output.uses:
                     context.refuse("fuse-elementwise", node.name, _why_not(node, outputs, taken))
         for region in regions:
             self._before(region, outputs, taken)
@@ -87,7 +86,7 @@ class FuseElementwise:
         return len(regions)
 
     def _is_anchor(self, node: Node) -> bool:
-        return bool(node.op.traits & {"anchor", "narrows"}) or node.op.name in self.anchors
+        return "anchor" in node.op.traits or node.op.name in self.anchors
 
     def _after(
         self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
@@ -118,22 +117,9 @@ class FuseElementwise:
             ends.add(node)
             read = {v.producer for v in node.inputs if v is not None}
             ends -= {n for n in (node, *(ends & read)) if not _leaves(n, region, outputs)}
-            if len(ends) == 1 and self._may_end(next(iter(ends)), anchor):
+            if len(ends) == 1 and _may_end(next(iter(ends)), anchor):
                 best = len(region)
         return list(region)[:best]
-
-    def _ends(self, anchor: Node) -> bool:
-        """Whether a node is an anchor only where what follows ends in bytes."""
-        return "anchor" not in anchor.op.traits and anchor.op.name not in self.anchors
-
-    def _may_end(self, node: Node, anchor: Node) -> bool:
-        """Whether the kernel of an anchor can store elements of the type that a node computes,
-        which is then the last node of the fused tail."""
-        kind, own = node.output.dtype, anchor.output.dtype
-        to_bytes = kind.name in BYTES and own == np.float32
-        if self._ends(anchor):
-            return to_bytes
-        return kind == own or own == np.int32 or ("narrows" in anchor.op.traits and to_bytes)
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
         """Add to a region (and to `taken`) the elementwise nodes before it whose results only its
@@ -204,6 +190,13 @@ def _follows(node: Node, anchor: Node) -> bool:
         return False
     kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}
     return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
+
+
+def _may_end(node: Node, anchor: Node) -> bool:
+    """Whether the kernel of an anchor can store elements of the type that a node computes, which is
+    then the last node of the fused tail."""
+    kind, own = node.output.dtype, anchor.output.dtype
+    return kind == own or own == np.int32 or ("narrows" in anchor.op.traits and kind.name in BYTES)
 
 
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:
