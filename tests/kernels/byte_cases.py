@@ -37,5 +37,16 @@ def ends(dtype, *shape):
     return RNG.choice([info.min, info.max, info.max, 0, 5], shape).astype(dtype)
 
 
+def operands(at, x, w):
+    """The arrays of a ConvInteger of sizes x and w, with zero points as row `at` of ZEROS says, and
+    which of them are constants."""
+    a, b = ZEROS[at]
+    signs = SIGNS[(at + len(w) + w[1]) % 4]
+    a = None if a is None else "one"
+    arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
+              zero(b, signs[1], w[0])]  # fmt: skip
+    return arrays, [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
+
+
 def zero(kind, dtype, many):
     return None if kind is None else ends(dtype) if kind == "one" else ends(dtype, many)

@@ -8,7 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.kernels.byte_cases import BATCHES, CONSTANT, CONVS, RNG, SIGNS, ZEROS, ends, zero
+from tests.kernels.byte_cases import (
+    BATCHES,
+    CONSTANT,
+    CONVS,
+    RNG,
+    SIGNS,
+    ZEROS,
+    ends,
+    operands,
+    zero,
+)
 from tests.kernels.harness import check, one_node, site_of
 from tests.kernels.matrix_registers import can_run
 from tests.kernels.window_cases import machine_code
@@ -64,12 +74,8 @@ MORE = [
 @needs
 @pytest.mark.parametrize("x, w, attrs", CONVS + MORE)
 def test_convolutions(x, w, attrs):
-    for at, (a, b) in enumerate(ZEROS):
-        signs = SIGNS[(at + len(w) + w[1]) % 4]
-        a = None if a is None else "one"
-        arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
-                  zero(b, signs[1], w[0])]  # fmt: skip
-        consts = [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
+    for at in range(len(ZEROS)):
+        arrays, consts = operands(at, x, w)
         check("ConvInteger", arrays, attrs, kernel="conv_integer_amx", target="amx",
               consts=consts, extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
 

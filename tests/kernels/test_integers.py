@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.kernels.byte_cases import BATCHES, CONSTANT, CONVS, RNG, SIGNS, ZEROS, ends, zero
+from tests.kernels.byte_cases import (
+    BATCHES,
+    CONSTANT,
+    CONVS,
+    RNG,
+    SIGNS,
+    ZEROS,
+    ends,
+    operands,
+    zero,
+)
 from tests.kernels.harness import check, level_param, levels, one_node, site_of
 from tests.kernels.window_cases import machine_code
 from tinsmith import ops
@@ -56,12 +66,8 @@ def test_batches(left, right, rows):
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("x, w, attrs", CONVS)
 def test_convolutions(x, w, attrs, target, rows):
-    for at, (a, b) in enumerate(ZEROS):
-        signs = SIGNS[(at + len(w) + w[1]) % 4]
-        a = None if a is None else "one"
-        arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
-                  zero(b, signs[1], w[0])]  # fmt: skip
-        consts = [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
+    for at in range(len(ZEROS)):
+        arrays, consts = operands(at, x, w)
         check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
 
