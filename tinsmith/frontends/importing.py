@@ -101,9 +101,10 @@ class Problem:
 class Import:
     """What the import of one model collects: its problems, notes, and how many nodes it has.
 
-    `file` is the name that messages and origins have, "" where the model is in none; `files` are
-    all that are read for it (`formats.mapped.Files`), by which kept programs know of changes.
-    `shapes` are those that the caller gives inputs of the model, by their names.
+    file    the name of the model in messages and origins; "" where it comes from no file
+    files   all files that are read for it (`formats.mapped.Files`): programs that are kept of it
+            are found again only while none of them has changed
+    shapes  what the caller gives as shapes of inputs of the model, by their names
     """
 
     def __init__(

@@ -100,9 +100,8 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
 
 
 def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
-    """The dim for which -1 stands in the shape `target` of a Reshape of x: the elements of x
-    without the dims that 0 keeps, over the sizes given. Raises TypeRuleError where they do not
-    divide."""
+    """The dim for which -1 stands in the shape `target` of a Reshape of x: of x [2,3,4] and [0,-1,2],
+    where 0 keeps the 2, it is 3 * 4 / 2. Raises TypeRuleError where that is not whole."""
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]

@@ -43,8 +43,11 @@ class Param:
 
 @dataclass(frozen=True)
 class Slot:
-    """A weight of one layer: how many elements, and whether a tag before it tells its encoding.
-    `bits` are those of an integer that stands for a number; 0 for weights that are numbers."""
+    """Where the weights of a layer have one array: its name, and how many elements it has.
+
+    tagged  whether a tag lies before it in the file, which tells how it is encoded
+    bits    of integers that stand for numbers by scales: 4, 6 or 8; 0 for arrays of numbers
+    """
 
     name: str
     tagged: bool

@@ -31,8 +31,6 @@ from tinsmith.frontends.ncnn.window import (
     spatial,
     window,
 )
-from tinsmith.frontends.ncnn.window import BEGINS as BEGINS
-from tinsmith.frontends.ncnn.window import ENDS as ENDS
 from tinsmith.graph import Value
 
 

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.ncnn.activation import REDUCE
-from tinsmith.frontends.ncnn.conv import BEGINS, ENDS
 from tinsmith.frontends.ncnn.node import ACTIVATIONS as NUMBERED
 from tinsmith.frontends.ncnn.node import LETTERS
+from tinsmith.frontends.ncnn.window import AXES, BEGINS, ENDS, SAME, SAME_LOWER
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.several import source
 from tinsmith.writers.ncnn.writer import Writer, claims, writes
 from tinsmith.writers.rows import Array, constant, inputs_of, need, numbers
 
-SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
-CODES = {"SAME_UPPER": -233, "SAME_LOWER": -234}
+CODES = {"SAME_UPPER": SAME, "SAME_LOWER": SAME_LOWER}
 ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
@@ -49,12 +48,13 @@ def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
 def conv_layer(
     w: Writer, node: Node, sizes: Sequence[int], back: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """(type, parameters) of the layer of a convolution (`back`: a transposed one) with weights of
-    these sizes; the parameter of its bias is left to the caller. Raises Inexpressible."""
+    """How ncnn has a convolution, or with `back` a transposed one: (type of the layer, parameters).
+    `sizes` are those of its weights. Whether it has a bias is left to the caller to say. Raises
+    Inexpressible."""
     a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
-    need(n in SPATIAL, "it slides over too many axes")
-    letters = SPATIAL[n]
+    need(n in AXES, "it slides over too many axes")
+    letters = AXES[n]
     given = _windows(node, letters, ("stride", "dilation"))
     given |= {f"kernel_{c}": k for c, k in zip(letters, sizes[2:], strict=True)}
     if a["auto_pad"] != "NOTSET":
@@ -121,7 +121,7 @@ def deformable(w: Writer, node: Node) -> None:
     x, weight, offset, bias, mask = inputs_of(node)
     array = constant(weight, "its weight")
     need(node.attrs["group"] == 1, "it has groups")
-    given = _windows(node, SPATIAL[2], ("stride", "dilation"))
+    given = _windows(node, AXES[2], ("stride", "dilation"))
     given |= {
         "num_output": len(array),
         "weight_data_size": array.size,
@@ -218,7 +218,7 @@ def global_pool(w: Writer, node: Node) -> None:
     reads the result is left out; else a Reshape back to an image is added, unless all readers take
     vectors."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
-    need(kind in ("mean", "max") and n in SPATIAL, f"it is of the kind {kind}")
+    need(kind in ("mean", "max") and n in AXES, f"it is of the kind {kind}")
     given = {"global_pooling": 1, "pooling_type": int(kind == "mean")}
     user = w.only_user(node.output, "Reshape", "Flatten")
     y = node.output
@@ -241,9 +241,9 @@ def pool_type(n: int) -> str:
 @writes("AveragePool", mean=True)
 def pool(w: Writer, node: Node, mean: bool) -> None:
     a, n = node.attrs, len(w.dims(node.output)) - 1
-    need(n in SPATIAL and all(d == 1 for d in a["dilation"] or ()), "it has gaps, or too many axes")
+    need(n in AXES and all(d == 1 for d in a["dilation"] or ()), "it has gaps, or too many axes")
     need(len(node.outputs) == 1, "its places are an output")
-    letters = SPATIAL[n]
+    letters = AXES[n]
     given = _windows(node, letters, ("kernel", "stride")) | {"pooling_type": int(mean)}
     if edges := w.edges.get(inputs_of(node)[0]):
         for i, c in enumerate(letters):

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tinsmith.frontends.ncnn.pool import KEEP
+from tinsmith.frontends.ncnn.window import AXES
 from tinsmith.graph import Node, Value
-from tinsmith.writers.ncnn.layers import SPATIAL, pool_type
+from tinsmith.writers.ncnn.layers import pool_type
 from tinsmith.writers.ncnn.several import maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims
 from tinsmith.writers.rows import Inexpressible, need, need_defaults, numbers
@@ -48,10 +49,10 @@ def adaptive(w: Writer, node: Node) -> None:
         need(before.axis < stages[-1].axis and before.kind == last.kind, "it pools twice")
         stages.append(before)
     n = len(w.dims(node.output)) - 1
-    need(n in SPATIAL, "it slides over too many axes")
+    need(n in AXES, "it slides over too many axes")
     sizes = {s.axis: s.wanted for s in stages}
     given: dict[str, Any] = {"adaptive_pooling": 1, "pooling_type": int(last.kind == "mean")}
-    given |= {f"out_{c}": sizes.get(i, KEEP) for i, c in enumerate(SPATIAL[n], 2)}
+    given |= {f"out_{c}": sizes.get(i, KEEP) for i, c in enumerate(AXES[n], 2)}
     taken = {m for s in stages for m in s.nodes} - {node}
     w.taken |= taken
     x = stages[-1].x
