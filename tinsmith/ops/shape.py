@@ -100,8 +100,9 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
 
 
 def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
-    """The dim for which -1 stands in the shape `target` of a Reshape of x: of x [2,3,4] and [0,-1,2],
-    where 0 keeps the 2, it is 3 * 4 / 2. Raises TypeRuleError where that is not whole."""
+    """The dim for which -1 stands in the shape `target` of a Reshape of x. Where x is [2,3,4] and
+    `target` [0,-1,2], 0 keeps the 2, and it is 3 * 4 / 2. Raises TypeRuleError where that is not
+    whole."""
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]
