@@ -120,8 +120,8 @@ class Rule:
     def _build(
         self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
     ) -> tuple[Value, ...] | None:
-        """`apply` for one match, whose bindings are `env`. What the rule supposes of free sizes
-        is recorded as conditions only if it fires."""
+        """`apply` for one match, whose bindings are `env`. Conditions on free sizes that the rule
+        relies on become conditions of the program only if it fires."""
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
             return None
@@ -145,9 +145,10 @@ class Rule:
     def _made(
         self, graph: Graph, node: Node, root: Any, env: Env, start: float
     ) -> tuple[Value, ...]:
-        """A value for each output of the node, as the rule's function makes them of a match. `root`
-        is the alternative that matched, `start` the age of the newest node before. Raises Skip if
-        the function declines, or if its values may not replace the outputs."""
+        """Call the rule's function for the match `env`. Returns a value for each output of the
+        node. `root` is the alternative of the pattern that matched, `start` the sequence number of
+        the newest node before. Raises Skip if the function declines, or if a value may not replace
+        its output."""
         got = self.build(**{k: env.get(k) for k in self.wants})
         if got is None:
             raise Skip("the rule declined")
@@ -163,10 +164,10 @@ class Rule:
         return new
 
     def _differs(self, old: Value, new: object, start: float) -> str:
-        """Why `new` may not replace `old`; "" if it may. Types must agree, and dims that are
-        numbers in both. A value that existed before the rule ran (made by a node of at most age
-        `start`, an input or a constant) must have exactly the dims of `old`: two symbols need not
-        be equal. With `any_shape` shapes are not compared."""
+        """Why `new` may not replace `old`; "" if it may. Element types must agree, and dims that
+        are numbers in both. A value that existed before the rule ran (an input, a constant, or made
+        by a node with a sequence number of at most `start`) must have exactly the dims of `old`, as
+        two symbols need not be equal. With `any_shape` shapes are not compared."""
         if old is new:
             return ""
         if not isinstance(new, Value):
@@ -192,7 +193,8 @@ class Rule:
 
 
 def _escapes(graph: Graph, node: Node, env: Env) -> str:
-    """The name of a value inside the match that something outside reads; '' if there is none."""
+    """The name of a value that the match `env` would remove, but that a node outside the match or a
+    graph output reads; "" if there is none. Outputs of `node`, the top, do not count."""
     inside = set(interior(env))
     for n in inside:
         if n is node:
@@ -204,9 +206,9 @@ def _escapes(graph: Graph, node: Node, env: Env) -> str:
 
 
 class Trace:
-    """Keeps why one rule did not fire at one node: the failure at which most nodes of the pattern
-    had matched. A pattern calls it with the bindings so far, a template and its arguments; failures
-    at which fewer than two nodes had matched are forgotten."""
+    """Keeps why one rule did not fire at one node: of all failures, the one at which most nodes of
+    the pattern had matched. It is the `Why` that patterns call with the bindings so far, a message
+    template and its arguments. Failures with fewer than two matched nodes are forgotten."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -224,7 +226,7 @@ class Trace:
         self.depth, self.found = 1 << 30, (env, template, args)
 
     def refusal(self, rule: str, node: Node) -> Refusal | None:
-        """What was recorded, with its message, for the rule of this name; None if nothing was."""
+        """The recorded failure as a `Refusal` of the rule of this name; None if there is none."""
         if self.found is None:
             return None
         env, template, args = self.found

@@ -1,4 +1,4 @@
-"""Makes graphs from a rule's own pattern and sample: its test need not be written."""
+"""Makes test graphs from a rule's own pattern and sample, so that its test need not be written."""
 
 from __future__ import annotations
 
