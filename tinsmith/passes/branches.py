@@ -16,12 +16,12 @@ from tinsmith.rewrite import replace_outputs
 @register("portable")
 @dataclass(frozen=True)
 class TakeBranches:
-    """The nodes of the branch that an If takes stand where it stood.
+    """An If whose branch is known becomes the nodes of that branch.
 
-    Which branch that is is known if the condition is a constant, as exporters leave some behind, or
-    if the types of the other branch contradict what it reads: then a node Required checks, when the
-    model runs, that the condition has the value that takes this branch. So shapes become known
-    behind an If whose branches differ.
+    The branch is known if the condition is a constant, which exporters leave behind, or if the
+    other branch cannot run, as the types of its operators contradict the types of its inputs. Then
+    a node Required checks, when the model runs, that the condition does not take the other branch.
+    So shapes become known behind an If whose branches give different shapes.
     """
 
     operators: ClassVar = frozenset(("If",))
@@ -44,8 +44,8 @@ class TakeBranches:
 
 
 class _Taken(NamedTuple):
-    """What is known of the condition of an If: its `value`, which takes a branch. `refusal`: why
-    the other branch cannot run, where that is how the value is known; "" for a constant."""
+    """The known `value` of an If's condition. `refusal`: why the branch of the other value cannot
+    run, if the value is known by that; "" if the condition is a constant."""
 
     value: bool
     refusal: str = ""

@@ -2,8 +2,8 @@
 
 Whole numbers are followed through the arithmetic of their element type, and floats as far as exact
 arithmetic says what they are: a size that is cast to float32, doubled, rounded down and cast back
-is twice the size. What an element type may not hold is compared: for a Size that is a condition of
-the program. What is not known for certain is None.
+is twice the size. Results are compared with the range of their element type; for a Size such a
+comparison becomes a condition of the program. A number that is not known for certain is None.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def sized(content: Content, dtype: np.dtype[Any]) -> Content:
 
 
 def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers of a value: an array of objects, of which each is a number, a
-    symbol, a `Quotient`, or None (not known). None if nothing is known, or there are more than
-    MOST. `known` has the contents of the values that nodes give."""
+    """What is known of the numbers of a value before the call: an object array, in which each
+    element is a number, a symbol, a `Quotient`, or None (not known). None if nothing is known, or
+    there are more than MOST elements. `known` has the contents of values that nodes compute."""
     if v is None:
         return None
     if v.const is not None:
@@ -74,9 +74,9 @@ def _is_followed(v: Value) -> bool:
 
 
 def content_after(node: Node, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers of a node's result, as of `content_of`, by what is known of its
-    inputs; None for a node of several outputs or an operator without a rule, and if the element
-    type cannot hold one of the numbers."""
+    """The content of a node's result (see `content_of`), computed from the contents of its inputs.
+    None for a node of several outputs, for an operator without a rule, if too little is known, and
+    if the element type cannot hold one of the numbers."""
     if len(node.outputs) != 1 or not _is_followed(node.outputs[0]):
         return None
     is_float = node.outputs[0].dtype.kind == "f"
@@ -190,8 +190,8 @@ def _div(x: Any, y: Any) -> Any:
 
 
 def _picked(pick: Any) -> Any:
-    """The rule of Min or Max for _CONTENT: `pick` of two numbers; of anything else, such as
-    symbols, the one that both are, or None if they differ."""
+    """The rule of Min or Max for _CONTENT: `pick` of two numbers. Two equal symbols give that
+    symbol; anything else gives None."""
 
     def of(x: Any, y: Any) -> Any:
         if isinstance(x, NUMBER) and isinstance(y, NUMBER):
@@ -247,8 +247,8 @@ def _quotient(number: Any, by: int) -> Any:
 
 
 def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
-    """Whether a float of this dtype holds the content x exactly, or is the float nearest to it if x
-    is a Quotient that no float equals: no part of x exceeds EXACT. A symbol fits float64 only."""
+    """Whether a float of this dtype can stand for the content x: no whole number in x (number, and
+    divisor of a Quotient) exceeds EXACT, so that each is a float. A symbol fits float64 only."""
     if x is None:
         return True
     if isinstance(x, str):  # a size that is not known yet

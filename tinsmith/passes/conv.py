@@ -1,4 +1,5 @@
-"""What follows or precedes a convolution or a product by constant weights goes into its weights."""
+"""Norms, factors, added constants and pads next to a convolution, or to a product by constant
+weights, go into its weights, bias and pads."""
 
 from __future__ import annotations
 
@@ -38,11 +39,8 @@ def conv() -> Any:
 def on_conv(pattern: Any) -> Any:
     """A pattern of two alternatives: `pattern(c)`, where c is the pattern of a convolution with
     constant weights, named "conv", or of a transposed one."""
-    both = conv().alternatives()
-    first, *rest = [pattern(c) for c in both]
-    for r in rest:
-        first = first | r
-    return first
+    plain, transposed = map(pattern, conv().alternatives())
+    return plain | transposed
 
 
 def _scaled(conv: Node, w: Array, factor: Array) -> Array:
@@ -120,7 +118,8 @@ def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Va
 
 
 def _padded(value: Any) -> Any:
-    """A pattern: "x" with constant "pads", by numbers that `value` is a pattern of."""
+    """The pattern of a Pad of "x" by constant "pads"; `value` is the pattern of the number that it
+    pads with."""
     return p.Pad("x", const("pads"), value, opt(const("axes"))).named("pad")
 
 
@@ -145,7 +144,9 @@ def fold_pad_into_conv(
 
 
 def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) -> tuple[int, ...]:
-    """The pads of both, for the spatial axes."""
+    """The pads of the node `window` (a convolution or a pool) and of the Pad before it together, as
+    numbers for the spatial axes: all begins, then all ends. `axes` are the axes of `pads` (None:
+    all). Raises Skip if the window cannot take in the Pad."""
     rank = len(shape_of(x))
     if pad.mode != "constant":
         raise Skip(f"it pads by {pad.mode}")

@@ -14,6 +14,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_matrix_product
+from tinsmith.passes.contents import is_known
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -115,12 +116,7 @@ def is_move(node: Node) -> bool:
     if any(m is None or m.fill is not None for m in moves):
         return False
     values = [*node.outputs, *(node.inputs[p.source] for m in moves if m for p in m.parts)]
-    return all(v is not None and is_numbered(v) and v.type.size for v in values)
-
-
-def is_numbered(value: Value) -> bool:
-    """Whether all sizes are numbers, none free: where elements lie is then a table of numbers."""
-    return value.type.is_static and not value.type.is_free
+    return all(v is not None and is_known(v.type) and v.type.size for v in values)
 
 
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
