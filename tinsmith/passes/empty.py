@@ -1,4 +1,4 @@
-"""What has no elements is not computed: it is a constant, and adds nothing to what reads it."""
+"""Tensors without elements are not computed: they are constants, and joins leave them out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
 UPDATES = {"ScatterND": 2, "ScatterElements": 2, "TensorScatter": 1}
-"""By operators that write into their first input: the number of the input that is written there."""
+"""Operators that write into their first input -> the index of the input that they write there."""
 
 
 def _is_empty(value: Value | None) -> bool:
@@ -45,8 +45,8 @@ class DropEmpty:
 
 
 def _is_told(node: Node) -> bool:
-    """Whether the sizes of all inputs are known: else the run must check that they fit each other,
-    so that the node has to stay though its result is empty."""
+    """Whether the sizes of all inputs are known. If not, the node has to stay though its result is
+    empty, as it checks in the run that its inputs fit each other."""
     return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 

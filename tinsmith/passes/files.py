@@ -29,7 +29,8 @@ def _weights() -> tuple[Any, Any]:
 
 
 def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
-    """The convolution of vectors, under its own shape."""
+    """The result of `conv` on images of one pixel, given as vectors x [N, C]: x @ w + b, reshaped
+    to images. Raises Skip if the convolution has groups, pads or a kernel of several taps."""
     if conv.group != 1:
         raise Skip(f"it has {conv.group} groups")
     if any(k != 1 for k in w.shape[2:]):
@@ -43,7 +44,7 @@ def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
 
 
 def _image(x: Value, rank: int) -> Value:
-    """Vectors as images of one pixel."""
+    """Vectors [N, C] as images of one pixel, of `rank` axes: [N, C, 1, ...]."""
     return OPS["Reshape"](x, i64(0, -1, *(1,) * (rank - 2)))
 
 

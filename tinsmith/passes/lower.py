@@ -24,7 +24,7 @@ LARGEST = 1 << 24
 """Elements of a constant that takes the place of an operator, at most. Estimated."""
 
 MOST = 1 << 27
-"""Elements of a table of places, at most: 1 GiB. Estimated."""
+"""Elements of a table of indices, at most: 1 GiB. Estimated."""
 
 
 def _need_table(count: int) -> None:
@@ -141,7 +141,8 @@ def composed(node: Node) -> tuple[Value, ...]:
 
 
 def _known(value: Value | None) -> Value | Array | None:
-    """The array of a constant, with which a reference computes at once."""
+    """The array of a constant, with which a reference computes at compile time; values that are
+    computed, and constants with free sizes, as they are."""
     if value is None or value.const is None or has_sizes(value.const):
         return value
     return value.const
@@ -305,6 +306,6 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _lengths(lens: Value, most: int) -> Value:
-    """The lengths of sequences `lens` behind a check, when the model runs, that each is from 0 to
+    """`lens`, the lengths of sequences, behind a node that checks in the run that each is from 0 to
     `most`."""
     return OPS["Bounded"](lens, least=0, most=most, what="sequence_lens")

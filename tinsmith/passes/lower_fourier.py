@@ -24,11 +24,13 @@ rules = RuleSet(
 register("machine")(rules)
 
 LANES = 16
-"""Columns of a product are computed in vectors of about as many."""
+"""About how many columns of a product one vector instruction computes; costs count whole vectors.
+"""
 READ = 8
-"""Multiply-adds that reading one number of a table is worth, however many rows use it."""
+"""Multiply-adds that take as long as reading one number of a table, which is read once for all
+rows."""
 MOVE = 64
-"""Multiply-adds that moving one number, or turning it by a twiddle factor, is worth.
+"""Multiply-adds that take as long as moving one number, or multiplying it by a twiddle factor.
 Estimated."""
 MOST = 1 << 24
 """Numbers in a table, at most. Estimated."""
@@ -84,9 +86,10 @@ class Fourier:
 
 @lru_cache(1024)
 def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
-    """(cost, a): the least cost of transforming `rows` rows of `parts` parts each, in multiply-adds
-    (infinite if every table would be too large), and the first factor `a` into which the size is
-    split for that; 1 means one product with the whole table."""
+    """(cost, a): the least cost of the transform `f` of `rows` rows of `parts` parts each (1: real,
+    2: real and imaginary), in multiply-adds, and the first factor `a` into which the size is split
+    to reach it; 1: one product with the whole table. The cost is infinite if every table would be
+    too large."""
     kept = len(f.keep)
     numbers = parts * f.times * _vectors(kept * f.count)
     best = ((rows + READ) * numbers if numbers <= MOST else np.inf, 1)

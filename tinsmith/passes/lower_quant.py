@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
@@ -18,12 +18,11 @@ register("machine")(rules)
 
 FLOAT32 = np.dtype(np.float32)
 SMALL = ("int8", "uint8", "int16", "uint16")
-Array = np.ndarray[Any, Any]
 
 
 def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
-    """Scales or zero points v as float32 that broadcasts to x: one number, or one for each place on
-    `axis`; an array if v is a constant. Raises Skip for blocks."""
+    """Scales or zero points v as float32, in a shape that broadcasts to x: one number, or one for
+    each index on `axis`. The result is an array if v is a constant. Raises Skip for blocks."""
     shape, dims = shape_of(v), np.zeros(0, np.int64)
     if shape not in ((), (1,)):
         if block_size:
@@ -33,21 +32,14 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
         dims[axis % rank] = -1
     if v.const is not None:
         return v.const.astype(FLOAT32).reshape(dims)
-    v = floated(v)
+    v = v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
 def known(v: Value | None) -> Any:
-    """The array of a constant, else the value itself, as an operand: operators that are called with
-    arrays alone compute at once."""
+    """v as an input for a new node: the array of a constant, any other value (and None) as it is.
+    Operators that get arrays alone give an array, at compile time, and add no node."""
     return v if v is None or v.const is None else v.const
-
-
-def floated(v: Value) -> Any:
-    """A value as float32, as an operand: an array if it is a constant, else perhaps a cast."""
-    if v.const is not None:
-        return v.const.astype(FLOAT32)
-    return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
 
 
 def _is_zero(zero: Value | None) -> bool:
@@ -55,7 +47,7 @@ def _is_zero(zero: Value | None) -> bool:
 
 
 def given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
-    """A sample: an input of one element type."""
+    """An entry for the sample of a rule: an input of this element type and shape."""
     return lambda graph, _: graph.input("x", Type(np.dtype(dtype), shape))
 
 

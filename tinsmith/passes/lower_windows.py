@@ -17,7 +17,8 @@ rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.
 register("machine")(rules)
 
 FEWER = 4
-"""How many times more outputs than positions make a convolution by computed weights a product."""
+"""A convolution by computed weights becomes a product if it has at least this many times as many
+output channels as output positions."""
 
 
 @rules.rule(
@@ -77,8 +78,9 @@ def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Va
 
 
 def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
-    """What each tap of a convolution reads of the padded input x: [N, C, taps, points], where taps
-    and points, the positions of outputs (of extents `out`), are counted in row-major order."""
+    """The columns of x (im2col): [N, C, taps, positions], the element of the padded input that each
+    tap of a convolution reads for each output position. Taps, and positions in the extents `out`,
+    are counted in row-major order."""
     if any(win.begin) or any(win.end):
         x = OPS["Pad"](x, np.array([0, 0, *win.begin, 0, 0, *win.end]))
     axes, parts = np.arange(2, 2 + len(out)), []

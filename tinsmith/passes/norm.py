@@ -12,9 +12,9 @@ from tinsmith.passes.conv import affine
 from tinsmith.passes.facts import (
     Array,
     axes_of,
-    is_normalised,
     number,
     per_channel,
+    per_element,
     reshaped,
     shape_of,
 )
@@ -87,7 +87,7 @@ def rms_norm(x: Value, mean: Node, eps: Array, scale: Array) -> Value:
     shape, axes = shape_of(x), axes_of(mean)
     if not axes or axes != tuple(range(axes[0], len(shape))):
         raise Skip(f"the axes {axes} are not the last ones")
-    inner = is_normalised(scale, shape, axes[0])
+    inner = per_element(scale, shape, axes[0])
     return OPS["RMSNorm"](x, inner.copy(), axis=axes[0] - len(shape), eps=number(eps))
 
 
@@ -127,7 +127,7 @@ def group_norm(x: Value, split: Node, norm: Node, y: Node, scale: Array, shift: 
 def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
     """layer_norm(x) * k -> layer_norm(x, k)."""
     shape = shape_of(x)
-    inner = is_normalised(k, shape, norm.axis % len(shape))
+    inner = per_element(k, shape, norm.axis % len(shape))
     return with_(norm, scale=like(x, inner))
 
 
@@ -141,7 +141,7 @@ def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
 def shift_layer_norm(x: Value, norm: Node, b: Array | None, t: Array) -> Value:
     """layer_norm(x, s, b) + t -> layer_norm(x, s, b + t)."""
     shape = shape_of(x)
-    inner = is_normalised(t, shape, norm.axis % len(shape))
+    inner = per_element(t, shape, norm.axis % len(shape))
     return with_(norm, shift=like(x, inner if b is None else b + inner))
 
 
