@@ -50,8 +50,7 @@ def _shortened(graph: Graph, node: Node) -> int:
     """Let a TensorScatter write only the rows that its room does not hold yet. Returns 1 if that
     was done, 0 if it writes only new rows anyway. Raises Skip unless the written rows are a
     concatenation of the room's first rows and new ones."""
-    room, rows, places = (*node.inputs, None)[:3]
-    assert room is not None and rows is not None
+    room, rows, places = node.operand(0), node.operand(1), (*node.inputs, None)[2]
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
         return 0  # all that it writes is new
     axis, whole = node.axis % len(room.dims), rows
@@ -110,8 +109,7 @@ def _begins(value: Value, room: Value, axis: int) -> bool:
 def _without(graph: Graph, node: Node) -> int:
     """Let readers of y[: rows of x], a slice of the result y of a TensorScatter that has written x,
     read x itself. Returns how many slices were replaced."""
-    rows, y, axis = node.inputs[1], node.output, node.axis % len(node.output.dims)
-    assert rows is not None
+    rows, y, axis = node.operand(1), node.output, node.axis % len(node.output.dims)
     changes = 0
     for use in dict.fromkeys(y.uses):
         if use.inputs[0] is y and _begins(use.output, y, axis) and use.output.shape == rows.shape:

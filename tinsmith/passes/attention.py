@@ -168,11 +168,9 @@ def _scores(
             raise Skip(f"{value.name!r} is read elsewhere")
         if not all(v is None or v.type.is_static for v in node.inputs):
             raise Skip("a shape is not known")
-        a, b = (*node.inputs, None)[:2]
-        assert a is not None
         if is_matrix_product(node):
-            assert b is not None
-            return a, b, scale, _few(terms)
+            return node.operand(0), node.operand(1), scale, _few(terms)
+        a, b = node.operand(0), (*node.inputs, None)[1]
         if _is_reshape(node) and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
             value = a
         elif powers_of(node) and b is not None:
@@ -389,8 +387,8 @@ def _finish(
 def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
     """(value, table): the farthest value that later moves make of a RowAttention's result in which
     each row is still contiguous, and the offsets of the rows in it."""
-    table = node.inputs[6]
-    assert table is not None and table.const is not None
+    table = node.operand(6)
+    assert table.const is not None
     for value in reversed(after_moves(node.output, outputs, positions)):
         place = positions.once(_inverse, positions.source(value).at)
         moved = positions.once(_moved_rows, place, table.const, node.value_width)

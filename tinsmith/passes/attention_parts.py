@@ -20,11 +20,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, p
 from tinsmith.sizes import Number, Size, same
 
-rules = RuleSet(
-    "split-attention",
-    "Attention becomes attention over rows.",
-    tolerance=1e-5,
-)
+rules = RuleSet("split-attention", "Attention becomes attention over rows.", tolerance=1e-5)
 register("machine", devices=("cpu",))(rules)
 
 
@@ -60,8 +56,8 @@ def attention(node: Node) -> tuple[Value, ...]:
     """attention(q, k, v) -> row_attention(q, k, v)."""
     if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
         raise Skip("a shape is not static")
-    q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
-    assert q is not None and k is not None and v is not None
+    q, k, v = map(node.operand, range(3))
+    mask, past_key, past_value, lengths = (*node.inputs[3:], *[None] * 4)[:4]
     if q.dtype != np.float32 or node.with_qk:
         raise Skip(f"the operands are {q.dtype}, or its scores are wanted")
     if str(node.softmax_precision or "float32") != "float32":

@@ -114,14 +114,8 @@ def _is_pointwise(node: Node, conv: Node) -> bool:
 
 
 def _has_constants(node: Node, conv: Node) -> bool:
-    for i in (1, 2):
-        v = _operand(node, conv, i)
-        if v is None:
-            if i == 1 or (len(conv.inputs) > i and conv.inputs[i] is not None):
-                return False
-        elif v.const is None:
-            return False
-    return True
+    given = [_operand(node, conv, i) for i, v in enumerate(conv.inputs) if i and v is not None]
+    return all(v is not None and v.const is not None for v in given)
 
 
 def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:

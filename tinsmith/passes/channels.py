@@ -12,7 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._apart import axes_apart
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_convolution
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import i64, shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
@@ -136,8 +136,7 @@ class GatherChannels:
             return origins[0]
         if len(runs) == 1 and runs[0][1] % self.aligned == 0 and not whole[0]:
             _, lo, n = runs[0]
-            ends = [np.array([e], np.int64) for e in (lo, lo + n, 1)]
-            return OPS["Slice"](origins[0], *ends, **names)
+            return OPS["Slice"](origins[0], *map(i64, (lo, lo + n, 1)), **names)
         cuts = np.cumsum([n for _, _, n in runs])[:-1]
         distinct = all(whole) and len(set(runs)) == len(runs) > 1
         if distinct and not np.any(cuts % self.aligned):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite, prod
+from operator import add, mul, sub
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def _cast(node: Node, x: Content) -> Content | None:
 
 
 def _each(rule: Callable[..., Any]) -> Any:
-    """A rule of _CONTENT that applies `rule` to the numbers at each place of broadcast inputs."""
+    """A rule of _CONTENT that applies `rule` to the elements at each index of broadcast inputs."""
 
     def apply(node: Node, *contents: Content) -> Content:
         whole = np.broadcast_arrays(*contents)
@@ -165,45 +166,27 @@ def _each(rule: Callable[..., Any]) -> Any:
     return apply
 
 
-def _add(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x + y
-    return y if x == 0 else x if y == 0 else None
-
-
-def _sub(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x - y
-    return x if y == 0 else 0 if x == y and x is not None else None
-
-
-def _mul(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x * y
-    return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
-
-
-def _div(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER) and y:
-        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-    return x if y == 1 else None
-
-
-def _picked(pick: Any) -> Any:
-    """The rule of Min or Max for _CONTENT: `pick` of two numbers. Two equal symbols give that
-    symbol; anything else gives None."""
+def _both(numbers: Callable[[Any, Any], Any], others: Callable[[Any, Any], Any]) -> Any:
+    """A rule of _CONTENT for two inputs: `numbers(x, y)` at each index where both are numbers, else
+    `others(x, y)`, where x or y is a symbol or None."""
 
     def of(x: Any, y: Any) -> Any:
-        if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-            return pick(x, y)
-        return x if x == y and x is not None else None
+        known = isinstance(x, NUMBER) and isinstance(y, NUMBER)
+        return numbers(x, y) if known else others(x, y)
 
     return _each(of)
 
 
-def _equal(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return int(x == y)
+def _truncated_quotient(x: Any, y: Any) -> Any:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) if y else None
+
+
+def _alike(x: Any, y: Any) -> Any:
+    return x if x == y else None
+
+
+def _compared(x: Any, y: Any) -> Any:
+    """Whether x equals y, as 0 or 1, where one is a symbol; None if that is not known."""
     negative = any(isinstance(v, NUMBER) and v < 0 for v in (x, y))
     if negative and x is not None and y is not None:
         return 0  # a size is never negative
@@ -303,13 +286,13 @@ _CONTENT: dict[str, Any] = {
     "Size": _size,
     "Cast": _cast,
     "Declared": lambda node, x: x,
-    "Add": _each(_add),
-    "Sub": _each(_sub),
-    "Mul": _each(_mul),
-    "Div": _each(_div),
-    "Min": _picked(smallest),
-    "Max": _picked(largest),
-    "Equal": _each(_equal),
+    "Add": _both(add, lambda x, y: y if x == 0 else x if y == 0 else None),
+    "Sub": _both(sub, lambda x, y: x if y == 0 else 0 if x == y and x is not None else None),
+    "Mul": _both(mul, lambda x, y: y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None),
+    "Div": _both(_truncated_quotient, lambda x, y: x if y == 1 else None),
+    "Min": _both(smallest, _alike),
+    "Max": _both(largest, _alike),
+    "Equal": _both(lambda x, y: int(x == y), _compared),
     "Reduce": _product,
     "Where": _where,
 }

@@ -23,7 +23,7 @@ from tinsmith.passes.lower_integers import is_depthwise, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p, with_
 
 BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
@@ -299,9 +299,7 @@ def parted(x: Value, xs: Array, left: Node, split: Node) -> tuple[Value, ...]:
     """split(deq(x)) -> deq of each part of split(x), where x has one scale."""
     if xs.size != 1:
         raise Skip("it has a scale for each place")
-    bytes = with_(split, x=x).producer
-    assert bytes is not None
-    return tuple([with_(left, x=part) for part in bytes.outputs])
+    return tuple([with_(left, x=part) for part in copy_with(split, x=x).outputs])
 
 
 @rules.rule(

@@ -36,8 +36,7 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
         if "anchor" in v.producer.op.traits:
             return True
         if moves and v.producer.op.name in ("Reshape", "Transpose"):
-            assert v.producer.inputs[0] is not None
-            v = v.producer.inputs[0]
+            v = v.producer.operand(0)
             continue
         if "elementwise" not in v.producer.op.traits:
             break

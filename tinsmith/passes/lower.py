@@ -14,7 +14,7 @@ from tinsmith.ops._move import moves_of
 from tinsmith.ops.deform import places_of
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
 from tinsmith.sizes import Size, has_sizes
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
@@ -130,10 +130,9 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
 )  # fmt: skip
 def composed(node: Node) -> tuple[Value, ...]:
     """An operator -> the operators that its reference calls."""
-    data, *rest = node.inputs
-    assert data is not None
+    data = node.operand(0)
     try:
-        made = node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+        made = node.op.reference(data, *map(_known, node.inputs[1:]), **node.attrs)  # type: ignore[attr-defined]
     except TypeRuleError as why:
         raise Skip(str(why)) from None
     whole = made if isinstance(made, tuple) else (made,)
@@ -285,9 +284,7 @@ def _check_lengths(name: str, gates: int) -> None:
         if lens.producer is not None and lens.producer.op.name == "Bounded":
             raise Skip("the lengths are checked already")
         checked = _lengths(lens, static_dims(x)[1 if cell.layout else 0])
-        new = with_(cell, sequence_lens=checked).producer
-        assert new is not None
-        return new.outputs
+        return copy_with(cell, sequence_lens=checked).outputs
 
     check.__name__ = f"check_{name.lower()}_lengths"
     check.__doc__ = f"{name.lower()}(x, n) -> {name.lower()}(x, bounded(n)), where n is computed."

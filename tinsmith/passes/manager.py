@@ -148,14 +148,9 @@ class RunRules:
 
 
 def register(
-    stage: str,
-    *,
-    priority: float | None = None,
-    devices: tuple[str, ...] | None = None,
-    default: bool = True,
-    name: str | None = None,
-    when: Callable[[Context], bool] | None = None,
-) -> Callable[[T], T]:
+    stage: str, *, priority: float | None = None, devices: tuple[str, ...] | None = None,
+    default: bool = True, name: str | None = None, when: Callable[[Context], bool] | None = None,
+) -> Callable[[T], T]:  # fmt: skip
     """Decorator of a pass class, or function to be called with a RuleSet: registers it for a stage.
 
     priority  place in the stage, the least first; may be left out for passes that `pipelines` lists
@@ -202,16 +197,9 @@ def _kebab(name: str) -> str:
 
 
 def run_passes(
-    graph: Graph,
-    stage: str,
-    device: str = "cpu",
-    spec: str | None = None,
-    *,
-    verify: bool = False,
-    rounds: int = 4,
-    matches: Matches | None = None,
-    byte_rate: float = 1.0,
-) -> Report:
+    graph: Graph, stage: str, device: str = "cpu", spec: str | None = None, *,
+    verify: bool = False, rounds: int = 4, matches: Matches | None = None, byte_rate: float = 1.0,
+) -> Report:  # fmt: skip
     """Run the passes of a stage on a graph, in place, and on copies of the graphs that it holds
     (If, Loop, Scan), which take their place. A held graph whose types or constants turn out wrong
     may never be run: it stays as it is.
@@ -289,13 +277,9 @@ def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
 
 
 def _round(
-    graph: Graph,
-    passes: list[tuple[str, Pass]],
-    context: Context,
-    report: Report,
-    verify: bool,
+    graph: Graph, passes: list[tuple[str, Pass]], context: Context, report: Report, verify: bool,
     settled: set[str],
-) -> bool:
+) -> bool:  # fmt: skip
     """Run each of the passes once, in order; add what they did to `report`. Returns whether
     anything changed. `settled` are the names of passes that found nothing to do since the graph
     last changed: they do not run. It is updated, and emptied when a pass changes the graph."""

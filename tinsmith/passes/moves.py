@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import MOST, Part, moves_of
-from tinsmith.passes.facts import Array, number, reshaped, shape_of
+from tinsmith.passes.facts import Array, i64, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 from tinsmith.sizes import NUMBER
@@ -171,8 +171,7 @@ def _columns(value: Value) -> list[Array]:
 
 def _source(value: Value, part: Part) -> Value:
     assert value.producer is not None
-    source = value.producer.operand(part.source)
-    return source
+    return value.producer.operand(part.source)
 
 
 def _repeated(value: Value) -> Array:
@@ -288,6 +287,5 @@ def gather_neighbours(x: Value, g: Node) -> Value:
     first, last = int(places[0]), int(places[-1]) + 1
     if list(places) != list(range(first, last)):
         raise Skip("the places are not neighbours")
-    bounds = [np.array([k], np.int64) for k in (first, last, axis)]
-    part = OPS["Slice"](x, *bounds)
-    return part if len(move.dims) == len(shape) else OPS["Squeeze"](part, bounds[2])
+    part = OPS["Slice"](x, *map(i64, (first, last, axis)))
+    return part if len(move.dims) == len(shape) else OPS["Squeeze"](part, i64(axis))

@@ -39,9 +39,7 @@ def enclose(
         v for n in region for v in n.outputs if v in graph.outputs or not inside.issuperset(v.uses)
     ]
     body.outputs = [env[v] for v in results]
-    made = graph.add(
-        OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs
-    )  # fmt: skip
+    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs)
     made.seq = last.seq
     for old, new in zip(results, made.outputs, strict=True):
         new.type = old.type

@@ -14,7 +14,7 @@ from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, p, with_
+from tinsmith.rewrite import RuleSet, Skip, copy_with, p, with_
 from tinsmith.sizes import same
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
@@ -174,9 +174,7 @@ def explicit_pads(x: Value, n: Node, w: Value | None = None) -> tuple[Value, ...
         raise Skip("the kernel's size is not known")
     ceil = n.attrs.get("ceil_mode", False)
     win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, ceil)
-    made = with_(n, auto_pad="NOTSET", pad=win.begin + win.end).producer
-    assert made is not None
-    return made.outputs
+    return copy_with(n, auto_pad="NOTSET", pad=win.begin + win.end).outputs
 
 
 @rules.rule(

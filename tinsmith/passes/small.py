@@ -20,7 +20,7 @@ from tinsmith.ops.quant import spread
 from tinsmith.passes.facts import LARGE, LARGE_LAYER, Array, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
 
 rules = RuleSet(
     "small-products", "Products with constant weights of few bits read these.", tolerance=1e-5
@@ -45,8 +45,8 @@ def _halves(graph: Graph, _: Any) -> Value:
     return graph.const(np.resize(np.arange(-8, 8, dtype=np.float16), (128, LARGE // 128)))
 
 
-def _turned(v: Array | None, perm: tuple[int, ...] | None) -> Array | None:
-    return v if v is None or perm is None else np.ascontiguousarray(v.transpose(perm))
+def _turned(v: Array, perm: tuple[int, ...] | None) -> Array:
+    return v if perm is None else np.ascontiguousarray(v.transpose(perm))
 
 
 def _need_product(x: Value, w: Array, product: Node) -> None:
@@ -104,7 +104,6 @@ def whole(
     if s.ndim < 2 and s.size > 1 and axis == 0:
         raise Skip("each row has a scale")
     turned = _turned(w, perm)
-    assert turned is not None
     scale, zero = (_row(v, perm, turned.shape[1]) for v in (s, z))
     return OPS["SmallMatMul"](x, turned, scale, zero, block_size=block)
 
@@ -113,7 +112,7 @@ def _row(v: Array | None, perm: tuple[int, ...] | None, n: int) -> Array | None:
     """Scales or zero points as [blocks, n]: those of rank 2 transposed by `perm`, others as one row
     for all. None for None."""
     if v is None or v.ndim == 2:
-        return _turned(v, perm)
+        return None if v is None else _turned(v, perm)
     return np.ascontiguousarray(np.broadcast_to(v.reshape(1, -1), (1, n)))
 
 
@@ -134,8 +133,7 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
     _need_product(x, w, product)
     if not _has_few_rows(x):
         raise Skip("many rows are multiplied by them as float32")
-    w = w if t is None else np.ascontiguousarray(w.transpose(t.perm or (1, 0)))
-    return OPS["SmallMatMul"](x, w)
+    return OPS["SmallMatMul"](x, w if t is None else _turned(w, t.perm or (1, 0)))
 
 
 def _small_layer(name: str, gates: int) -> None:
@@ -151,9 +149,7 @@ def _small_layer(name: str, gates: int) -> None:
         for label, pair in zip("wr", found, strict=True):
             if pair is not None:
                 changes[label], changes[f"{label}_scale"] = pair
-        new = with_(cell, **changes).producer
-        assert new is not None
-        return new.outputs
+        return copy_with(cell, **changes).outputs
 
     small.__name__ = f"small_{name.lower()}"
     small.__doc__ = f"{name.lower()}(x, dequantise(w, s), r) -> {name.lower()}(x, w, r, w_scale=s)."

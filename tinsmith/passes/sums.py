@@ -64,10 +64,7 @@ def join_added_convs(
 
 
 @rules.rule(
-    beside(
-        p.Conv("x", const("w"), opt(const("b"))).named("conv"),
-        batch_norm("x"),
-    ),
+    beside(p.Conv("x", const("w"), opt(const("b"))).named("conv"), batch_norm("x")),
     **X,
     w=(4, 2, 3, 3),
     b=(4,),

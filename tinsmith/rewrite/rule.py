@@ -300,11 +300,17 @@ def rule(
 
 
 def with_(node: Node, **changes: Any) -> Value:
-    """The same node with some inputs or attributes changed, named as in the operator's signature.
+    """The first output of a copy of `node` with some inputs or attributes changed (`copy_with`)."""
+    return copy_with(node, **changes).output
 
-    Adds a node with the name and the origin of `node`, which is not changed itself. An input given
-    as an array becomes a constant with the name of the input that it replaces. Returns the first
-    output. Raises TypeError for a name that the operator does not have.
+
+def copy_with(node: Node, **changes: Any) -> Node:
+    """Add a copy of `node` with some inputs or attributes changed, which are named as in the
+    operator's signature, and return it.
+
+    The copy has the name and the origin of `node`, which stays as it is. An input given as an array
+    becomes a constant with the name of the input that it replaces. Raises TypeError for a name that
+    the operator does not have.
     """
     op: Any = node.op
     known = {*op.inputs, *op.attrs}
@@ -319,7 +325,7 @@ def with_(node: Node, **changes: Any) -> Value:
                 new = node.graph.const(np.asarray(new), label)
             inputs[i] = new
     attrs = {**node.attrs, **changes}
-    return node.graph.add(node.op, *inputs, name=node.name, origin=node.origin, **attrs).outputs[0]
+    return node.graph.add(node.op, *inputs, name=node.name, origin=node.origin, **attrs)
 
 
 def like(value: Value, array: Any) -> np.ndarray[Any, Any]:

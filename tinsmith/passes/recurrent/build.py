@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Value
+from tinsmith.passes.facts import i64
 from tinsmith.passes.recurrent.affine import Affine
 from tinsmith.passes.recurrent.chains import reaches, roots_of
 from tinsmith.passes.recurrent.course import Course, one_value
@@ -89,8 +90,7 @@ class Builder:
         if places != list(range(places[0], places[0] + len(places))):
             base = self.edit.op("Gather", base, np.array(places, np.int64), axis=axis)
         elif places[0] != 0 or size != len(places):
-            bounds = [np.array([k], np.int64) for k in (places[0], places[-1] + 1, axis)]
-            base = self.edit.op("Slice", base, *bounds)
+            base = self.edit.op("Slice", base, *map(i64, (places[0], places[-1] + 1, axis)))
         if axis == 0:
             return base
         rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.passes.facts import i64
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.recurrent.affine import Affine, rows
 from tinsmith.passes.recurrent.edit import Editor
@@ -184,8 +185,7 @@ class _LoopStep:
             )
         if iterations == size:
             return base
-        bounds = [np.array([k], np.int64) for k in (begin, begin + iterations, axis)]
-        return edit.op("Slice", base, *bounds)
+        return edit.op("Slice", base, *map(i64, (begin, begin + iterations, axis)))
 
     def _start(self, edit: Editor, state: State, x: Value) -> Value | None:
         """The operator's initial state [1, N, H]; None for zeros. `x` is its input [T, N, I]."""
@@ -199,8 +199,7 @@ class _LoopStep:
         along the same axis, in the same order. `reverse`: the operator goes backwards."""
         whole = y
         if item.backward != reverse:
-            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
-            whole = edit.op("Slice", y, *ends)
+            whole = edit.reverse(y)
         assert y.shape is not None and item.value.shape is not None
         whole = edit.reshape(whole, (y.shape[0], *_like(item.value, y)))
         rank = len(item.value.shape) + 1

@@ -83,8 +83,7 @@ def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
             continue
         whole = _own(edit, y, d, 1, ways)
         if not found[0]:
-            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
-            whole = edit.op("Slice", whole, *ends)
+            whole = edit.reverse(whole)
         rows = edit.reshape(whole, (len(course.run.cells), *found[1]))
         _join(edit, node, rows, node.outputs[0])
 
@@ -136,7 +135,7 @@ def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
     results = {v for course in courses for cell in course.run.cells for v in cell.h_out}
     for inner in _joins(courses[0].run.cells[0].h_out):
         for outer in _joins(inner.outputs):
-            parts, shape = _columns(outer, results), _shape_of_first(outer)
+            parts, shape = _columns(outer, results), outer.operand(0).shape
             if parts is None or shape is None:
                 continue
             stacks = []
@@ -145,11 +144,6 @@ def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
                 stacks.append(edit.op("Concat", *flat, axis=outer.axis))
             edit.put(outer.outputs[0], edit.op("Concat", *stacks, axis=len(shape) - 1))
             edit.graph.sweep([outer])
-
-
-def _shape_of_first(node: Node) -> Shape | None:
-    first = node.inputs[0]
-    return None if first is None else first.shape
 
 
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:

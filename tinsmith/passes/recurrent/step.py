@@ -60,13 +60,12 @@ class TimeStep:
         node = None if part is None else part[0].producer
         if part is None or node is None or node.op.name != function:
             return None
-        columns, x = part[1], node.inputs[0]
-        assert x is not None
-        form = self.affine.form(x)
+        _, columns, nodes = part
+        form = self.affine.form(node.operand(0))
         if form is None or columns.ndim != 1:
             return None
         flat = form.cut(lambda a: a.reshape(-1)[columns], form.lead, node)
-        return flat, flat.nodes | part[2]
+        return flat, flat.nodes | nodes
 
     def cell(self, kind: str, gates: list[Form], **rest: Any) -> Cell:
         """The cell with these gates. Raises Skip if they differ in shape from each other or from
