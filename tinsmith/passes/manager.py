@@ -68,13 +68,13 @@ class Context:
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
     open: tuple[int, list[Node]] = (-1, [])
-    """The nodes whose sizes were open at that length of `Graph.edited`."""
+    """(a length of `Graph.edited`, the nodes of which some size was not known at that time)."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where the rules must be tried; None: at all nodes. The first time: at the nodes where
-        they may match (all, if `matches` is None), and around all edits of the graph so far. Later:
-        at those of which some size is not known, and around the edits since the last call. Each
-        call notes that the rules have seen all edits so far."""
+        """Where a rule set must be tried next; None: at all nodes. At the first call: at the nodes
+        where its patterns may match (all nodes if `matches` is None), and around all edits of the
+        graph so far. Later: at those of these nodes of which some size is not known, and around the
+        edits since the last call. All edits so far then count as seen by the rules."""
         if graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -105,9 +105,9 @@ class Context:
 
 
 FASTER = 2.0
-"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
-floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
-fewer multiplications. Estimated."""
+"""Products of bytes replace those of floats if they have at least this many times the rate of
+float32 multiply-adds: slower ones lose against Winograd's and Strassen's methods, which take up to
+four times fewer multiplications. Estimated."""
 
 
 def has_fast_bytes(context: Context) -> bool:
@@ -200,9 +200,9 @@ def run_passes(
     graph: Graph, stage: str, device: str = "cpu", spec: str | None = None, *,
     verify: bool = False, rounds: int = 4, matches: Matches | None = None, byte_rate: float = 1.0,
 ) -> Report:  # fmt: skip
-    """Run the passes of a stage on a graph, in place, and on copies of the graphs that it holds
-    (If, Loop, Scan), which take their place. A held graph whose types or constants turn out wrong
-    may never be run: it stays as it is.
+    """Run the passes of a stage on a graph, in place. Its nested graphs (bodies of If, Loop, Scan)
+    are replaced by copies on which the passes have run too. A nested graph whose types or constants
+    turn out wrong stays as it is: it may never be run.
 
     spec       `passes=` text: which passes run, with which options (see `choice`)
     verify     check the graph after every pass that changed it
@@ -261,8 +261,8 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
 
 
 def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
-    """Whether a pass of a stage may find something to do in a graph, or in one that it holds: one
-    of them has no method `applies`, or that returns True."""
+    """Whether a pass of a stage may have something to do in a graph or in its nested graphs: there
+    is a pass without a method `applies`, or with one that returns True."""
     tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
     return any(applies is None or applies(graph) for applies in tests)
 

@@ -1,5 +1,5 @@
-"""Shuffles and inserted boxes get their name back; numbers pass moves and products to where they
-cost nothing."""
+"""Channel and pixel shuffles and writes into boxes are recognised; constant factors pass moves and
+products to where they cost nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     updates=(2, 3, 2),
 )
 def insert_box(x: Value, places: Value, updates: Value, y: Node) -> Value:
-    """scatter(x, all places of a box, u) -> concat(x before, u, x after) along each axis that the
+    """scatter(x, all indices of a box, u) -> concat(x before, u, x after) along each axis that the
     box does not fill."""
     if y.reduction != "none":
         raise Skip(f"the reduction is {y.reduction}")
@@ -104,9 +104,9 @@ def _cut(x: Value, ranges: dict[int, range]) -> Value:
 
 
 def _range(numbers: Array, axis: int, size: Any) -> range:
-    """The places on an axis of `size` that an array of numbers names: they must count up by one
-    along `axis` of the array, and be the same along all its others. Raises Skip if they are not so,
-    or do not lie side by side on the axis."""
+    """The indices into an axis of `size` that an array `numbers` names, as a range: the array must
+    count up by one along its own axis `axis`, and repeat along its others. Raises Skip if it does
+    not, or if the indices are not consecutive on the axis of `size`."""
     line = numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.ndim))]
     across = np.expand_dims(line, [a for a in range(numbers.ndim) if a != axis])
     others = [a for a in range(numbers.ndim) if a != axis and numbers.shape[a] > 1]
@@ -151,9 +151,9 @@ def scatter_along_axis(
 
 
 def _columns(value: Value) -> list[Array]:
-    """The numbers [..., k] of a value of places, for each k, without copies of what repeats. The
-    value must be a constant, repeated or not, or a join of such along the last axis. Raises Skip if
-    it is not, or is empty."""
+    """The indices [..., K] of a ScatterND as K arrays [...], one for each axis, in which repeated
+    numbers are not copied. `value` must be a constant, a constant that nodes repeat, or a
+    concatenation of these along the last axis. Raises Skip if it is not, or is empty."""
     move = None if value.producer is None else moves_of(value.producer)[value.index]
     sources = [value]
     if move is not None and value.producer is not None and len(move.parts) > 1:
@@ -195,8 +195,8 @@ def _repeated(value: Value) -> Array:
 
 
 def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
-    """An array of numbers under other dims: a view of it where the dims differ only in ones. Raises
-    Skip where they differ otherwise, and there are more than `MOST` numbers."""
+    """An array reshaped to `dims`: a view of it where the dims differ only in ones, else a copy.
+    Raises Skip if more than `MOST` numbers would be copied."""
     alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
     if not alike and numbers.size > MOST:
         raise Skip("the places are arranged anew")

@@ -1,8 +1,9 @@
-"""What is quantised between operators: to one factor and one term, early, and only once.
+"""Quantisation between operators: computed early, only once, and by one factor and one term.
 
 Where floats are computed between bytes, `y = dequantise(quantise(x))` rounds x: elementwise
-arithmetic that ends the operator before it. So both go there, before what only moves data, and
-what was rounded to the same steps is not rounded again.
+arithmetic that can be the epilogue of the operator before it. So both nodes move up to that
+operator, before nodes that only move data; and floats that were rounded to the same steps already
+are not rounded again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ register("machine", when=lambda context: not has_fast_bytes(context))(early)
 
 
 def _moved(of: Any) -> Any:
-    """A pattern: what `of` makes of a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
+    """The pattern `of(move)`, where `move` is a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
     return (
         of(p.Reshape("x", "shape").named("move"))
         | of(p.Transpose("x").named("move"))
@@ -153,7 +154,8 @@ def undone(
 
 
 Steps = tuple[float, int, np.dtype[Any]]
-"""The numbers that bytes stand for: (scale, zero point, dtype of the bytes)."""
+"""The numbers that bytes stand for, (byte - zero point) * scale: (scale, zero point, dtype of the
+bytes)."""
 
 
 @register("machine")
@@ -161,8 +163,8 @@ Steps = tuple[float, int, np.dtype[Any]]
 class DropRounded:
     """Floats that were rounded to the same steps before, and only moved since, are not rounded.
 
-    QuantizeLinear and DequantizeLinear of such floats go; not where a machine multiplies bytes much
-    faster than floats.
+    A QuantizeLinear of such floats is dropped with the DequantizeLinear after it, unless the
+    machine multiplies bytes much faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -187,8 +189,8 @@ class DropRounded:
 
 
 def _steps(node: Node) -> Steps | None:
-    """The steps to which a QuantizeLinear rounds, or of which a DequantizeLinear gives multiples.
-    None unless there is one positive scale of float32 and one zero point, all constant."""
+    """The steps of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
+    float32 and at most one zero point, all constant."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:

@@ -173,8 +173,8 @@ def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int
 
 
 def _remaining(shape: Any, others: list[Any]) -> Any:
-    """The dim for which -1 stands in a Reshape of a value of `shape`, where the result's `others`
-    are the rest; None where that is not known."""
+    """The dim that -1 stands for in the target of a Reshape: `shape` is the input's, `others` are
+    the other dims of the result. None if it is not known."""
     if shape is None or 0 in shape or 0 in others:
         return None
     symbols = Counter(d for d in shape if isinstance(d, str))

@@ -1,9 +1,8 @@
-"""Weights in few bits: constants become small ones, and products and recurrent layers read these
-as they are.
+"""Products and recurrent layers read constant weights of few bits as they are.
 
-A weight is small where DequantizeLinear, or a Cast from a half, stands between a constant and the
-operator that reads it: one form, whatever spelling a file has. `shrunk` brings weights to that
-form; the rules here hand the constants to kernels that decode them in registers.
+Weights of few bits have one form, whatever a file's spelling: DequantizeLinear, or a Cast from a
+half, stands between the constant and the operator that reads it (`weights.shrunk` makes it). The
+rules here give the constant itself to an operator whose kernel decodes it in registers.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ register("machine")(rules)
 
 SMALL = ("int8", "uint8", "int4", "uint4")
 FEW = 4
-"""Rows up to which a product with dequantised inputs takes small weights: more are bound by
-arithmetic, for which there are faster ways. As `FEW_ROWS` of the kernels."""
+"""The most rows for which products read weights of 16 bits, or weights of few bits where the left
+factor is dequantised, too. Products of more rows are bound by arithmetic, for which other kernels
+are faster. The same number as `FEW_ROWS` of the kernels."""
 
 
 def _few(*numbers: float) -> Any:
@@ -61,8 +61,8 @@ def _need_product(x: Value, w: Array, product: Node) -> None:
 
 
 def _need_few(x: Value) -> None:
-    """Raise Skip for an x of dequantised bytes, unless it has at most FEW rows: products of bytes
-    by bytes have kernels of their own."""
+    """Raise Skip if x is dequantised and has more than FEW rows: products of bytes by bytes have
+    kernels of their own."""
     before = x.producer.op.name if x.producer is not None else ""
     if before == "DequantizeLinear" and not _has_few_rows(x):
         raise Skip("both factors are dequantised")
@@ -171,10 +171,11 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
-    """(numbers, scales) of the weights v (directions, outputs, inputs) of a recurrent layer, which
-    a cast or DequantizeLinear makes of constants of 8 or 16 bits: the numbers, less zero points,
-    and a scale (directions, outputs) for each output. None for other values, and for fewer elements
-    than LARGE_LAYER, unless the layer multiplies `rounded` data, which takes no other weights."""
+    """(numbers, scales) of the weights v [directions, outputs, inputs] of a recurrent layer, if a
+    Cast or a DequantizeLinear makes them from a constant of 16 or 8 bits: its numbers, less zero
+    points, and a scale [directions, outputs] for each output. None for other values, and for fewer
+    than LARGE_LAYER elements, unless the layer multiplies `rounded` data, which takes no other
+    weights."""
     node = v.producer
     if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None
@@ -187,9 +188,9 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
 
 
 def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
-    """`_outputs` for a DequantizeLinear `node` of w (directions, outputs, inputs): w less its zero
-    points, in int8 if they fit, else int16, and its scales. None if w is not of 8 bits, scales
-    differ along the inputs or are not finite, or the zero points are no constant."""
+    """`_outputs` for a DequantizeLinear `node` of w [directions, outputs, inputs]: w less its zero
+    points, as int8 if all numbers fit, else int16, and its scales. None if w is not of 8 bits, if
+    scales differ along the inputs or are not finite, or if the zero points are computed."""
     s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
     if w.dtype.name not in ("int8", "uint8") or s is None or s.dtype != FLOAT32:
         return None

@@ -175,7 +175,7 @@ def _cut(x: Value, ranges: list[tuple[int, int]]) -> Value:
 
 
 def _within(part: Value, reach: tuple[Reach, ...], y: Value) -> Value:
-    """`part` among zeros, in the shape of y."""
+    """`part` padded with zeros to the shape of y; `reach` tells where it lies on each axis."""
     sizes = shape_of(y)[2:]
     before = [r.start for r in reach]
     after = [n - r.stop for n, r in zip(sizes, reach, strict=True)]  # type: ignore[operator]

@@ -85,8 +85,8 @@ class SmallWeights:
     kind: int8, int4, float16 or bfloat16.
     block: how many weights of a matrix share a scale; 0: all of an output.
 
-    Of whole numbers, those of convolutions and recurrent layers are int8 with a scale for each
-    output. Weights to which rounding would add more than the share NOISE stay.
+    With int8 and int4, weights of convolutions and recurrent layers become int8, with a scale for
+    each output. Weights to which rounding would add more than the share NOISE stay as they are.
     """
 
     kind: str = "int8"
@@ -150,9 +150,9 @@ class SmallWeights:
 def _dequantised(
     graph: Graph, v: Value, small: Array, scale: Array, attrs: dict[str, Any], before: Node
 ) -> Value:
-    """The float32 value that a new DequantizeLinear before the node `before` makes of the numbers
-    `small` and their scales. `attrs` are its axis and block size; names are made from that of v,
-    which it replaces."""
+    """Add a DequantizeLinear of the numbers `small` and their scales, before the node `before`, and
+    return its float32 result. `attrs` are its axis and block size; names are made from the name of
+    v, which the result is to replace."""
     const = graph.const(small, graph.unique(f"{v.name}/{small.dtype.name}"))
     scales = graph.const(scale, graph.unique(f"{v.name}/scale"))
     name = graph.unique(f"{v.name}/float32")
@@ -181,9 +181,9 @@ def _weights(node: Node) -> list[tuple[int, int, int]]:
 
 def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:
     """(numbers, scales, noise): w rounded to signed whole numbers of `bits` bits times scales. With
-    `block`, a scale for each `block` places on the axis `along`, [..., blocks, ...]; without, for
-    each place on `axis`, as a vector. `noise` is the sum of squares of the errors over that of w;
-    NaN or infinite if w is not finite."""
+    `block` there is a scale for each `block` consecutive weights along the axis `along`, as an
+    array [..., blocks, ...]; without, for each index on `axis`, as a vector. `noise` is the sum of
+    squares of the errors over that of w; NaN or infinite if w is not finite."""
     most = 2 ** (bits - 1) - 1
     low = most + (bits < 8)
     at, size = (along, block) if block else (axis, max(1, PIECE * w.shape[axis] // w.size))
