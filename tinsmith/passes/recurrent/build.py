@@ -1,4 +1,4 @@
-"""Makes the operator of a run: its input over time, its weights, its states."""
+"""Puts one recurrent operator in the place of a run: makes its input over time, weights, states."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Builder:
         return self.edit.op("Gather", base, place, axis=source.axis)
 
     def _places(self, sources: Sequence[Source]) -> Value:
-        """The places of one value, on one axis, that `sources` name, as one value in their order,
-        with that axis first."""
+        """The slices of one value that `sources` name by their indices on one axis, as one value,
+        in this order, with that axis first."""
         base, axis = self.edit.live(sources[0].value), sources[0].axis
         assert base.shape is not None and axis is not None
         places, size = [s.index for s in sources], base.shape[axis]

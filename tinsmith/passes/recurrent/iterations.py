@@ -18,7 +18,7 @@ APART = "-stack-recurrent,-stack-loops"
 
 @dataclass(frozen=True)
 class State:
-    """A state of a loop: what the body reads and gives, and what enters and leaves the loop."""
+    """A state of a loop: the body's input and output for it, its initial value and its result."""
 
     before: Value  # in the body
     after: Value

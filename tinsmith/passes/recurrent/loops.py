@@ -36,8 +36,8 @@ MAX_BODY = 200  # nodes of a body that is looked at, at most; estimated
 class StackLoops:
     """A Loop or Scan whose body is one LSTM, GRU or RNN step becomes the operator over time.
 
-    The step's inputs must be places of scanned or captured values, one after the other, its
-    weights constant, and the results the states, at every iteration or the last.
+    The step's inputs must be slices of scanned or captured values at consecutive indices, its
+    weights constant, and the loop's results the states, of every iteration or of the last.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -153,7 +153,7 @@ class _LoopStep:
         return kept
 
     def _part(self, edit: Editor, read: Read, width: int) -> Value:
-        """All places of one input of the step that iterations read, [T, N, width]."""
+        """One input of the step over all iterations, in ascending order of index: [T, N, width]."""
         base, axis = read.base, read.axis
         if base.shape is None:
             raise Skip(f"the rank of {base.name!r} is not known")
