@@ -11,6 +11,7 @@ from tinsmith.errors import GraphError, TypeRuleError, UnknownName
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
+from tinsmith.graph.uses import ancestors
 from tinsmith.sizes import Size, has_sizes
 
 SMALL = 16
@@ -79,7 +80,7 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     copy.sweep()
     for new, name in opened:
         if not new.uses:
-            before = _upstream(graph, name)
+            before = {v.name for v in ancestors(v for v in graph.values() if v.name == name)}
             turned = [v.name for v in last if v.name in before]
             raise GraphError(
                 f"no output of {graph.name} depends on {name!r} where it is cut: the outputs are "
@@ -92,17 +93,6 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     copy.inputs = [*taken, *others]
     copy.take_names()
     return copy
-
-
-def _upstream(graph: Graph, name: str) -> set[str]:
-    """The names of the value called `name` and of all values on which it depends."""
-    waiting, found = [v for v in graph.values() if v.name == name], set[str]()
-    while waiting:
-        v = waiting.pop()
-        if v.name not in found:
-            found.add(v.name)
-            waiting += [x for x in (v.producer.inputs if v.producer else ()) if x is not None]
-    return found
 
 
 class Copier:
@@ -152,8 +142,8 @@ class Copier:
         return new
 
     def _kind(self, node: Node) -> int:
-        """The number of the node's equivalence class, under which `_Typing` keeps inferred types:
-        equal for nodes whose output types depend in the same way on their input types (`_kind`)."""
+        """The number of the node's equivalence class (`_kind`). Nodes of one class have the same
+        output types for the same input types, so that `_Typing` infers these once."""
         number = self._kinds.get(node)
         if number is None:
             number = self._numbers.setdefault(_kind(node), len(self._numbers))
@@ -165,7 +155,7 @@ class _Typing:
     """Infers the output types of nodes in one copy, once for each equivalence class and input
     types.
 
-    kind    the number of a node's equivalence class
+    kind    a function that gives the number of a node's equivalence class
     sizes   the numbers that symbols of the graph's inputs have in the copy
     """
 

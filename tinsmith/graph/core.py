@@ -87,7 +87,7 @@ class Graph:
         there."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        """A new graph over the same constants, which nobody changes."""
+        """A copy, also of nested graphs, that shares the arrays of constants."""
         from tinsmith.graph.copy import Copier
 
         memo[id(self)] = new = Copier(self).copy({})

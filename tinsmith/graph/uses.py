@@ -1,5 +1,5 @@
-"""The readers of a value, the outputs of a graph, and the topological order of nodes, in structures
-that are cheap to edit."""
+"""The readers of a value, the outputs of a graph, what a value depends on, and the topological
+order of nodes."""
 
 from __future__ import annotations
 
@@ -124,18 +124,40 @@ class Outputs(MutableSequence["Value"]):
 def sources_of(
     values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
 ) -> list[Value]:
-    """The graph inputs on which `values` depend. The search follows inputs of nodes upwards, but
-    not through nodes for which `through` is False."""
+    """The graph inputs among the `ancestors` of values."""
+    found = ancestors(values, through)
+    return [v for v in found if v.producer is None and v.const is None]
+
+
+def ancestors(
+    values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
+) -> Iterator[Value]:
+    """Yield the values, and all values on which they depend, each once. The search follows inputs
+    of nodes upwards, but not through nodes for which `through` is False."""
     work = [v for v in values if v is not None]
-    seen: dict[Value, None] = {}
+    seen: set[Value] = set()
     while work:
         v = work.pop()
-        if v in seen or v.const is not None:
+        if v in seen:
             continue
-        seen[v] = None
+        seen.add(v)
+        yield v
         if v.producer is not None and through(v.producer):
             work += [x for x in v.producer.inputs if x is not None]
-    return [v for v in seen if v.producer is None]
+
+
+def depend(values: Iterable[Value], nodes: set[Node], seen: set[Node]) -> bool:
+    """Whether one of the values depends on a result of one of the `nodes`. `seen` are nodes known
+    not to depend on these, which are not searched again; nodes that are searched are added."""
+    work = [v.producer for v in values if v.producer is not None]
+    while work:
+        node = work.pop()
+        if node in nodes:
+            return True
+        if node not in seen:
+            seen.add(node)
+            work += [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    return False
 
 
 # ---- the order of nodes

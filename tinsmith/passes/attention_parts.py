@@ -180,8 +180,8 @@ def _formula(
     of: _Heads, together: bool, dims: tuple[Any, ...], heads: int, own: tuple[Any, ...],
     lead: tuple[Any, ...],
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """`_table` where sizes are free: a formula. `together`: an item is all heads of queries that
-    share one head of keys (see `_over_rows`)."""
+    """`_table` where sizes are free: the same table as a `strides.formula`. `together`: an item is
+    all heads of queries that share one head of keys (see `_over_rows`)."""
     if len(dims) == 3:
         dims = (*dims[:2], heads, dims[2] // heads)
         batch, row, head, _ = dense(dims)

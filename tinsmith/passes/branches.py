@@ -36,7 +36,10 @@ class TakeBranches:
             if replace_outputs(graph, node, inlined(graph, node, branch, node.inputs[1:])):
                 changes += 1
                 if taken.refusal:
-                    _require(graph, node, taken)
+                    graph.add(
+                        OPS["Required"], node.inputs[0], value=taken.value, message=taken.refusal,
+                        name=f"{node.name}/Required", origin=node.origin,
+                    )  # fmt: skip
             else:
                 context.refuse("take-branches", node.name, "a graph output would lose its name")
             graph.sweep()  # of the If and its branches' captured values, or of the refused copy
@@ -62,13 +65,6 @@ def _taken(node: Node) -> _Taken | None:
         except Refusal as refusal:
             refused.append(_Taken(not value, str(refusal)))
     return refused[0] if len(refused) == 1 else None
-
-
-def _require(graph: Graph, node: Node, taken: _Taken) -> None:
-    graph.add(
-        OPS["Required"], node.inputs[0], value=taken.value, message=taken.refusal,
-        name=f"{node.name}/Required", origin=node.origin,
-    )  # fmt: skip
 
 
 def _branch(node: Node, value: bool) -> Graph:

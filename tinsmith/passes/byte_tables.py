@@ -40,7 +40,7 @@ def _sample(graph: Graph, _: Any) -> Value:
     scale=float32(0.004),
     zero=np.array([3], np.uint8),
 )
-def tabulated(y: Value, q: Node) -> Value:
+def tabulated(q: Node) -> Value:
     """quantise(f(dequantise(x), s, z)) -> table[x], for any function f of one element."""
     found: dict[Value, Value | None] = {}
     source = _source(q.output, found)

@@ -250,8 +250,8 @@ def _parts(x: Any) -> tuple[Any, int] | None:
 
 
 def _exactly(rule: Callable[[Any, int, Any, int], Any]) -> Any:
-    """A rule of _FLOATS that applies `rule(number, by, number, by)` to two contents at each place;
-    None where one of them is not known exactly."""
+    """A rule of _FLOATS that applies `rule(number, by, number, by)` to two contents at each index,
+    each as of `_parts`; None where one of them is not known exactly."""
 
     def of(x: Any, y: Any) -> Any:
         a, b = _parts(x), _parts(y)

@@ -31,15 +31,14 @@ NORM: dict[str, Any] = {
 TOLERANCE = 2e-5  # of rules that compute new weights, in their generated tests
 
 
-def conv() -> Any:
-    weights = ("x", const("w"), opt(const("b")))
-    return p.Conv(*weights).named("conv") | p.ConvTranspose(*weights).named("conv")
+_operands = ("x", const("w"), opt(const("b")))
+_convs = (p.Conv(*_operands).named("conv"), p.ConvTranspose(*_operands).named("conv"))
 
 
 def on_conv(pattern: Any) -> Any:
-    """A pattern of two alternatives: `pattern(c)`, where c is the pattern of a convolution with
-    constant weights, named "conv", or of a transposed one."""
-    plain, transposed = map(pattern, conv().alternatives())
+    """The pattern `pattern(c)`, where c is a convolution of "x" with constant weights, transposed
+    or not, named "conv"."""
+    plain, transposed = map(pattern, _convs)
     return plain | transposed
 
 
@@ -124,16 +123,14 @@ def _padded(value: Any) -> Any:
 
 
 _zeros = _padded(opt(const("value")))
+_PAD: dict[str, Any] = {
+    "x": (1, 2, 6, 5),
+    "pads": np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    "axes": np.arange(4),
+}
 
 
-@rules.rule(
-    p.Conv(_zeros, "w", ...).named("conv"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64),
-    value=np.float32(0),
-    axes=np.array([0, 1, 2, 3], np.int64),
-    w=(2, 2, 3, 3),
-)
+@rules.rule(p.Conv(_zeros, "w", ...).named("conv"), **_PAD, value=np.float32(0), w=(2, 2, 3, 3))
 def fold_pad_into_conv(
     x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, conv: Node
 ) -> Value:
@@ -168,10 +165,8 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
 
 @rules.rule(
     p.AveragePool(_zeros).named("pool"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    **_PAD,
     value=np.float32(0),
-    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3), "stride": (2, 1)},
 )
 def fold_pad_into_average(
@@ -190,10 +185,8 @@ def fold_pad_into_average(
 
 @rules.rule(
     p.MaxPool(_padded(const("value"))).named("pool"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    **_PAD,
     value=np.float32(-np.inf),
-    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3)},
 )
 def fold_pad_into_maximum(

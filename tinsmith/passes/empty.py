@@ -27,7 +27,7 @@ def _is_empty(value: Value | None) -> bool:
 @register("portable", name="drop-empty")
 @dataclass(frozen=True)
 class DropEmpty:
-    """Tensors without elements become constants; where they are joined or scattered, they go."""
+    """Tensors without elements become constants, and leave joins and scatters that read them."""
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0

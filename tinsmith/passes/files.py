@@ -24,8 +24,7 @@ TOLERANCE = 2e-6  # of rules that compute new weights, in their generated tests
 CONV: dict[str, Any] = {"w": (3, 4, 1, 1), "b": (3,)}
 
 
-def _weights() -> tuple[Any, Any]:
-    return const("w"), opt(const("b"))
+_weights = (const("w"), opt(const("b")))
 
 
 def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
@@ -49,7 +48,7 @@ def _image(x: Value, rank: int) -> Value:
 
 
 @rules.rule(
-    p.Conv(p.GlobalPool("x").named("pool").shared(), *_weights()).named("conv"),
+    p.Conv(p.GlobalPool("x").named("pool").shared(), *_weights).named("conv"),
     tolerance=TOLERANCE,
     x=(2, 4, 6, 5),
     **CONV,
@@ -62,7 +61,7 @@ def dense_after_pool(pool: Node, conv: Node, w: Array, b: Array | None) -> Value
 
 
 @rules.rule(
-    p.Conv(p.Reshape("v", ...).named("image"), *_weights()).named("conv"),
+    p.Conv(p.Reshape("v", ...).named("image"), *_weights).named("conv"),
     tolerance=TOLERANCE,
     v=(2, 4),
     image={"#1": i64(2, 4, 1, 1)},

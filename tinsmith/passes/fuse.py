@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import affine, batch_norm
+from tinsmith.passes.conv import NORM, affine, batch_norm
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.regions import enclose
@@ -20,15 +20,7 @@ lower = RuleSet("lower-norm", "Stored-statistics norms become a factor and a ter
 register("machine")(lower)
 
 
-@lower.rule(
-    batch_norm("x"),
-    tolerance=2e-5,
-    x=(2, 3, 4, 4),
-    scale=(3,),
-    shift=(3,),
-    mean=(3,),
-    var=np.array([0.5, 1, 2], np.float32),
-)
+@lower.rule(batch_norm("x"), tolerance=2e-5, x=(2, 4, 3, 4), **NORM)
 def lower_batchnorm(x: Value, bn: Node) -> Value:
     """bn(x) -> x * k + (shift - mean * k), with k = scale / sqrt(var + eps)."""
     k, t = affine(bn)

@@ -43,8 +43,9 @@ register("machine", when=has_fast_bytes)(rules)
 class SplitDequantised:
     """Each reader of dequantised bytes gets its own DequantizeLinear, which becomes part of it.
 
-    Floats that several nodes read would be stored, those that one node reads need not be. Only for
-    machines that multiply bytes much faster than floats.
+    Floats with several readers would have to be stored in memory; those with one reader need not
+    be, as the DequantizeLinear is fused into the reader. Only for machines that multiply bytes much
+    faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:

@@ -12,6 +12,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.deform import places_of
+from tinsmith.passes.conv import NORM
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
@@ -58,12 +59,6 @@ def eye_like(x: Value, eye: Node) -> Value:
     return OPS["Identity"](x.graph.const(ones))
 
 
-def _number_of(array: Array) -> Any:
-    """The number in an array of one element: a free size (Size), or an int."""
-    (number,) = array.reshape(-1).tolist()
-    return number if isinstance(number, Size) else int(number)
-
-
 @rules.rule(
     p.OneHot("indices", const("depth"), const("values")).named("hot"),
     indices=np.array([[0, 2], [-1, 7]]),
@@ -75,7 +70,8 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     if indices.dtype not in (np.int32, np.int64):
         raise Skip(f"the indices are {indices.dtype}")
     rank = len(shape_of(indices)) + 1
-    axis, size = hot.axis % rank, _number_of(depth)
+    axis, (size,) = hot.axis % rank, depth.reshape(-1).tolist()
+    size = size if isinstance(size, Size) else int(size)
     if size < 1:
         raise Skip(f"the depth is {size}")
     ones = (1,) * (rank - 1 - axis)
@@ -191,11 +187,8 @@ def hardmax(x: Value, h: Node) -> Value:
 @rules.rule(
     p.BatchNorm("x", "scale", "shift", "mean", "var").named("bn"),
     tolerance=1e-5,
-    x=(2, 3, 4, 5),
-    scale=(3,),
-    shift=(3,),
-    mean=(3,),
-    var=np.array([0.5, 1, 2], np.float32),
+    x=(2, 4, 3, 5),
+    **NORM,
 )
 def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn: Node) -> Value:
     """bn(x) -> (x - mean) * (scale / sqrt(var + eps)) + shift, where statistics are computed."""
@@ -276,7 +269,8 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
 
 
 def _check_lengths(name: str, gates: int) -> None:
-    """Register the rule of one recurrent operator."""
+    """Register the rule that lets the recurrent operator `name`, which has so many gates, check its
+    computed sequence lengths."""
 
     def check(x: Value, lens: Value, cell: Node) -> tuple[Value, ...]:
         if lens.const is not None:

@@ -91,13 +91,8 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     return OPS["Cast"](y, to=low.name)
 
 
-def clipped(y: Value, low: np.dtype[Any]) -> Value:
-    info = np.iinfo(low)
-    return OPS["Min"](OPS["Max"](y, np.float32(info.min)), np.float32(info.max))
-
-
-@rules.rule(p.DynamicQuantizeLinear("x").named("q"), x=given("float32", 3, 5))
-def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
+@rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
+def dynamic_quantize(x: Value) -> tuple[Value, ...]:
     """dynamic_quantise(x) -> quantise(x, s, z), with s and z from max(x, 0) and min(x, 0)."""
     if x.dtype != FLOAT32:
         raise Skip(f"x is {x.dtype}")
@@ -111,7 +106,8 @@ def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     )
     span = OPS["Where"](OPS["Equal"](high, low), np.float32(1), OPS["Sub"](high, low))
     scale = OPS["Div"](span, np.float32(255))
-    place = OPS["Round"](clipped(OPS["Div"](OPS["Neg"](low), scale), np.dtype(np.uint8)))
+    place = OPS["Max"](OPS["Div"](OPS["Neg"](low), scale), zero)
+    place = OPS["Round"](OPS["Min"](place, np.float32(255)))
     y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
     y = OPS["Cast"](y, to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")

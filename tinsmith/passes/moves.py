@@ -21,12 +21,12 @@ rules = RuleSet(
 register("portable")(rules)
 
 
-def _between() -> Any:
-    return p.Reshape(p.Transpose(p.Reshape("x", ...).named("split")).named("move"), ...).named("y")
+_moved = p.Transpose(p.Reshape("x", ...).named("split")).named("move")
+_joined = p.Reshape(_moved, ...).named("y")
 
 
 @rules.rule(
-    _between(),
+    _joined,
     x=(2, 6, 3, 5),
     split={"#1": np.array([2, 2, 3, 3, 5])},
     move={"perm": (0, 2, 1, 3, 4)},
@@ -47,7 +47,7 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
 
 
 @rules.rule(
-    _between(),
+    _joined,
     x=(2, 8, 3, 5),
     split={"#1": np.array([2, 2, 2, 2, 3, 5])},
     move={"perm": (0, 1, 4, 2, 5, 3)},

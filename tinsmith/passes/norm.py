@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import affine
+from tinsmith.passes.conv import NORM, affine
 from tinsmith.passes.facts import (
     Array,
     axes_of,
@@ -150,13 +150,7 @@ _batch_norm = p.BatchNorm(*_affine, const("mean"), const("var")).named("norm")
 _channel_norm = (
     p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm") | _batch_norm
 )
-BATCH: dict[str, Any] = {
-    "x": (2, 4, 3, 5),
-    "scale": (4,),
-    "shift": (4,),
-    "mean": (4,),
-    "var": np.array([0.5, 1, 2, 0.1], np.float32),
-}
+BATCH: dict[str, Any] = {"x": (2, 4, 3, 5), **NORM}
 CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 
@@ -179,7 +173,7 @@ def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
         "outer"
     ),
     **BATCH,
-    **{f"{k}2": v for k, v in BATCH.items() if k != "x"},
+    **{f"{k}2": v for k, v in NORM.items()},
 )
 def merge_batch_norms(norm: Node, outer: Node, scale: Array, shift: Array) -> Value:
     """batch_norm(batch_norm(x, s, b)) -> batch_norm(x, k * s, k * b + t)."""

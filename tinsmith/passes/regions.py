@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.uses import depend
 from tinsmith.ops import OPS
 
 
@@ -94,25 +95,9 @@ def keep(graph: Graph, groups: Iterable[Iterable[Node]], owner: str) -> None:
     for group in groups:
         region = sorted(group, key=order.__getitem__)
         read = [v for n in region for v in n.inputs if v is not None and v.producer not in region]
-        if all(v.const is not None for v in read) or _is_around_others(region):
+        if all(v.const is not None for v in read) or depend(read, set(region), set()):
             continue
         enclose(graph, "Part", region, region[-1], None, backend=owner)
-
-
-def _is_around_others(region: list[Node]) -> bool:
-    """Whether a path leads from a region through nodes outside back into it, so that it cannot be
-    one node."""
-    inside = set(region)
-    waiting = [u for n in region for v in n.outputs for u in v.uses if u not in inside]
-    seen: set[Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node in inside:
-            return True
-        if node not in seen:
-            seen.add(node)
-            waiting += [u for v in node.outputs for u in v.uses]
-    return False
 
 
 def release(graph: Graph, owner: str) -> None:

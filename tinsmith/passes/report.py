@@ -34,7 +34,7 @@ class Report:
         return len(self.entries)
 
     def add(self, other: Report) -> None:
-        """Add another report to this one: what passes did to a graph within the graph."""
+        """Add another report to this one, such as that of a nested graph."""
         self.entries += other.entries
         self.refusals += other.refusals
         self.notes += other.notes

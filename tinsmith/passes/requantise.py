@@ -59,10 +59,7 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
     scale=float32(0.017),
     zero=np.array(7, np.uint8),
 )
-def quantised_before(
-    x: Value, move: Node, scale: Array, q: Node, shape: Value | None = None,
-    axes: Value | None = None,
-) -> Value:  # fmt: skip
+def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
     """quantise(move(x)) -> move(quantise(x)), with one scale."""
     return _before(x, move, scale, q)
 
@@ -75,10 +72,7 @@ def quantised_before(
     scale=float32(0.017),
     zero=np.array(7, np.uint8),
 )
-def dequantised_before(
-    x: Value, move: Node, scale: Array, d: Node, shape: Value | None = None,
-    axes: Value | None = None,
-) -> Value:  # fmt: skip
+def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
     """dequantise(move(x)) -> move(dequantise(x)), with one scale."""
     return _before(x, move, scale, d)
 

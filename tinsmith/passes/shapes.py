@@ -16,6 +16,7 @@ from tinsmith.passes.contents import Content, content_after, content_of, is_know
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
+from tinsmith.rewrite import meet
 from tinsmith.sizes import NUMBER, same
 
 
@@ -152,8 +153,9 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
 
 
 def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """The content `target` of a Reshape's target as numbers: 0 where the dim of the input's `shape`
-    stays, -1 for one other entry that is no number. None with `allowzero`, or for several such."""
+    """The target of a Reshape, of which `target` (numbers, symbols, None) is known, as numbers: 0
+    where the dim of the input's `shape` stays, -1 for one other entry that is no number. None with
+    `allowzero`, or for several such entries."""
     numbers = [
         d if isinstance(d, NUMBER) else 0 if d is not None and shape[i : i + 1] == [d] else -1
         for i, d in enumerate(target)
@@ -162,8 +164,8 @@ def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | N
 
 
 def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """The content `target` of an Expand's target as numbers: 1 where the dim of the input's `shape`
-    stays. None if another entry is no number."""
+    """The target of an Expand, of which `target` (numbers, symbols, None) is known, as numbers: 1
+    where the dim of the input's `shape` stays. None if another entry is no number."""
     own = [1] * (len(target) - len(shape)) + shape
     numbers: list[Any] = [
         1 if isinstance(d, str) and d == o else d
@@ -193,21 +195,15 @@ def narrow(value: Value, dims: list[Any]) -> int:
     """Put `dims` (int, symbol, or None for an unknown one) into a value's type where they are more
     exact than its own. Returns 1 if that changed the type; 0 if not, also if the ranks differ. A
     negative dim counts as unknown: it is an error of the run."""
-    dims = [None if isinstance(d, NUMBER) and d < 0 else d for d in dims]
-    old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
+    old = [None] * len(dims) if value.shape is None else value.shape
     if len(old) != len(dims):
         return 0
-    new = []
+    told: list[Any] = []
     for a, b in zip(old, dims, strict=True):
-        if a is None:
-            new.append(b if b is not None else fresh())
-        elif (
-            isinstance(a, str) and b is not None and (isinstance(b, NUMBER) or a[0] == "?" != b[0])
-        ):
-            new.append(b)
-        else:
-            new.append(a)
-    if value.shape is not None and tuple(new) == value.shape:
+        known = b is not None and not (isinstance(b, NUMBER) and b < 0)
+        told.append(b if known else fresh() if a is None else a)
+    new = meet(value.type, value.type.like(shape=tuple(told)))
+    if new.shape == value.shape:
         return 0
-    value.graph.retype(value, value.type.like(shape=tuple(new)))
+    value.graph.retype(value, new)
     return 1

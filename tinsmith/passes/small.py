@@ -137,7 +137,8 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
 
 
 def _small_layer(name: str, gates: int) -> None:
-    """Register the rule of one recurrent operator."""
+    """Register the rule that lets the recurrent operator `name`, which has so many gates, read
+    weights of few bits."""
 
     def small(x: Value, w: Value, r: Value, cell: Node) -> tuple[Value, ...]:
         if x.dtype != FLOAT32:

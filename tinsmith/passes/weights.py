@@ -36,9 +36,9 @@ that `quantize` does not mark."""
 
 
 def parse(text: object) -> tuple[str, int]:
-    """(element type, block size) that a `weights=` text names, such as "int8", "int4/32" or "fp16":
-    so many weights share a scale (0: all of an output). "float32" leaves weights as they are.
-    Raises OptionError."""
+    """(element type, block size) that a `weights=` text names, such as "int8", "fp16" or "int4/32":
+    int4 with a scale for each 32 weights (0: for all of an output). "float32" leaves weights as
+    they are. Raises OptionError."""
     known = ("float32", "fp32", *HALVES, *KINDS, *BITS)
     kind, slash, size = text.partition("/") if isinstance(text, str) else ("", "", "")
     if kind not in known or (slash and (kind not in BITS or not size.isdecimal())):
@@ -60,8 +60,8 @@ def spec_of(text: object) -> str:
 
 
 def shrunk(graph: Graph, kind: str, block: int) -> Graph:
-    """A copy of a graph whose large weights have the element type `kind`, as of SmallWeights; also
-    those of the graphs that it holds."""
+    """A copy of a graph whose large weights have the element type `kind`, and blocks of so many
+    weights share a scale, also in nested graphs; see `SmallWeights`."""
 
     def own(value: Any) -> Any:
         if isinstance(value, Graph):
@@ -113,8 +113,8 @@ class SmallWeights:
         if not np.isfinite(small.astype(np.float32)).all():
             return False
         const = graph.const(small, graph.unique(f"{v.name}/{self.kind}"))
-        made = graph.add(OPS["Cast"], const, name=f"{v.name}/float32", to="float32",
-                         before=_first(graph, v))  # fmt: skip
+        before = next((n for n in graph.nodes if v in n.inputs), None)
+        made = graph.add(OPS["Cast"], const, name=f"{v.name}/float32", to="float32", before=before)
         graph.replace(v, made.output, keep_name=False)
         return True
 
@@ -158,10 +158,6 @@ def _dequantised(
     name = graph.unique(f"{v.name}/float32")
     op = OPS["DequantizeLinear"]
     return graph.add(op, const, scales, name=name, before=before, **attrs).output
-
-
-def _first(graph: Graph, v: Value) -> Node | None:
-    return next((n for n in graph.nodes if any(x is v for x in n.inputs)), None)
 
 
 def _is_turned(v: Value) -> bool:

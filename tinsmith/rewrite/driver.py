@@ -248,9 +248,9 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
     """Let the nodes `made` by a rule inherit names from the nodes that it `dropped`, so that names
-    of the model survive. A made node takes the name of the dropped node whose origin it has, and
-    its constants and results those of that node's. A made node without an origin gets that of
-    `root`. `new` are the values that replaced the outputs of `root`."""
+    of the model survive. A made node takes the names of the dropped node with the same origin, and
+    of its constants. A made node without an origin gets that of `root`. The values `new`, which
+    replaced the outputs of `root`, take the names of these."""
     by_origin = {id(n.origin): n for n in dropped}
     heirs: set[Node] = set()
     for node in made:

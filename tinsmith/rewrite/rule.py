@@ -266,11 +266,13 @@ class RuleSet:
         self, pattern: Pattern, *, tolerance: float | None = None, any_shape: bool = False,
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:  # fmt: skip
-        """Decorator of a function: add the rule that it builds, and put that in its place.
+        """Decorator of a function that builds a replacement: makes a `Rule` with the pattern of it,
+        which takes the function's place, and adds that to the set.
 
         `tolerance` is the relative error that its algebra may cause beyond the rounding of single
         operations (None: the set's). `any_shape` lets it act on unknown ranks. Raises DuplicateName
-        if the set has a rule of the function's name. `sample`: see the top of this file."""
+        if the set has a rule of the function's name. `sample`: see the top of this file.
+        """
         loose = self.tolerance if tolerance is None else tolerance
         halves = self.halves or not loose
 

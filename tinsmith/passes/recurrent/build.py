@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Value
+from tinsmith.graph.uses import depend
 from tinsmith.passes.facts import i64
 from tinsmith.passes.recurrent.affine import Affine
-from tinsmith.passes.recurrent.chains import reaches, roots_of
+from tinsmith.passes.recurrent.chains import roots_of
 from tinsmith.passes.recurrent.course import Course, one_value
 from tinsmith.passes.recurrent.edit import Editor
 from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
@@ -56,7 +57,7 @@ class Builder:
         if sum(len(c.run.cells) for c in courses) < 2:
             return
         roots = {n for c in courses for n in roots_of(c.run)}
-        if reaches([self.edit.live(s.value) for s in sources], roots, set()):
+        if depend([self.edit.live(s.value) for s in sources], roots, set()):
             raise Skip("another recurrence lies between its steps")
 
     # ---- operands

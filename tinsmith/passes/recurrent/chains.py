@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
+from tinsmith.graph.uses import depend
 from tinsmith.passes.recurrent.places import Source, is_zero, join_axis
 from tinsmith.passes.recurrent.step import Cell
 from tinsmith.records import dataclass
@@ -157,7 +158,7 @@ class Chains:
                 return f"the cell state of {last.root.name!r} is read elsewhere"
         state = self.state[cell]
         needs = [s.value for s in cell.sources if s != state]
-        if reaches(needs, roots, seen):
+        if depend(needs, roots, seen):
             return "its input needs the result of an earlier step"
         return ""
 
@@ -232,21 +233,6 @@ def _roots(cell: Cell) -> Iterator[Node]:
     yield cell.root
     if cell.c_out is not None and cell.c_out.producer is not None:
         yield cell.c_out.producer
-
-
-def reaches(values: Iterable[Value], targets: set[Node], seen: set[Node]) -> bool:
-    """Whether one of the values is computed, directly or not, by one of the nodes `targets`. `seen`
-    are nodes known not to depend on these; those that are looked at are added."""
-    work = [v.producer for v in values if v.producer is not None]
-    while work:
-        node = work.pop()
-        if node in targets:
-            return True
-        if node in seen:
-            continue
-        seen.add(node)
-        work += [v.producer for v in node.inputs if v is not None and v.producer is not None]
-    return False
 
 
 def roots_of(run: Run) -> set[Node]:
