@@ -339,14 +339,10 @@ def _dense_again(layer: Dense, x: Value) -> Value:
     node = layer.first
     precise = node.attrs["precise"]
     y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)
-    if layer.bias is None:
+    bias: Any = layer.bias
+    if bias is None:
         return y
-    return OPS["Add"](y, _flat(layer.bias), before=node)
-
-
-def _flat(bias: Value) -> Any:
-    assert bias.const is not None
-    return bias if bias.rank == 1 else bias.const.reshape(-1)
+    return OPS["Add"](y, bias if bias.rank == 1 else bias.const.reshape(-1), before=node)
 
 
 def _finish(

@@ -30,9 +30,6 @@ class Report:
     def __iter__(self) -> Iterator[tuple[str, int, float]]:
         return iter(self.entries)
 
-    def __len__(self) -> int:
-        return len(self.entries)
-
     def add(self, other: Report) -> None:
         """Add another report to this one, such as that of a nested graph."""
         self.entries += other.entries
