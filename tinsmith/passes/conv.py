@@ -172,7 +172,7 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
 def fold_pad_into_average(
     x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, pool: Node
 ) -> Value:
-    """average(pad(x, zeros)) -> average(x) with pads that count."""
+    """average(pad(x, zeros)) -> average(x) with pads that count in the mean."""
     if value is not None and np.any(value != 0):
         raise Skip("it does not pad with zeros")
     if pool.pad is not None and np.any(pool.pad) and not pool.count_include_pad:

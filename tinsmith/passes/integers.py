@@ -191,7 +191,7 @@ _pointwise = {
 def convolution_of_pairs(
     left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
 ) -> Value:
-    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, if that is faster."""
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, where that is faster."""
     dims = filled_dims(w)
     unit = all(s == 1 for s in conv.stride or (1,))
     if conv.group == 1 and prod(dims[2:]) > 1 and unit and not _has_winograd(dims, conv):

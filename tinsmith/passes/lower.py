@@ -163,7 +163,7 @@ def lp_norm(x: Value, norm: Node) -> Value:
     g=({}, {"axis": 1}),
 )
 def gather_places(x: Value, g: Node) -> Value:
-    """gather_nd(x, places), gather_elements(x, places) -> gather(reshape(x), places in that)."""
+    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j), j the places of i there."""
     move = moves_of(g)[0]
     if move is None or not g.inputs[1].const.size:  # type: ignore[union-attr]
         raise Skip("the size is not known, or it gathers nothing")
@@ -175,7 +175,7 @@ def gather_places(x: Value, g: Node) -> Value:
 
 @rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})
 def hardmax(x: Value, h: Node) -> Value:
-    """hardmax(x) -> (place along the axis == argmax x)."""
+    """hardmax(x) -> (index along the axis == argmax(x))."""
     dims = filled_dims(x)
     axis = h.axis % len(dims)
     _need_table(dims[axis])
@@ -211,7 +211,7 @@ def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn
     size=np.array([2, 3, 4, 5]),
 )
 def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
-    """affine_grid(theta) -> places @ theta^T, with the constant places of the output."""
+    """affine_grid(theta) -> base @ theta^T, where base has the output's constant coordinates."""
     if theta.dtype != np.float32:
         raise Skip(f"theta is {theta.dtype}")
     spatial = tuple(int(n) for n in size[2:])
@@ -231,7 +231,7 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
     pool={"kernel": (2, 2), "stride": (2, 2)},
 )
 def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Value:
-    """max_unpool(x, places) -> pad(reshape(scatter(zeros, places, x)))."""
+    """max_unpool(x, indices) -> pad(reshape(scatter(zeros, indices, x)))."""
     own = pool.op.infer((x, indices, None), pool.attrs)[0]
     if not own.is_static or not x.type.size or not own.size:
         raise Skip(f"the result is {own}")
@@ -255,7 +255,7 @@ def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Val
     r={"time_axis": 0, "batch_axis": 1},
 )
 def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
-    """reverse_sequence(x, n) -> gather_nd(x, (n - 1 - t where t < n, else t; b))."""
+    """reverse_sequence(x, n)[t, b] -> x[n[b] - 1 - t where t < n[b], else t; b], by gather_nd."""
     dims = filled_dims(x)
     steps, rows = dims[r.time_axis], dims[r.batch_axis]
     across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)

@@ -196,7 +196,7 @@ _dft = p.DFT("x", opt(const("length")), opt(const("axis"))).named("dft")
 def real_signal(
     x: Value, zero: Array, pair: Node, length: Value | None, axis: Value | None, dft: Node
 ) -> Value:
-    """dft(x + 0i) -> dft(x)."""
+    """dft(concat(x, 0)) -> dft(x): complex numbers without imaginary parts are a real signal."""
     if zero.any() or pair.axis % zero.ndim != zero.ndim - 1 or zero.shape[-1] != 1:
         raise Skip("it is no real signal with an imaginary part of zeros")
     if dft.inverse and dft.onesided:
@@ -216,7 +216,7 @@ def real_signal(
 def part_of_dft(
     x: Value, length: Array | None, axis: Array | None, part: Array, dft: Node, g: Node
 ) -> Value:
-    """dft(x)[..., part] -> x @ table, of that part alone."""
+    """dft(x)[..., part] -> x @ table, which computes that part, real or imaginary, alone."""
     rank = len(shape_of(dft.output))
     if g.axis % rank != rank - 1 or part.ndim or (dft.inverse and dft.onesided):
         raise Skip("it takes no part of the numbers")
@@ -226,7 +226,7 @@ def part_of_dft(
 
 @rules.rule(_dft, x=(2, 12, 3, 2), length=np.array(10), axis=np.array(1))
 def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
-    """dft(x) -> x @ table."""
+    """dft(x) -> x @ table of roots of unity, in several steps if it is long (`transform`)."""
     return _lowered(x, length, axis, dft, (0, 1))
 
 
@@ -238,7 +238,7 @@ def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
     length=np.array(8),
 )
 def stft(x: Value, step: Array, window: Value | None, length: Array | None, stft: Node) -> Value:
-    """stft(x, w) -> frames of x @ (w * table)."""
+    """stft(x, w) -> frames of x @ (w * table), w the window by which each frame is multiplied."""
     batch, frames, count, _ = _dims(stft.output)
     parts, (hop,) = _dims(x)[2], ints(step, "the step")
     size = x.dims[1]

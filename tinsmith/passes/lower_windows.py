@@ -29,7 +29,7 @@ output channels as output positions."""
     b=(2,),
 )
 def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
-    """conv(x, w, b) -> conv(x, w) + b."""
+    """conv(x, w, b) -> conv(x, w) + b, where w or b is computed."""
     if b.const is not None and w.const is not None:
         raise Skip("the weights and the bias are constants")
     y = OPS[conv.op.name](x, w, **conv.attrs)
@@ -39,7 +39,8 @@ def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
 
 @rules.rule(p.Conv("x", "w").named("conv"), tolerance=2e-5, x=(1, 2, 3, 4), w=(24, 2, 2, 2))
 def few_positions(x: Value, w: Value, conv: Node) -> Value:
-    """conv(x, w) -> w @ columns of x, where those are far fewer than the weights to be packed."""
+    """conv(x, w) -> w @ columns of x (im2col), where computed w have far more rows than these
+    columns: they need not be packed."""
     if w.const is not None:
         raise Skip("the weights are a constant")
     if conv.group != 1 or x.dtype != np.float32:
@@ -116,7 +117,7 @@ def lp_pool(x: Value, pool: Node) -> Value:
     pool={"kernel": (2, 3), "pad": (1, 1, 0, 1), "with_indices": True},
 )
 def max_pool_of_bytes(x: Value, pool: Node) -> tuple[Value, ...]:
-    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes, where places are wanted too."""
+    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes, where indices are wanted too."""
     if x.dtype not in (np.int8, np.uint8):
         raise Skip(f"x is {x.dtype}")
     if not pool.with_indices:

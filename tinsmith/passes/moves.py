@@ -33,7 +33,7 @@ _joined = p.Reshape(_moved, ...).named("y")
     y={"#1": np.array([2, 6, 3, 5])},
 )
 def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
-    """reshape(swap(reshape(x, [N, g, C/g, ...]))) -> channel_shuffle(x, g)."""
+    """reshape(transpose(reshape(x, [N, g, C/g, ...]))) -> channel_shuffle(x, g)."""
     shape, inner = shape_of(x), shape_of(split.output)
     # the spatial axes may be joined while the channels are exchanged
     if len(inner) < 3 or len(shape) < 2 or move.perm[:3] != (0, 2, 1):
@@ -54,7 +54,8 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
     y={"#1": np.array([2, 2, 6, 10])},
 )
 def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
-    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x); also DCR."""
+    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x), in the mode CRD;
+    from [N, r, r, C, H, W] in the mode DCR."""
     inner, out = shape_of(split.output), shape_of(y.output)
     if len(shape_of(x)) != 4 or len(inner) != 6 or len(out) < 2:
         raise Skip("it is not from an image")
@@ -135,7 +136,8 @@ def scatter_along_axis(
     x: Value, places: Value, updates: Value, there: Node, y: Node, back: Node
 ) -> Value:
     """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
-    the axis that `there` puts first; mostly `back` undoes `there`."""
+    the axis that the transpose `there` puts first; u' is u in the order of x's axes. Mostly the
+    transpose `back` undoes `there`."""
     axis, order = there.perm[0], range(len(there.perm))
     if y.reduction != "none" or len(shape_of(places)) != 2 or shape_of(places)[1] != 1:
         raise Skip("it does not overwrite whole slices of one axis, in a row of places")
@@ -220,7 +222,8 @@ _dense = _product | p.Add(_product, const("b")) | p.Conv("a", const("v"), opt(co
     c=(4, 1),
 )
 def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
-    """transpose(x) * c -> transpose(x * c'), and the same for +, where weights can take c'."""
+    """transpose(x) * c -> transpose(x * c'), and the same for +, with c' = c in the order of x's
+    axes: the product or convolution that makes x takes c' into its weights."""
     x = t.operand(0)
     rank = len(shape_of(x))
     if t.perm is None or c.ndim > rank or shape_of(root.output) != shape_of(t.output):

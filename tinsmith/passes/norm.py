@@ -63,7 +63,8 @@ _variance = _mean(_square(_centred), "spread")
     spread={"#1": np.array([-1])},
 )
 def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x)."""
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x) over the
+    spatial axes of an image."""
     axes, rank = axes_of(mean), len(shape_of(x))
     if axes_of(spread) != axes:
         raise Skip("mean and variance are over different axes")
@@ -176,6 +177,6 @@ def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
     **{f"{k}2": v for k, v in NORM.items()},
 )
 def merge_batch_norms(norm: Node, outer: Node, scale: Array, shift: Array) -> Value:
-    """batch_norm(batch_norm(x, s, b)) -> batch_norm(x, k * s, k * b + t)."""
+    """outer(norm(x, s, b)) -> norm(x, k * s, k * b + t), for batch norms, outer(y) = k * y + t."""
     k, t = affine(outer)
     return with_(norm, scale=like(norm.output, k * scale), shift=like(norm.output, k * shift + t))

@@ -60,7 +60,7 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
     zero=np.array(7, np.uint8),
 )
 def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
-    """quantise(move(x)) -> move(quantise(x)), with one scale."""
+    """quantise(move(x)) -> move(quantise(x)), with one scale, where x is computed."""
     return _before(x, move, scale, q)
 
 
@@ -73,7 +73,7 @@ def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
     zero=np.array(7, np.uint8),
 )
 def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
-    """dequantise(move(x)) -> move(dequantise(x)), with one scale."""
+    """dequantise(move(x)) -> move(dequantise(x)), with one scale, where x is computed."""
     return _before(x, move, scale, d)
 
 
@@ -86,7 +86,7 @@ def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
     join={"axis": 1},
 )
 def joined_before(join: Node, scale: Array, q: Node) -> Value:
-    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of what is computed."""
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of computed parts."""
     if any(v is None or v.producer is None for v in join.inputs):
         raise Skip("nothing is computed with a part")
     return joined.build(join, scale, q)
@@ -108,8 +108,8 @@ def joined_before(join: Node, scale: Array, q: Node) -> Value:
     join={"axis": 1},
 )  # fmt: skip
 def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
-    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) of what was quantised, with one
-    scale."""
+    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) with one scale, where a
+    QuantizeLinear makes each part."""
     if scale.size != 1:
         raise Skip("it has a scale for each place")
     parts = [v for v in join.inputs if v is not None]
@@ -270,7 +270,8 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     zero=np.array([7], np.uint8),
 )
 def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q: Node) -> Value:
-    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z)."""
+    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z),
+    with c = -(za * sa + zb * sb) / s."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_bytes(a, sa)
     need_bytes(b, sb)

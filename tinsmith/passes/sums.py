@@ -72,7 +72,8 @@ def join_added_convs(
     **NORM,
 )
 def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Value | None) -> Value:
-    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
+    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), where bn(x) = k * x + t; k is added to the
+    tap that reads the output's own position."""
     _same_results(conv.output, bn.output)
     taps = _Taps(conv, w)
     if set(taps.stride) != {1}:

@@ -38,7 +38,8 @@ Estimated."""
     conv={"dilation": (7, 6), "pad": (7, 6, 7, 6)},
 )
 def drop_dead_taps(x: Value, w: Array, conv: Node) -> Value:
-    """conv(x, w) -> conv(x, w[live taps]) with smaller pads, in known spatial sizes."""
+    """conv(x, w) -> conv(x, w without outer taps that read only padding), with smaller pads, where
+    spatial sizes are known."""
     sizes = shape_of(x)[2:]
     win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     begin, end, dilation = list(win.begin), list(win.end), list(win.dilation)
