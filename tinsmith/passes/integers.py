@@ -172,7 +172,7 @@ def _need_wide_groups(w: Value, conv: Node) -> None:
         raise Skip(f"its {conv.group} groups of {inputs} to {outputs} channels are no pairs")
 
 
-pairs = RuleSet("integer-pairs", "The same, where floats do not need far fewer products.")
+pairs = RuleSet("integer-pairs", "Products of bytes, in pairs, where floats are not faster.")
 register("machine", when=has_pairs)(pairs)
 
 LEAST = 32

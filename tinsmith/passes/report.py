@@ -47,7 +47,7 @@ class Report:
         return total
 
     def _rows(self) -> list[tuple[str, int, str]]:
-        """Each pass, how often it changed something, and its milliseconds."""
+        """(name of a pass, how often it changed something, its milliseconds) for each pass."""
         times: dict[str, float] = {}
         for name, _, seconds in self.entries:
             times[name] = times.get(name, 0.0) + seconds

@@ -29,7 +29,7 @@ from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-early = RuleSet("quantise-early", "Quantising goes before what only moves data.")
+early = RuleSet("quantise-early", "Quantising moves up, before nodes that only move data.")
 register("machine", when=lambda context: not has_fast_bytes(context))(early)
 
 
@@ -118,7 +118,7 @@ def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
     return OPS["Concat"](*(with_(d, x=v) for v in parts), axis=join.axis)
 
 
-undo = RuleSet("undo-quantised", "Bytes that were dequantised, and are quantised alike, stay.")
+undo = RuleSet("undo-quantised", "Bytes that are dequantised, and quantised again alike, stay.")
 register("machine")(undo)
 
 
@@ -211,7 +211,7 @@ def _is_on(x: Value, steps: Steps) -> bool:
 
 
 requantise = RuleSet(
-    "requantise", "What bytes become between integers is one factor and one term.", tolerance=1e-5
+    "requantise", "Sums of bytes become bytes again by one factor and one term.", tolerance=1e-5
 )
 register("machine", when=lambda context: context.byte_rate > 1)(requantise)
 
@@ -308,7 +308,7 @@ def mean(x: Value, xs: Array, xz: Array | None, pool: Node) -> Value:
     return OPS["Mul"](y, xs.reshape(()))
 
 
-factors = RuleSet("quantise-by-factor", "What is computed is quantised by a product.")
+factors = RuleSet("quantise-by-factor", "Values are quantised by a product, not by a division.")
 register("machine")(factors)
 
 

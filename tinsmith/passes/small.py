@@ -22,7 +22,7 @@ from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
 
 rules = RuleSet(
-    "small-products", "Products with constant weights of few bits read these.", tolerance=1e-5
+    "small-products", "Products read constant weights of few bits as they are.", tolerance=1e-5
 )
 register("machine")(rules)
 
