@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.errors import GraphError, TypeRuleError, UnknownName
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Type, compatible
 from tinsmith.graph.uses import Outputs, in_order
@@ -345,8 +345,6 @@ class Graph:
     def node(self, name: str) -> Node:
         """The first node that is named `name`, or that has an output named so. Raises
         UnknownName."""
-        from tinsmith.errors import UnknownName
-
         for node in self.nodes:
             if node.name == name or any(v.name == name for v in node.outputs):
                 return node

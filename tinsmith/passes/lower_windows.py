@@ -16,6 +16,8 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
 
+WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
+
 FEWER = 4
 """A convolution by computed weights becomes a product if it has at least this many times as many
 output channels as output positions."""
@@ -105,7 +107,7 @@ def lp_pool(x: Value, pool: Node) -> Value:
     if pool.ceil_mode or pool.auto_pad not in ("NOTSET", "VALID"):
         raise Skip("the window is padded beyond the pads, or automatically")
     y = OPS["Abs"](x) if pool.p == 1 else OPS["Mul"](x, x)
-    attrs = {name: getattr(pool, name) for name in ("kernel", "stride", "pad", "dilation")}
+    attrs = {name: getattr(pool, name) for name in WINDOW[:4]}
     y = OPS["AveragePool"](y, count_include_pad=True, **attrs)
     y = OPS["Mul"](y, np.float32(prod(pool.kernel)))
     return y if pool.p == 1 else OPS["Sqrt"](y)
@@ -122,12 +124,9 @@ def max_pool_of_bytes(x: Value, pool: Node) -> tuple[Value, ...]:
         raise Skip(f"x is {x.dtype}")
     if not pool.with_indices:
         raise Skip("a kernel takes bytes")
-    win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
+    win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in WINDOW))
     wide = [max(ends) >= k for *ends, k in zip(win.begin, win.end, win.kernel, strict=True)]
     if any(wide) or max(win.dilation) > 1:
         raise Skip("a window may see nothing but padding")
     y = OPS["MaxPool"](OPS["Cast"](x, to="float32"), **pool.attrs)
     return OPS["Cast"](y[0], to=x.dtype.name), y[1]
-
-
-_WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")

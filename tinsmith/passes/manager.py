@@ -27,6 +27,7 @@ from tinsmith.errors import OptionError, PassError, ReferenceFailed, TinsmithErr
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.choice import COURSE, PASSES, STAGES, Entry, list_passes, parse_spec
+from tinsmith.passes.pipelines import place
 from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
@@ -163,8 +164,6 @@ def register(
     """
 
     def decorate(what: T) -> T:
-        from tinsmith.passes.pipelines import place
-
         if stage not in STAGES:
             raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
         options: dict[str, Any] = {}

@@ -16,7 +16,6 @@ from tinsmith.passes.contents import Content, content_after, content_of, is_know
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import meet
 from tinsmith.sizes import NUMBER, same
 
 
@@ -195,15 +194,21 @@ def narrow(value: Value, dims: list[Any]) -> int:
     """Put `dims` (int, symbol, or None for an unknown one) into a value's type where they are more
     exact than its own. Returns 1 if that changed the type; 0 if not, also if the ranks differ. A
     negative dim counts as unknown: it is an error of the run."""
-    old = [None] * len(dims) if value.shape is None else value.shape
+    dims = [None if isinstance(d, NUMBER) and d < 0 else d for d in dims]
+    old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
     if len(old) != len(dims):
         return 0
-    told: list[Any] = []
+    new = []
     for a, b in zip(old, dims, strict=True):
-        known = b is not None and not (isinstance(b, NUMBER) and b < 0)
-        told.append(b if known else fresh() if a is None else a)
-    new = meet(value.type, value.type.like(shape=tuple(told)))
-    if new.shape == value.shape:
+        if a is None:
+            new.append(b if b is not None else fresh())
+        elif (
+            isinstance(a, str) and b is not None and (isinstance(b, NUMBER) or a[0] == "?" != b[0])
+        ):
+            new.append(b)
+        else:
+            new.append(a)
+    if value.shape is not None and tuple(new) == value.shape:
         return 0
-    value.graph.retype(value, new)
+    value.graph.retype(value, value.type.like(shape=tuple(new)))
     return 1

@@ -80,9 +80,8 @@ class Sampler:
         value: Value | None
         if callable(sample):
             make: Any = sample
-            self.env[var.name] = make(self.graph, self.dtype)
-            return self.env[var.name]
-        if var.optional and self.choose(2):
+            value = make(self.graph, self.dtype)
+        elif var.optional and self.choose(2):
             value = None
         elif var.const or (isinstance(sample, np.ndarray) and sample.dtype.kind in "iu"):
             value = self.graph.const(self.array(sample), var.name)
