@@ -176,11 +176,11 @@ class _Typing:
             if all(type.is_static for type in inferred):  # unknown sizes must stay distinct
                 self.known[key] = inferred
         return [
-            v.type if v.type == type else self._told(v.type, type)
+            v.type if v.type == type else self._with_known_sizes(v.type, type)
             for v, type in zip(node.outputs, inferred, strict=True)
         ]
 
-    def _told(self, old: Type, new: Type) -> Type:
+    def _with_known_sizes(self, old: Type, new: Type) -> Type:
         """The inferred type `new` with some symbols replaced by numbers: where the original type
         `old` has, at the same axis, a symbol whose number is known (`sizes`)."""
         if new.is_static or old.shape is None or new.shape is None:

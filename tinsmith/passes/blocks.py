@@ -128,10 +128,10 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
     inner = _conv(producer)
     if inner is None or not _is_pointwise(producer, inner):
         return f"{producer.name!r} before it is no 1x1 convolution with constant weights"
-    return _also_read(x, producer, node, conv, outputs) or producer
+    return _other_readers(x, producer, node, conv, outputs) or producer
 
 
-def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
+def _other_readers(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
     """A text that tells what reads x, the result of `producer`, besides the convolution `conv` of
     `node`; "" if nothing does."""
     if x in outputs:
@@ -174,7 +174,7 @@ def _scaled(node: Node, outputs: set[Value]) -> Node | str:
         return ""
     if not _is_pointwise(node, conv):
         return f"{product.name!r} scales what it reads, but it is no 1x1 convolution of one group"
-    return _also_read(y, product, node, conv, outputs) or product
+    return _other_readers(y, product, node, conv, outputs) or product
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:

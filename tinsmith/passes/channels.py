@@ -300,8 +300,8 @@ def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]
 class NestConcats:
     """concat(a, b, c) -> concat(concat(a, b), c), where concat(a, b) is computed anyway.
 
-    Networks of dense blocks (DenseNet) join all earlier results before every layer: nested, each
-    result lies in one place of one buffer, and nothing is copied.
+    Networks of dense blocks (DenseNet) concatenate all earlier results before every layer: nested,
+    each result is stored once, in one buffer, and nothing is copied.
     """
 
     operators: ClassVar = frozenset(("Concat",))

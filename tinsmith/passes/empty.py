@@ -35,7 +35,7 @@ class DropEmpty:
             if node not in graph or not is_pure(node):
                 continue
             if all(map(_is_empty, node.outputs)):
-                if _is_told(node) and not any(v.type.is_free for v in node.outputs):
+                if _has_known_sizes(node) and not any(v.type.is_free for v in node.outputs):
                     arrays = [np.zeros(v.dims, v.dtype) for v in node.outputs]
                     changes += put(graph, node, tuple(arrays))
             elif any(map(_is_empty, node.inputs)):
@@ -44,15 +44,15 @@ class DropEmpty:
         return changes
 
 
-def _is_told(node: Node) -> bool:
+def _has_known_sizes(node: Node) -> bool:
     """Whether the sizes of all inputs are known. If not, the node has to stay though its result is
     empty, as it checks in the run that its inputs fit each other."""
     return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Replace a Concat by one without its empty inputs, and a scatter of no elements by what it
-    writes into. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
+    """Replace a Concat by one without its empty inputs, and a scatter of no elements by its first
+    input. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
     name = node.op.name
     if name in UPDATES and _is_empty(node.inputs[UPDATES[name]]):
         x = node.operand(0)

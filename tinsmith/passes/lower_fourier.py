@@ -61,8 +61,8 @@ class Fourier:
         return self.size // 2 + 1 if self.half else self.size
 
     def roots(self, times: int, count: int) -> Array:
-        """e^(sign * 2 pi i k t / size) as complex numbers [t < times, k < count]; what is 0 but for
-        rounding is exactly 0."""
+        """e^(sign * 2 pi i k t / size) as complex numbers [t < times, k < count]; parts that
+        are 0 but for rounding are exactly 0."""
         powers = np.outer(np.arange(times), np.arange(count)) * self.sign % self.size
         angle = 2 * np.pi * np.arange(self.size) / self.size
         unit = np.stack([np.cos(angle), np.sin(angle)], -1)
@@ -268,7 +268,7 @@ def _lowered(
     x: Value, length: Array | None, axis: Array | None, node: Node, keep: tuple[int, ...]
 ) -> Value:
     """The result of the DFT `node` of x, or the parts `keep` of it (0 real, 1 imaginary) on its
-    last axis, computed by nodes that have kernels. Raises Skip for what they cannot compute."""
+    last axis, computed by nodes that have kernels. Raises Skip if they cannot compute it."""
     *dims, parts = _dims(x)
     at = (-2 if axis is None else ints(axis, "axis")[0]) % (len(dims) + 1)
     times, outer, inner = dims[at], prod(dims[:at]), prod(dims[at + 1 :])

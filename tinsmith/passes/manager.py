@@ -42,7 +42,7 @@ class Pass(Protocol):
 
     It may have a class attribute `operators`: a graph that has none of these operators is skipped.
     It may have a method `applies(graph)` that returns False if there is nothing to do in the graph
-    and those that it holds; `has_work` asks it.
+    and its nested graphs; `has_work` asks it.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -50,11 +50,11 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know besides the graph, and what it tells.
+    """What a pass may know besides the graph, and where it reports.
 
     matches   for each rule set the nodes at which a pattern may match; None: not known
-    refusals  told for `explain`: what was not done at a node, and why
-    notes     likewise: what was done at a node, where its step does not show it
+    refusals  for `explain`: nodes at which something was not done, and why
+    notes     for `explain`: what was done at a node, where its step in the plan does not show it
     counts, absorbed  as in `Rewritten`, of the rules that ran
     """
 
@@ -154,7 +154,7 @@ def register(
 ) -> Callable[[T], T]:  # fmt: skip
     """Decorator of a pass class, or function to be called with a RuleSet: registers it for a stage.
 
-    priority  place in the stage, the least first; may be left out for passes that `pipelines` lists
+    priority  order in the stage, the least first; may be left out for passes that `pipelines` lists
     devices   that it supports (None: all)
     default   False leaves it off until `+name` asks for it
     name      None: that of the rule set, or the class's in lower case with hyphens

@@ -138,8 +138,9 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
 
 
 def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
-    """The value to which `users`, all readers of one value, lead: the only result of a move, or
-    what one move makes of all their results. None if they are no moves, or lead to several."""
+    """The one value that `users`, all readers of a value, lead to: the only output of one move, or
+    the output of a move that joins all outputs of several. None if a reader is no move, or if they
+    lead to several values."""
     if not users or not all(map(is_move, users)):
         return None
     results = [v for n in users for v in n.outputs]

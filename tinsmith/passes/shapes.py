@@ -30,7 +30,7 @@ class PropagateShapes:
     Reshape or Expand that only repeats dims of its input becomes a constant of 0 or 1 there. Raises
     TypeRuleError for sizes that turn out not to fit.
 
-    max_elements: the most elements of inputs and results of what is computed.
+    max_elements: the most elements of inputs and results of a node that is computed.
     """
 
     max_elements: int = 1024

@@ -172,8 +172,8 @@ class _Widening:
         return cast.output
 
     def _made(self, node: Node, inputs: tuple[Value | None, ...], attrs: dict[str, Any]) -> Node:
-        """Add a node of the same operator, with these inputs and attributes, and give it the name
-        of `node`, in whose place it is to stand."""
+        """Add a node that is to replace `node`: of the same operator, with these inputs and
+        attributes, and its name."""
         made = self.graph.add(
             node.op, *inputs, name=node.name, origin=node.origin, before=node, **attrs
         )

@@ -68,7 +68,7 @@ class Refusal:
 
 
 class Rule:
-    """A pattern and the function that builds what replaces it.
+    """A pattern and the function that builds the replacement of a match.
 
     build      gets the bindings that its parameters name (`wants`), and returns the new values
     sample     shapes, arrays and attributes by name, for the rule's own test
@@ -266,8 +266,8 @@ class RuleSet:
         self, pattern: Pattern, *, tolerance: float | None = None, any_shape: bool = False,
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:  # fmt: skip
-        """Decorator of a function that builds a replacement: makes a `Rule` with the pattern of it,
-        which takes the function's place, and adds that to the set.
+        """Decorator of a function that builds a replacement: a `Rule` of the pattern and the
+        function is added to the set, and takes the function's place.
 
         `tolerance` is the relative error that its algebra may cause beyond the rounding of single
         operations (None: the set's). `any_shape` lets it act on unknown ranks. Raises DuplicateName

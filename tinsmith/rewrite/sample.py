@@ -23,7 +23,7 @@ class Sampler:
 
     choices  the answers, in the order of the questions; questions beyond these are answered 0
     asked    of each question so far, how many answers it has
-    env      what is built so far, by name of a variable or key of an operator pattern
+    env      the values and nodes built so far, by name of a variable or key of a `Call` pattern
     """
 
     def __init__(self, rule: Rule, choices: tuple[int, ...], seed: int, dtype: str) -> None:
@@ -111,8 +111,8 @@ class Sampler:
         return self.env[call.key].outputs[call.out]
 
     def of_trait(self, trait: str, named: Any) -> Any:
-        """An operator with the trait, by the next choice: of those that the sample `named` has as
-        keys, if there are such, else of all."""
+        """An operator with the trait, by the next choice: one of the keys of the sample `named`, if
+        such operators are among these, else one of all."""
         ops = [o for o in OPS.rows() if trait in o.traits]
         ops = [o for o in ops if o.name in named] or ops
         return ops[self.choose(len(ops))]

@@ -98,7 +98,7 @@ class Form:
         return replace(self, bias=_sum(self.bias, wide), nodes=self.nodes | {node})
 
     def key(self, source: Source) -> tuple[Any, ...]:
-        """A key of what multiplies `source`: equal for two forms if these matrices are equal."""
+        """A key of the matrix that multiplies `source`: equal for two forms with equal matrices."""
         keys = [p.key for p in self.terms.get(source, ())]
         return tuple(keys if len(keys) < 2 else sorted(keys, key=repr))
 

@@ -38,7 +38,7 @@ class Run:
 
 class Chains:
     """Finds the runs among the cells of a graph, which must not change meanwhile: `runs`. It links
-    each cell to the one before, and cuts the chains into what one operator can compute.
+    each cell to the one before, and cuts the chains into runs that one operator can compute.
 
     state          for each linked cell: which of its sources is its state
     before, after  for each cell: the cell of the time step before it, and after it
@@ -163,8 +163,8 @@ class Chains:
         return ""
 
     def _closed(self, part: list[Cell]) -> Iterator[list[Cell]]:
-        """Split a run at the cells of which values other than the states are read by nodes outside
-        the run: yields the pieces between such cells."""
+        """Split a run at cells with inner values, other than states, that nodes outside the run
+        read. Yields the pieces between these cells."""
         union = frozenset[Node]().union(*(c.nodes for c in part))
         piece: list[Cell] = []
         bad = [self._escape(cell, union) for cell in part]
