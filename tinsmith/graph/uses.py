@@ -178,7 +178,7 @@ def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
 
 
 def _by_need(nodes: list[Node], name: str) -> list[Node]:
-    """`in_order` by Kahn's algorithm, for nodes whose sequence numbers are not topological."""
+    """`in_order` where the order of sequence numbers is not topological."""
     waiting = {
         n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
         for n in nodes

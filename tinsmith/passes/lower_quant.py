@@ -32,7 +32,7 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
         dims[axis % rank] = -1
     if v.const is not None:
         return v.const.astype(FLOAT32).reshape(dims)
-    v = v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
+    v = floated(v)
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
@@ -40,6 +40,13 @@ def known(v: Value | None) -> Any:
     """v as an input for a new node: the array of a constant, any other value (and None) as it is.
     Operators that get arrays alone give an array, at compile time, and add no node."""
     return v if v is None or v.const is None else v.const
+
+
+def floated(v: Value) -> Any:
+    """A value as float32, as an operand: an array if it is a constant, else perhaps a cast."""
+    if v.const is not None:
+        return v.const.astype(FLOAT32)
+    return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
 
 
 def _is_zero(zero: Value | None) -> bool:

@@ -88,7 +88,7 @@ class _Driver:
            first. A node's priority is its index in the graph's order, or that of the node whose
            change made it worth trying; `count` keeps the order of equal priorities
     reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
-    near   (rule, node) -> why the rule did not fire there when it was last tried
+    near   by rule and node: why the rule did not fire the last time it was tried there
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
