@@ -36,6 +36,12 @@ def fixed_sizes(net):
     return [c for free in free_of(net) for c in free.scope.conditions if c[1] == "=="]
 
 
+def step_feeds(batch: int, past: int) -> dict[str, Any]:
+    """A token for each sample, after `past` others."""
+    cache = {n: RANDOM.standard_normal((batch, 4, past, 8), np.float32) for n in empty(batch)}
+    return {"ids": np.ones((batch, 1), np.int64), **cache}
+
+
 # ---- a decoder
 
 
@@ -239,6 +245,16 @@ def test_sizes_share_the_memory_of_the_largest():
     (memory,) = {s._memory for s in sessions}
     assert len(sessions) > 1
     assert len(memory.arena) < most * 1.3 + 8192
+
+
+@pytest.mark.parametrize(("model", "given"), [(transformer, feeds), (decoder, step_feeds)])
+def test_one_program_takes_one_sample_and_many(model: Any, given: Any) -> None:
+    net = ts.compile(ts.load(model()), cache=False, shapes="free", threads=1)
+    exact = ts.compile(ts.load(model()), backend="numpy")
+    for batch, length in ((3, 9), (1, 9), (2, 2), (1, 3)):
+        inputs = given(batch, length)
+        agree(net(**inputs), exact(**inputs))
+    assert len(free_of(net)) == 1
 
 
 def test_a_session_in_another_thread_has_memory_of_its_own():
