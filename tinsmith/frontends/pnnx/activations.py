@@ -1,4 +1,4 @@
-"""Importers of activations that are no rows, and of softmax."""
+"""Importers of activations that are not one to one (`rows`), and of softmax."""
 
 from __future__ import annotations
 
