@@ -16,28 +16,10 @@ from tinsmith.ops.precision import widen
 
 @op()
 def RowAttention(
-    q,
-    k,
-    v,
-    q_rows,
-    k_rows,
-    v_rows,
-    y_rows,
-    bias=None,
-    bias_at=None,
-    mask=None,
-    mask_at=None,
-    *,
-    width,
-    value_width,
-    shape,
-    scale=1.0,
-    softcap=0.0,
-    low=None,
-    high=None,
-    zeros=False,
+    q, k, v, q_rows, k_rows, v_rows, y_rows, bias=None, bias_at=None, mask=None, mask_at=None, *,
+    width, value_width, shape, scale=1.0, softcap=0.0, low=None, high=None, zeros=False,
     even=False,
-):
+):  # fmt: skip
     """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
     An item is one head of one sequence. Row n of q_i is the `width` elements from offset
@@ -119,14 +101,10 @@ def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, 
         need(rank in (None, 1 if even else 2), f"{name} needs rank {2 - even}, it has {rank}")
         need(not even or (table.const is not None and table.const.size % 2 == 1 < table.const.size),
              f"{name} is no formula")  # fmt: skip
-    need(
-        even or q_rows.shape == y_rows.shape,
-        f"q has rows {q_rows.shape}, y has rows {y_rows.shape}",
-    )
-    need(
-        even or k_rows.shape == v_rows.shape,
-        f"k has rows {k_rows.shape}, v has rows {v_rows.shape}",
-    )
+    pairs = (("q", q_rows), ("y", y_rows)), (("k", k_rows), ("v", v_rows))
+    for (one, a), (other, b) in pairs:
+        fits = even or a.shape == b.shape
+        need(fits, f"{one} has rows {a.shape}, {other} has rows {b.shape}")
     need(bias is None or bias_at is not None, "bias needs bias_at")
     need(mask is None or mask_at is not None, "mask needs mask_at")
     return Type(q.dtype, shape)

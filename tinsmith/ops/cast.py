@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import FLOAT8, dtype_attr
+from tinsmith.ops.precision import is_float
 
 NIBBLES = {"int4", "uint4", "int2", "uint2"}
 
@@ -34,13 +35,9 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
     if dtype.name in NIBBLES and x.dtype.name not in NIBBLES:
         return Cast.reference(x, to="int32").astype(dtype)
     # Generated code truncates this way by itself: only arrays are led around numpy's own.
-    if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and _is_float(x.dtype):
+    if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and is_float(x.dtype):
         return _truncated(x, dtype)
     return x.astype(dtype)
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind not in "biucO" and dtype.name not in NIBBLES
 
 
 def _truncated(x: Any, dtype: np.dtype[Any]) -> Any:

@@ -258,9 +258,8 @@ def nearest(at: Array, rounding: str, size: int) -> Array:
 
 
 def interpolation(
-    at: Array, mode: str, size: int, a: float = -0.75, exclude_outside: bool = False,
-    shrink: float | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    at: Array, mode: str, size: int, a: float, exclude_outside: bool, shrink: float | None
+) -> tuple[Array, Array]:
     """The elements of an axis of `size` that linear or cubic interpolation reads for each
     coordinate in `at` [out], and their weights: (places, weights), both [out, taps]. Places outside
     are clamped to the edges; with `exclude_outside` they get the weight 0. `a` is the coefficient
@@ -307,10 +306,10 @@ def _(
     need_one_of(ROUNDINGS, nearest_mode=nearest_mode)
     need_one_of(POLICIES, keep_aspect_ratio_policy=keep_aspect_ratio_policy)
     need(not (antialias and mode == "nearest"), "antialias needs mode linear or cubic")
-    scales, sizes = _given(scales), _given(sizes)
+    scales, sizes = unless_empty(scales), unless_empty(sizes)
     need((scales is None) != (sizes is None), "either scales or sizes is needed, and not both")
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    need(not crop or _given(roi) is not None, "tf_crop_and_resize needs roi")
+    need(not crop or unless_empty(roi) is not None, "tf_crop_and_resize needs roi")
     if x.shape is None:
         return x.type
     rank = len(x.shape)
@@ -342,8 +341,8 @@ def _(
     return x.type.like(shape=tuple(shape))
 
 
-def _given(v: Value | None) -> Any:
-    """An operand, or None where it is absent or (as older opsets write it) empty."""
+def unless_empty(v: Value | None) -> Any:
+    """An operand; None where it is absent, or empty, as ONNX's opset 11 writes an absent one."""
     return None if v is None or v.shape == (0,) else v
 
 

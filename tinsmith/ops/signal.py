@@ -103,7 +103,8 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided=True):
     frame_length, else the length of the window, else L.
     """
     step = scalar(frame_step)
-    size = _frame(signal.shape[1], window, frame_length)
+    size = signal.shape[1] if window is None else window.shape[0]
+    size = size if frame_length is None else scalar(frame_length)
     frames = (signal.shape[1] - size) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(size)
     pieces = _complex(signal)[:, places]
@@ -111,12 +112,6 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided=True):
         pieces = pieces * window.astype(np.float64)
     transform = np.fft.rfft if onesided else np.fft.fft
     return _pair(transform(pieces, axis=-1)).astype(signal.dtype)
-
-
-def _frame(length: int, window: Any, frame_length: Any) -> int:
-    if frame_length is not None:
-        return scalar(frame_length)
-    return length if window is None else window.shape[0]
 
 
 @STFT.type

@@ -9,14 +9,7 @@ from tinsmith.formats.ncnn.pair import is_param
 from tinsmith.frontends import FRONTENDS, Frontend
 from tinsmith.frontends.ncnn.model import load
 
+OPTIONS = ("random_weights", "batch", "input_shapes")
 FRONTENDS.register(
-    "ncnn",
-    Frontend(
-        "ncnn",
-        (".param", ".param.bin"),
-        is_param,
-        load,
-        options=("random_weights", "batch", "input_shapes"),
-        pairs=True,
-    ),
+    "ncnn", Frontend("ncnn", (".param", ".param.bin"), is_param, load, options=OPTIONS, pairs=True)
 )

@@ -195,10 +195,10 @@ def post_transform(call: Call, scores: Value) -> Value:
     raise Unsupported(f"post_transform {kind} is not supported")
 
 
-def labels_of(call: Call, ints: str, strings: str) -> Array:
-    """The labels of the classes: the attribute named `strings`, or, if it is absent, that named
+def labels_of(call: Call, ints: str) -> Array:
+    """The labels of the classes: the attribute classlabels_strings, or, if it is absent, that named
     `ints`. Raises Unsupported where both are."""
-    words, numbers = call.attr(strings), call.attr(ints)
+    words, numbers = call.attr("classlabels_strings"), call.attr(ints)
     if not words and not numbers:
         raise Unsupported("it has no class labels")
     return np.array(words, object) if words else np.array(numbers, np.int64)
@@ -254,7 +254,7 @@ def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
 @ml("LinearClassifier")
 def linear_classifier(call: Call) -> Result:
     call.ignore("multi_class")
-    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
+    labels = labels_of(call, "classlabels_ints")
     width = call[0].shape[-1] if call[0].shape else None
     width = width if isinstance(width, int) and width else None
     rows = len(call.attr("intercepts", []))
@@ -291,7 +291,7 @@ def tree_regressor(call: Call) -> Result:
 def tree_classifier(call: Call) -> Result:
     """Import TreeEnsembleClassifier: (label of the largest score, scores). With two labels and
     leaves for one class only, the score of the other class follows from it (`_two`)."""
-    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
+    labels = labels_of(call, "classlabels_int64s")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())
     if len(labels) != 2 or len(ids) != 1:
@@ -322,5 +322,5 @@ def tree_ensemble(call: Call) -> Result:
 @ml("ZipMap")
 def zip_map(call: Call) -> Result:
     """Import ZipMap: a matrix of scores as a list of dicts {label: score}, one for each row."""
-    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
+    labels = labels_of(call, "classlabels_int64s")
     return call.emit("ZipMap", call[0], keys=tuple(labels.tolist()))

@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
+from tinsmith.ops.resize import unless_empty
 
 POOL = {
     "kernel_shape": "kernel", "strides": "stride", "pads": "pad", "dilations": "dilation",
@@ -141,15 +142,10 @@ def resize(call: Call) -> Result:
     attrs |= {n: bool(call.attr(n)) for n in ("antialias", "exclude_outside") if call.attr(n)}
     crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     roi = call.arg(1) if crops else None
-    scales, sizes = (_unless_empty(call.arg(i)) for i in (2, 3))
+    scales, sizes = (unless_empty(call.arg(i)) for i in (2, 3))
     if (scales is None) == (sizes is None):
         raise Unsupported("it needs either scales or sizes")
     return call.emit("Resize", call[0], roi, scales, sizes, **attrs)
-
-
-def _unless_empty(value: Value | None) -> Value | None:
-    """None for the empty tensor that stands for an absent input in opset 11; else the value."""
-    return None if value is None or value.shape == (0,) else value
 
 
 @importer("Upsample")

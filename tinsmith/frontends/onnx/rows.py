@@ -9,14 +9,10 @@ from tinsmith.formats.onnx_names import table
 from tinsmith.frontends.onnx.call import IMPORTERS, Call, Importer, Result
 from tinsmith.ops import OPS
 
-IGNORED = {
-    "Conv": ("kernel_shape",),
-    "ConvInteger": ("kernel_shape",),
-    "QLinearConv": ("kernel_shape",),
-    "ConvTranspose": ("kernel_shape",),
-    "DeformConv": ("kernel_shape",),
-}
-"""Attributes that only repeat the shapes of inputs."""
+IGNORED: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "DeformConv"), ("kernel_shape",)
+)
+"""Operator -> its attributes that only repeat the shapes of inputs."""
 
 
 def one_to_one(op: str, names: dict[str, str]) -> Importer:

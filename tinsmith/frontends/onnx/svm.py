@@ -105,7 +105,7 @@ def svm_regressor(call: Call) -> Result:
 
 @ml("SVMClassifier")
 def svm_classifier(call: Call) -> Result:
-    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
+    labels = labels_of(call, "classlabels_ints")
     rho = _vector(call, "rho")
     counts = call.attr("vectors_per_class", [])
     if not rho.size:

@@ -22,14 +22,6 @@ def load(source: Any, **options: Any) -> Graph:
     return import_model(files.read(source), **options)
 
 
-FRONTENDS.register(
-    "pnnx",
-    Frontend(
-        "PNNX",
-        (".pnnx.param", ".param"),
-        files.sniff,
-        load,
-        options=("random_weights", "batch", "input_shapes"),
-        pairs=True,
-    ),
-)
+ENDS = (".pnnx.param", ".param")
+OPTIONS = ("random_weights", "batch", "input_shapes")
+FRONTENDS.register("pnnx", Frontend("PNNX", ENDS, files.sniff, load, options=OPTIONS, pairs=True))

@@ -194,15 +194,14 @@ def importer_of(type: str, function: Importer | None) -> Importer:
         times = lambda node, *xs: node.emit("MatMul", *xs)  # noqa: E731
         return lambda node: product(node, *node.inputs, times=times)
     if type in (f"torch.{name}", f"aten::{name}") and name in ARITHMETIC:
-        return lambda node: computed(node, name, *node.inputs, *_scalars(node))
+        more = ("other", "exponent")
+        return lambda node: computed(
+            node, name, *node.inputs, *(node.attr(n) for n in more if n in node.attrs)
+        )
     raise Unsupported(
         "it takes complex numbers, with which only arithmetic, Fourier transforms and "
         "what moves elements is known"
     )
-
-
-def _scalars(node: PnnxNode) -> list[Any]:
-    return [node.attr(name) for name in ("other", "exponent") if name in node.attrs]
 
 
 def _part(x: Any, index: int) -> Any:

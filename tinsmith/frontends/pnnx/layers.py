@@ -126,12 +126,8 @@ def deform_conv(
 def _windows(kernel: Any, stride: Any, padding: Any, rank: int, ceil_mode: bool) -> dict[str, Any]:
     kernel = each(kernel, rank)
     stride = kernel if stride in (None, ()) else each(stride, rank)
-    return {
-        "kernel": kernel,
-        "stride": stride,
-        "pad": each(padding, rank) * 2,
-        "ceil_mode": ceil_mode,
-    }
+    pad = each(padding, rank) * 2
+    return {"kernel": kernel, "stride": stride, "pad": pad, "ceil_mode": ceil_mode}
 
 
 @operator(*kinds("nn.MaxPool", "F.max_pool"))
