@@ -55,11 +55,11 @@ class SourceNode:
     # ---- what the node says
 
     def arg(self, index: int) -> Value | None:
-        """An input, or None where it is absent."""
+        """Input number `index`; None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def __getitem__(self, index: int) -> Value:
-        """An input that must be there."""
+        """Input number `index`. Raises Unsupported where it is absent."""
         value = self.arg(index)
         if value is None:
             raise Unsupported(f"its input {index} is missing")
@@ -80,7 +80,7 @@ class SourceNode:
         self._read.update(names)
 
     def required(self, name: Hashable) -> Any:
-        """An attribute that must be there."""
+        """An attribute. Raises Unsupported where the node lacks it."""
         self._read.add(name)
         if name not in self.attrs:
             raise Unsupported(f"its attribute {name!r} is missing")
@@ -99,11 +99,11 @@ class SourceNode:
             )
 
     def wants(self, index: int) -> bool:
-        """Whether the node names this output."""
+        """Whether the node has output number `index`, that is, gives it a name."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
     def used(self, index: int) -> bool:
-        """Whether anything reads this output."""
+        """Whether any node, or the model's outputs, read output number `index`."""
         return self.wants(index) and self.scope.is_read(self.outputs[index])
 
     def constant(self, index: int, what: str) -> Array | None:

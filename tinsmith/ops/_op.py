@@ -85,7 +85,7 @@ def need(condition: Any, message: str) -> None:
 
 
 def need_one_of(known: Iterable[str], **attrs: str) -> None:
-    """In a type rule: raise TypeRuleError unless each of these attributes has a `known` value."""
+    """In a type rule: raise TypeRuleError unless the value of each of `attrs` is one of `known`."""
     for name, value in attrs.items():
         need(value in known, f"{name} {value!r} is none of {', '.join(known)}")
 
@@ -375,8 +375,8 @@ def _show(shape: tuple[Dim, ...]) -> str:
 
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """The axis as a number from 0 on, for an array of `rank` axes; `what` names it in the
-    TypeRuleError that is raised if it is out of range."""
+    """`axis` of an array of `rank` axes, negative ones counted from the end, as a number from 0 on.
+    Raises TypeRuleError, which calls it `what`, if it is out of range."""
     need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
 

@@ -267,13 +267,14 @@ def need_length_data(lens: Array, most: int) -> None:
 
 
 def integers(numbers: Sequence[Number]) -> np.ndarray[Any, Any]:
-    """A vector of int64; of objects where one of the numbers is a Size."""
+    """A vector of int64; of dtype object if one of the numbers is a `Size`, which it then keeps."""
     free = any(isinstance(n, Size) for n in numbers)
     return np.array([*numbers, None], object)[:-1] if free else np.asarray(numbers, np.int64)
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of dims: a number, the symbol itself in 1 * N, else a fresh symbol."""
+    """The product of dims: a number if all are numbers (or one is 0), N for 1 * N, else a new
+    symbol."""
     number, symbols = 1, []
     for d in dims:
         if isinstance(d, NUMBER):

@@ -21,13 +21,13 @@ class Weights:
     quantise them without knowing the operator (`Op.weights`).
 
     inputs    the positions of the inputs that hold weights
-    axis      the axis of these arrays that counts output channels. If it is not axis 0, axis 0
-              holds the input channels of all `node.group` groups, one group after the other
+    axis      the axis of these arrays that counts output channels. If it is not axis 0, axis 0 is
+              cut into `node.group` equal parts, one for each group (ConvTranspose)
     data      the positions of the inputs that are multiplied by the weights, if the operator is
               linear in them; else () (LSTM)
     channels  the axis of data and results along which channels lie
     bias      the position of the input that is added to the result, [output channels]; None: none
-    scaled    whether weights may be integers of few bits, with inputs of the node as their scales
+    scaled    whether weights may be integers of 8 or 16 bits, with more inputs as their scales
     """
 
     inputs: tuple[int, ...]

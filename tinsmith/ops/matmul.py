@@ -52,7 +52,7 @@ def _(a, b, **_):
 
 
 def product_flops(a: Value, b: Value, *_: Any, **__: Any) -> float:
-    """The arithmetic operations of a matrix product of a and b, whose types are static."""
+    """The number of arithmetic operations of a matrix product of a and b, of static types."""
     shape = matmul_shape(a, b)
     assert shape is not None
     return 2 * prod(int(d) for d in shape) * a.dims[-1]

@@ -67,7 +67,7 @@ def _(x: Value, repeats: Value) -> Type:
 
 @Tile.moves
 def _(y: Value, x: Value, repeats: Array) -> Part:
-    """Each axis of x becomes two axes of the box: one along which x repeats, then itself."""
+    """Each axis of x becomes two axes of the part: one of repetitions, then the axis itself."""
     axes: list[Along] = []
     for k, count in enumerate(repeats.reshape(-1).tolist()):
         axes += [Along(k)] if count == 1 else [Along(None, spanned(0, count)), Along(k)]

@@ -156,7 +156,7 @@ def _whole(node: Node, a: Value, b: Value) -> Value:
 
 
 def _rest(node: Node, a: Value, b: Value) -> Value:
-    """a - b * round(a / b), halves to the even number: C's `remainder`."""
+    """a - b * round(a / b), where halves are rounded to even: C's `remainder`."""
     times = node.emit("Round", node.emit("Div", a, b))
     return node.emit("Sub", a, node.emit("Mul", times, b))
 

@@ -19,7 +19,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _rounded(a: Any) -> int:
-    """a as a whole number, halves away from zero."""
+    """a rounded to an integer, halves away from zero."""
     return int(math.copysign(math.floor(abs(a) + 0.5), a))
 
 

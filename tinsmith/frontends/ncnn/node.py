@@ -54,7 +54,7 @@ class Node(SourceNode):
 
     @property
     def present(self) -> list[Value]:
-        """Its inputs, without those that are absent."""
+        """The inputs of the layer, without absent ones."""
         return [v for v in self.inputs if v is not None]
 
     # ---- axes

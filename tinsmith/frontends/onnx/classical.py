@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Importer, Result, Unsupported, importer
 from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
 from tinsmith.graph import Value
@@ -106,7 +107,7 @@ def _features(call: Call, x: Value, width: int | None) -> Value:
     (`width` None: as it is). Axes after the first are flattened; a vector is one row."""
     if not x.rank:
         raise Unsupported(f"its input {x.name!r} needs a known rank of 1 or more")
-    y = x if x.dtype.name == "float32" else call.emit("Cast", x, to="float32")
+    y = cast(call, x, "float32")
     if x.rank != 2:
         y = call.emit("Flatten", y, axis=0 if x.rank == 1 else 1)
     if width is None or y.dims[1] == width:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported
 from tinsmith.frontends.onnx.classical import labels_of, ml, post_transform
 from tinsmith.graph import Value
@@ -29,11 +30,6 @@ def _scalar(call: Call, number: float) -> Value:
     return call.const(np.array(number, np.float32))
 
 
-def _float32(call: Call) -> Value:
-    x = call[0]
-    return x if x.dtype == np.float32 else call.emit("Cast", x, to="float32")
-
-
 def _vectors(call: Call, count: int) -> Array:
     """The support vectors, [count, features]. Raises Unsupported for a wrong number of numbers."""
     flat = np.asarray(call.required("support_vectors"), np.float64)
@@ -45,7 +41,7 @@ def _vectors(call: Call, count: int) -> Array:
 def _sums(call: Call, vectors: Array, weights: Array) -> Value:
     """[N,M]: the sum over v of k(x[n], vectors[v]) * weights[v, m], where k is the kernel function
     in the attributes."""
-    x, kind = _float32(call), call.attr("kernel_type", "LINEAR")
+    x, kind = cast(call, call[0], "float32"), call.attr("kernel_type", "LINEAR")
     params = call.attr("kernel_params", [])
     if kind == "LINEAR":
         return call.emit("MatMul", x, np.ascontiguousarray(vectors.T @ weights, np.float32))
@@ -95,7 +91,7 @@ def svm_regressor(call: Call) -> Result:
         y = _sums(call, _vectors(call, count), weights.reshape(-1, 1))
     else:
         call.ignore("kernel_type", "kernel_params", "support_vectors")
-        y = call.emit("MatMul", _float32(call), weights.reshape(-1, 1))
+        y = call.emit("MatMul", cast(call, call[0], "float32"), weights.reshape(-1, 1))
     y = call.emit("Add", y, call.const(rho[:1]))
     if call.attr("one_class", 0):
         above = call.emit("Greater", y, _scalar(call, 0))
@@ -117,7 +113,8 @@ def svm_classifier(call: Call) -> Result:
     if weights.size % len(labels):
         raise Unsupported(f"{weights.size} coefficients for {len(labels)} labels")
     rows = np.ascontiguousarray(weights.reshape(len(labels), -1).T)
-    scores = call.emit("Add", call.emit("MatMul", _float32(call), rows), call.const(rho[:1]))
+    scores = call.emit("MatMul", cast(call, call[0], "float32"), rows)
+    scores = call.emit("Add", scores, call.const(rho[:1]))
     best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
     if rho.size == 1 and len(labels) == 2 and (weights >= 0).all():
         top = call.emit("Reduce", scores, call.ints(1), kind="max", keepdims=False)

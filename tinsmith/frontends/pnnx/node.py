@@ -201,16 +201,16 @@ class PnnxNode(SourceNode):
         return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
 
     def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
-        """The shape that the file says of output number `index`, None for unknown dims; None where
-        it says nothing."""
+        """The shape of output number `index` in the file, None for unknown dims; None where the
+        file has no shape."""
         tensor = self.op.tensors.get(self.outputs[index])
         return tensor.shape if tensor else None
 
     # ---- what is made of it
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node of ours, as `SourceNode.emit` does. Inputs may also be numbers or lists, which
-        expressions give: these become constants."""
+        """The same as `SourceNode.emit`, for inputs that may also be numbers or lists, which become
+        constants."""
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:

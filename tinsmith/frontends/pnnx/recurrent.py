@@ -54,8 +54,7 @@ def recurrent(
             kept.append(value)
         if bidirectional:
             y = node.emit("Transpose", y, perm=(0, 2, 1, 3))
-            dims = [d if isinstance(d, int) else 0 for d in x.shape[:2]] if x.shape else [0, 0]
-            x = node.emit("Reshape", y, node.ints(*dims, 2 * (proj_size or hidden_size)))
+            x = node.emit("Reshape", y, node.ints(*node.kept(x, 2), 2 * (proj_size or hidden_size)))
         else:
             x = node.emit("Squeeze", y, node.ints(1))
     y = node.emit("Transpose", x, perm=(1, 0, 2)) if batch_first else x

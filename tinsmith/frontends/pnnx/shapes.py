@@ -80,10 +80,8 @@ def flatten(
 
 def _with_axis(node: PnnxNode, x: Value, first: int, end: int, sizes: Sequence[Any]) -> Value:
     """x reshaped, with `sizes` in place of the axes first .. end - 1."""
-    assert x.shape is not None
-    before = [d if isinstance(d, int) else 0 for d in x.shape[:first]]
     after = [size_of(node, x, i) for i in range(end, node.rank(x))]
-    return node.emit("Reshape", x, [*before, *sizes, *after])
+    return node.emit("Reshape", x, [*node.kept(x, first), *sizes, *after])
 
 
 @operator("Tensor.unflatten", "torch.unflatten")
