@@ -246,7 +246,7 @@ def by_table(operator: Op) -> None:
 
 
 def moves_of(node: Node) -> tuple[Move | None, ...]:
-    """For each output of a node, how it is copied from the inputs. None for outputs that are
-    computed, and where it depends on data or unknown sizes what is copied."""
+    """For each output of a node, how it is copied from the inputs. None for an output that is
+    computed, or whose move depends on data or on unknown sizes."""
     declared = getattr(node.op, "moved", None)
     return (None,) * len(node.outputs) if declared is None else declared(node)

@@ -187,7 +187,7 @@ def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
 
     y is as large as the input of a MaxPool with this kernel, stride and pad, and indices count its
-    elements in row-major order. A larger output_shape, of all axes, adds zeros behind each axis.
+    elements in row-major order. A larger output_shape (of all axes) adds zeros at their ends.
     """
     shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
     for dims in (shape,) if output_shape is None else (shape, output_shape):

@@ -216,7 +216,7 @@ def _(x, *, dtype, sequence):
 
 @op("holder")
 def OptionalHasElement(x=None):
-    """y = whether x holds anything"""
+    """y = whether the optional x is not empty, a bool scalar"""
     return np.array(x is not None)
 
 
@@ -227,7 +227,7 @@ def _(x):
 
 @op("holder")
 def OptionalGetElement(x):
-    """y = what x holds"""
+    """y = the tensor or sequence in the optional x; DataError if it is empty"""
     if x is None:
         raise DataError("the optional value is empty")
     return x

@@ -60,7 +60,7 @@ class Node(SourceNode):
     # ---- axes
 
     def rank(self, index: int = 0) -> int:
-        """The number of axes of an input in ncnn, where the batch is none."""
+        """The rank of input number `index` in ncnn, where the batch has no axis."""
         return rank(self[index])
 
     def axis(self, number: int, of: int) -> int:
@@ -76,7 +76,8 @@ class Node(SourceNode):
         return 1 if at < 0 else self.dim(x, at + 1)
 
     def dim(self, x: Value, axis: int) -> Size:
-        """The size of x along an axis of the graph: a number, or nodes that compute it."""
+        """The size of x along an axis of the graph: a number, or, where only the run knows it, an
+        int64 Value [1]."""
         found = x.shape[axis] if x.shape else ""
         return found if isinstance(found, int) else self.emit("Shape", x, start=axis, end=axis + 1)
 

@@ -29,7 +29,8 @@ def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
-    """The paddings of a layer, all begins, then all ends; SAME and SAME_LOWER are codes."""
+    """The paddings of a layer, all begins, then all ends; SAME and SAME_LOWER among them are codes
+    for padding that keeps the size."""
     return tuple(node.attr(names[a]) for names in (BEGINS, ENDS) for a in letters)
 
 

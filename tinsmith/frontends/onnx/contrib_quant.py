@@ -1,6 +1,7 @@
 """Importers of the quantised operators of com.microsoft: dequantise, compute, quantise.
 
-That is what they are defined to compute, but for rounding within one unit of the result.
+Their definitions say the same; results may differ from those of ONNX Runtime by one unit, by
+rounding.
 """
 
 from __future__ import annotations
