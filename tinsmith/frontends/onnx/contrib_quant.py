@@ -1,7 +1,6 @@
 """Importers of the quantised operators of com.microsoft: dequantise, compute, quantise.
 
-Their definitions say the same; results may differ from those of ONNX Runtime by one unit, by
-rounding.
+This is how they are defined, up to rounding: results may differ by one quantisation step.
 """
 
 from __future__ import annotations
