@@ -19,7 +19,7 @@ from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
 
 LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
-"""Numbers that layers have in common."""
+"""Constants that many layers have: they stay in the code, and are not in `Expr.numbers`."""
 SHOWN = 120
 """The most characters of an expression's printed text."""
 
@@ -30,7 +30,7 @@ class Expr:
     `args`, or an operand ("leaf"), a number ("const"), a size ("size").
 
     `param` is the index of a leaf's operand, a const's number, a size's `Size`; some functions have
-    one, too. Parts that are one object are computed once.
+    one, too. A subexpression that occurs several times as one object is computed once.
     """
 
     name: str
@@ -53,7 +53,8 @@ class Expr:
 
     @cached_property
     def form(self) -> tuple[str, bool]:
-        """What its code depends on: `key` without the values of `numbers`, and `keeps_zero`."""
+        """A key that is equal for expressions with the same code: `key`, in which the values of
+        `numbers` are replaced by their places in the table, and `keeps_zero`."""
         own: dict[int, list[tuple[str, int]]] = {}
         for i, (node, name) in enumerate(self.numbers):
             own.setdefault(node, []).append((name, i))
@@ -79,9 +80,9 @@ class Expr:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, str], np.generic]:
-        """Its numbers of 4 bytes, such as scales, by the id of their node and a name, if it reads
-        or gives bytes. Quantised layers that are alike in all else differ in these: they lie in a
-        table, and are no part of the code. Those of LITERAL stay in the code."""
+        """The numbers of 4 bytes, such as scales, that code reads from a table: (id of a node,
+        name) -> number. {} if the expression neither reads nor gives bytes. Quantised layers that
+        are otherwise alike differ in these numbers, and so share code."""
         from tinsmith.codegen.functions import zeros_of
 
         found: dict[tuple[int, str], np.generic] = {}
@@ -160,8 +161,8 @@ def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
 
 
 def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
-    """Emit the expression; `leaves` are the operands by index, vectors of equal length. The result
-    is one, too.
+    """Emit the instructions that compute the expression; return the result. `leaves` are the
+    operands by index, vectors of equal length, which the result has, too.
 
     A leaf of dtype bool may be u8, as in memory, or i1. A result of dtype bool is i1, which
     `Ptr.store` writes as one byte.

@@ -73,9 +73,10 @@ def _module(text: str, layout: Any) -> Iterator[Any]:
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """A context in which LLVM keeps loops' address arithmetic as written: its loop strength
-    reduction took most of the time of compiling deep loops, whose code was no faster. The option is
-    of the whole process; it is set back at the end, for others that use LLVM."""
+    """A context in which LLVM leaves out loop strength reduction, and so keeps the address
+    arithmetic of loops as written: the pass took most of the time of compiling deep loops, whose
+    code was no faster. The option is of the whole process; it is set back when the last context
+    ends, for others that use LLVM."""
     global _emitting
     llvm = _llvm()
     with _lock:
@@ -92,8 +93,8 @@ def _as_written() -> Iterator[None]:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object (ELF, on Linux) for a module's text, not optimised where the text says
-    QUICK. Thread-safe. Raises CodegenError."""
+    """Compile a module's text to a relocatable object (ELF, on Linux), without optimisation if the
+    text contains QUICK. Thread-safe. Raises CodegenError if LLVM refuses the text."""
     machine = _machines.of(target, 0 if QUICK in text else 2)
     with _module(text, machine.target_data) as module:
         return _emit(machine, module)

@@ -84,8 +84,7 @@ class Product:
 
     @property
     def parts(self) -> int:
-        """Of how many parts (hi, lo, ...) each element of an operand is the sum; 1: it is not
-        split."""
+        """How many parts (hi, lo, ...) each element of an operand is split into; 1: not split."""
         return 1 + max(part for term in self.terms for part in term)
 
     @property
@@ -111,7 +110,8 @@ class Product:
 
     @property
     def fold(self) -> Product:
-        """The row whose steps add up packed elements."""
+        """The row of vectors whose steps sum up elements packed for this row: itself, or `folds`.
+        Sums of one operand are needed for zero points."""
         return PRODUCTS[self.folds] if self.folds else self
 
     def one(self, kind: Ty) -> int:
@@ -140,14 +140,13 @@ class Product:
 
 
 def fused(acc: Val, x: Val, w: Val) -> Val:
-    """One product of each lane: a multiply-add."""
+    """A step of rows with one element a lane: a multiply-add."""
     return x.fma(w, acc).fenced()
 
 
 def spelled(left: Ty, right: Ty) -> Step:
-    """The step of an integer row in common instructions, for any machine: the products of a
-    k-group, one after the other. Rows with instructions of their own are defined to give the
-    same."""
+    """The step of an integer row in instructions that any machine has: the products of a k-group,
+    one after the other. Rows with special instructions must give the same results."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         for i in range(BITS // left.bits):
@@ -214,8 +213,8 @@ def multiply_shorts(acc: Val, x: Val, w: Val) -> Val:
 
 
 def spelled_halves(acc: Val, x: Val, w: Val) -> Val:
-    """Two products of bfloat16 one after the other, on any machine: what vdpbf16ps gives, but for
-    numbers below 1.2e-38, which are 0 there."""
+    """The step of "vdpbf16ps" in instructions that any machine has. It gives the same results, but
+    for numbers below 1.2e-38, which the instruction takes for 0."""
     lanes = acc.ty.lanes
     pairs = [(v.bitcast(I32.x(lanes)) << BITS // 2, v.bitcast(I32.x(lanes))) for v in (x, w)]
     low, high = zip(*pairs, strict=True)
@@ -243,7 +242,7 @@ def multiply_halves(acc: Val, x: Val, w: Val) -> Val:
 
 
 def multiply_adds(ty: Ty) -> Product:
-    """One product a lane, of operands and sums of one type."""
+    """A row that is not in the table: multiply-adds of operands and sums of the one type `ty`."""
     return Product(ty.kind, frozenset(), ty, ty, ty, ty, fused)
 
 
@@ -291,8 +290,9 @@ FLOAT32 = PRODUCTS["float32"]
 
 
 def product_of(target: Target, left: str, right: str) -> Product:
-    """The fastest row, of those that compute in vectors and are exact, for operands of these
-    element types (numpy's names). Raises CodegenError where the target has none."""
+    """The fastest row of the table for operands of these element types (numpy's names), of those
+    that compute in vectors and do not round operands. Raises CodegenError where the target has
+    none."""
     exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
@@ -304,9 +304,9 @@ def product_of(target: Target, left: str, right: str) -> Product:
 
 
 def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
-    """Pack a matrix [k, n] of elements of `b` as lanes [k / group rounded up, n], each a k-group of
-    a column, with zeros at the end. With `stored`, elements have this numpy dtype, so that lanes
-    may be narrower than the step takes; `Product.widened` makes those."""
+    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n], each a k-group of a
+    column, with zeros at the end. With `stored`, elements are kept in this numpy dtype: lanes may
+    then be narrower than the step takes, and `Product.widened` widens them."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
     wide = np.zeros((row.depth(k) * g, n), dtype)
@@ -318,14 +318,14 @@ def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
 
 
 def narrow_lane(row: Product, stored: Any) -> Ty:
-    """The type of the lanes that `packed_lanes` makes of elements `stored`."""
+    """The type of the lanes that `packed_lanes` makes with elements of dtype `stored`."""
     dtype = np.dtype(stored)
     return from_dtype(dtype) if row.group == 1 else Ty(f"i{8 * dtype.itemsize * row.group}")
 
 
 def joined(elements: list[Val], row: Product) -> Val:
-    """Lanes of `b`, as int32, each made of one element of every vector (int32 too): element i of
-    the k-group comes from `elements[i]`."""
+    """Pack lanes of `b` in registers: each result lane is a k-group, whose element i is that lane
+    of `elements[i]`. All are vectors of int32."""
     bits, lane = row.right.bits, None
     for i, v in enumerate(elements):
         part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)

@@ -10,13 +10,12 @@ text; numbers of epilogues that handle bytes (`Expr.numbers`) as a table.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.recent import Recent
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.hashing import blake2b
@@ -24,17 +23,15 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
-SMALL = (
-    16  # the most elements of a floating-point constant whose values code may depend on; estimated
-)
+SMALL = 16
+"""The most elements of a floating-point constant on whose values code may depend. Estimated."""
 WEIGHTS = 1 << 16
 """Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
 not depend on its values, which are not looked at. Estimated."""
 LIMIT = 48 << 20  # characters of text that are kept; estimated
 
-_kept: OrderedDict[Any, Code] = OrderedDict()
-_size = 0
-_lock = threading.Lock()
+kept: Recent[Code] = Recent(LIMIT, lambda _, code: len(code.text))
+forget = kept.clear
 
 
 def phase_code(
@@ -47,30 +44,12 @@ def phase_code(
     key: Any,
 ) -> Code:
     """`build_phase`, or its result for the same arguments before. `key` is from `choice_key`."""
-    global _size
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
-    with _lock:
-        code = _kept.get(whole)
-        if code is not None:
-            _kept.move_to_end(whole)
-            return code
-    code = build_phase(site, choice, phase, reads, writes, packed)
-    with _lock:
-        if whole not in _kept:
-            _kept[whole] = code
-            _size += len(code.text)
-        while _size > LIMIT:
-            _, dropped = _kept.popitem(last=False)
-            _size -= len(dropped.text)
+    code = kept.get(whole)
+    if code is None:
+        code = build_phase(site, choice, phase, reads, writes, packed)
+        kept.put(whole, code)
     return code
-
-
-def forget() -> None:
-    """Drop all code that is kept."""
-    global _size
-    with _lock:
-        _kept.clear()
-        _size = 0
 
 
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
