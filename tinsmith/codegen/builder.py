@@ -353,7 +353,7 @@ class Builder:
 
     @contextmanager
     def when(self, condition: Val) -> Iterator[None]:
-        """Run the body where the scalar i1 holds."""
+        """A context whose body runs only if the condition, a scalar i1, is on."""
         yes, after = self._label("then"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{yes}, label %{after}")
         self._place(yes)
@@ -362,7 +362,8 @@ class Builder:
         self._place(after)
 
     def choose(self, condition: Val, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """Run one of two bodies, by a scalar i1."""
+        """Emit a branch: to what `yes()` emits if the condition, a scalar i1, is on, else to what
+        `no()` emits."""
         first, second, after = self._label("then"), self._label("else"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{first}, label %{second}")
         self._place(first)

@@ -87,7 +87,8 @@ class Expr:
 
         found: dict[tuple[int, str], np.generic] = {}
         nodes = self.nodes()
-        if any(_is_byte(e.dtype) or e.name == "narrowed" for e in nodes):
+        byte = any(e.dtype.kind in "iu" and e.dtype.itemsize == 1 for e in nodes)
+        if byte or any(e.name == "narrowed" for e in nodes):
             for e in nodes:
                 if e.name == "const" and e.dtype == np.float32 and e.param not in LITERAL:
                     found[id(e), ""] = np.float32(e.param)
@@ -146,10 +147,6 @@ class Expr:
                 yield ", " if i else ""
                 yield from arg._pieces()
             yield ")"
-
-
-def _is_byte(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iu" and dtype.itemsize == 1
 
 
 def leaf(index: int, dtype: Any = "float32") -> Expr:

@@ -12,14 +12,13 @@ import ctypes
 import itertools
 import os
 import sys
-from _thread import allocate_lock
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import Cache, key_of
 from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.recent import Recent
-from tinsmith.codegen.workers import Call, Workers, after
+from tinsmith.codegen.workers import Call, Together, Workers, after
 from tinsmith.errors import CodegenError
 from tinsmith.progress import tell
 
@@ -50,7 +49,8 @@ class SharedLibrary:
 
 
 def _opened(data: bytes) -> Any:
-    """The library, loaded from memory: a file of the cache may change while its code runs."""
+    """Load a shared library from its bytes; return its `ctypes.CDLL`. It is not loaded from the
+    cache's file, which may change while the code runs."""
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError), open(os.memfd_create("tinsmith"), "wb") as out:
             out.write(data)
@@ -155,32 +155,19 @@ shape needs most of it again."""
 forget = _known.clear
 
 
-class _ShortSlices:
-    """A context in which Python switches between threads sooner: a thread that compiles asks for
-    the interpreter's lock some ten times a kernel, and each time waits for a whole time slice.
-    Entered only by threads that no interrupt strikes."""
-
-    SECONDS = 0.0003  # of a time slice; estimated
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._users, self._before = 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self.SECONDS, self._before))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                sys.setswitchinterval(self._before)
+SLICE = 0.0003  # seconds of a time slice of Python's threads while code is compiled; estimated
 
 
-_short_slices = _ShortSlices()
+def _shorten() -> float:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(SLICE, before))
+    return before
+
+
+_short_slices = Together(_shorten, sys.setswitchinterval)
+"""A context in which Python switches between threads sooner: a thread that compiles asks for the
+interpreter's lock some ten times a kernel, and each time waits for a whole time slice. Entered only
+by threads that no interrupt strikes."""
 
 
 def load_library(

@@ -7,6 +7,8 @@ so rows without the wanted entry give 0, and XOR puts the results of all rows to
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import xor
 from typing import Any
 
 import numpy as np
@@ -92,10 +94,8 @@ def _by_rows(table: Ptr, x: Val) -> Val:
 
 
 def _by_quarters(table: Ptr, x: Val) -> Val:
-    b, ty, found = x.b, x.ty, None
-    for quarter in range(ENTRIES // QUARTER):
+    def look(quarter: int) -> Val:
         rows = [(table + quarter * QUARTER + at).load(ROW) for at in range(0, QUARTER, ROW)]
-        part = b.intrinsic(TBL, ty, [*rows, x - quarter * QUARTER if quarter else x])
-        found = part if found is None else found ^ part
-    assert found is not None
-    return found
+        return x.b.intrinsic(TBL, x.ty, [*rows, x - quarter * QUARTER if quarter else x])
+
+    return reduce(xor, map(look, range(ENTRIES // QUARTER)))

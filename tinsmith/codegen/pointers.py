@@ -97,8 +97,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """The elements `places` (a vector of integers) further, one for each lane. Lanes that are
-        off in `mask` are 0, and their memory is not read."""
+        """Load a vector whose lane k is the element places[k] (an integer) further than this one.
+        Lanes that are off in `mask` are 0, and their memory is not read."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()

@@ -162,7 +162,7 @@ def _element(v: Val, i: int, kind: Ty) -> Val:
     raised = v << above if above else v
     if kind.is_signed:
         return raised >> (BITS - kind.bits)
-    return Val(v.b, raised.ty.of("u32"), raised.ref).__rshift__(BITS - kind.bits).to("i32")
+    return (Val(v.b, raised.ty.of("u32"), raised.ref) >> BITS - kind.bits).to("i32")
 
 
 PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
@@ -170,8 +170,6 @@ PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
 """Sums of two products of 16 bits, by lanes (Intel 64 and IA-32 Architectures SDM, volume 2)."""
 WHOLE = ("scalar", "sse2", "avx2", "avx512")
 """Instruction sets of x86-64 that have whole numbers in vectors as wide as those of floats."""
-VPDPBUSD = {lanes: f"llvm.x86.avx512.vpdpbusd.{BITS * lanes}" for lanes in (4, 8, 16)}
-"""Four products of unsigned by signed bytes, added to 32 bits without saturation (ibidem)."""
 
 
 def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
@@ -180,48 +178,24 @@ def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
     return (acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)).fenced()
 
 
-def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
-    lanes = acc.ty.lanes
-    return acc.b.intrinsic(
-        VPDPBUSD[lanes], acc.ty, [acc, x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
-    )
-
-
+VPDPBUSD, VPDPWSSD = (f"llvm.x86.avx512.{name}.{{bits}}" for name in ("vpdpbusd", "vpdpwssd"))
+"""Four products of unsigned by signed bytes, and two products of 16 bits, added to 32 bits without
+saturation (ibidem)."""
 SDOT, USDOT = (f"llvm.aarch64.neon.{name}.v4i32.v16i8" for name in ("sdot", "usdot"))
 """Four products of signed bytes, and of unsigned by signed ones, added to 32 bits without
 saturation (Arm Architecture Reference Manual for A-profile, C7)."""
 
 
-def multiply_by_dot(name: str, left: Ty) -> Step:
-    """The step of an instruction of Arm's that adds four products of bytes."""
+def added_by(intrinsic: str, left: Ty, right: Ty) -> Step:
+    """The step of an integer row for which one instruction adds the products of a k-group;
+    `{bits}` in the name of its intrinsic stands for the bits of a vector."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
-        both = [x.bitcast(left.x(4 * acc.ty.lanes)), w.bitcast(I8.x(4 * acc.ty.lanes))]
-        return acc.b.intrinsic(name, acc.ty, [acc, *both])
+        bits = BITS * acc.ty.lanes
+        both = [v.bitcast(ty.x(bits // ty.bits)) for v, ty in ((x, left), (w, right))]
+        return acc.b.intrinsic(intrinsic.format(bits=bits), acc.ty, [acc, *both])
 
     return step
-
-
-VPDPWSSD = {lanes: f"llvm.x86.avx512.vpdpwssd.{BITS * lanes}" for lanes in (4, 8, 16)}
-"""Two products of 16 bits, added to 32 bits without saturation (ibidem)."""
-
-
-def multiply_shorts(acc: Val, x: Val, w: Val) -> Val:
-    lanes = acc.ty.lanes
-    both = [v.bitcast(I16.x(2 * lanes)) for v in (x, w)]
-    return acc.b.intrinsic(VPDPWSSD[lanes], acc.ty, [acc, *both])
-
-
-def spelled_halves(acc: Val, x: Val, w: Val) -> Val:
-    """The step of "vdpbf16ps" in instructions that any machine has. It gives the same results, but
-    for numbers below 1.2e-38, which the instruction takes for 0."""
-    lanes = acc.ty.lanes
-    pairs = [(v.bitcast(I32.x(lanes)) << BITS // 2, v.bitcast(I32.x(lanes))) for v in (x, w)]
-    low, high = zip(*pairs, strict=True)
-    for a, b in (high, low):
-        a, b = ((v & -(1 << BITS // 2)).bitcast(F32.x(lanes)) for v in (a, b))
-        acc = a.fma(b, acc)
-    return acc.fenced()
 
 
 VDPBF16PS = {lanes: f"llvm.x86.avx512bf16.dpbf16ps.{BITS * lanes}" for lanes in (4, 8, 16)}
@@ -258,13 +232,13 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
-        _pairs("vpdpwssd", step=multiply_shorts, rate=2.0,
+        _pairs("vpdpwssd", step=added_by(VPDPWSSD, I16, I16), rate=2.0,
                needs=lambda target: target.byte_products == "vpdpbusd"),
-        Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
+        Product("vpdpbusd", _BYTES, U8, I8, I32, I32, added_by(VPDPBUSD, U8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "vpdpbusd"),
-        Product("sdot", _BYTES, I8, I8, I32, I32, multiply_by_dot(SDOT, I8), rate=4.0,
+        Product("sdot", _BYTES, I8, I8, I32, I32, added_by(SDOT, I8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "sdot"),
-        Product("usdot", _BYTES, U8, I8, I32, I32, multiply_by_dot(USDOT, U8), rate=4.0,
+        Product("usdot", _BYTES, U8, I8, I32, I32, added_by(USDOT, U8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "usdot"),
         Product("tdpbusd", _BYTES, U8, I8, I32, I32, matrix.multiply_bytes, rate=16.0,
                 needs=lambda target: target.has_matrices, unit=MATRICES, folds="vpdpbusd"),

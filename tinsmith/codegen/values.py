@@ -157,7 +157,7 @@ class Val:
         return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {other.ref}")
 
     def select(self, yes: Val | float | int, no: Val | float | int) -> Val:
-        """Lane-wise choice by this i1 value."""
+        """`yes` in the lanes in which this value, an i1 mask, is on, `no` in the others."""
         if not isinstance(yes, Val):
             assert isinstance(no, Val)
             yes = no._like(yes)

@@ -90,6 +90,27 @@ class Call(Generic[T]):
         return cast("T", self._value)
 
 
+class Together(Generic[T]):
+    """A context that threads share: `begin()` runs when the first one enters it, and `end` with its
+    result when the last one has left."""
+
+    def __init__(self, begin: Callable[[], T], end: Callable[[T], object]) -> None:
+        self._begin, self._end = begin, end
+        self._lock, self._users = allocate_lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._begun = self._begin()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._end(self._begun)
+
+
 def free_imports() -> None:
     """Give back the lock of all imports, if this thread has it although it imports nothing: Ctrl-C
     inside `importlib` may leave it taken, and another thread that imports then waits for ever."""

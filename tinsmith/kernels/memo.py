@@ -53,9 +53,9 @@ def phase_code(
 
 
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
-    """What the code of a choice depends on, besides where its operands lie: equal keys mean equal
-    code. `index` is the choice's place among those of the site. `computed` is `site_key` of the
-    site, or whatever else identifies what it computes, if that is known."""
+    """A key for the code of a choice: choices of equal keys have equal code, if their operands lie
+    alike. `index` is the choice's place among those of the site. `computed` is the site's
+    `site_key`, or another key for what the site computes; None: it is not known."""
     row = KERNELS.get(kernel)
     anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
@@ -74,8 +74,8 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
 
 
 def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tuple[Any, ...]:
-    """What a site computes: operator, attributes, types, epilogue, and the values of constants that
-    are integers or have at most `small` elements, but for the inputs `unseen`."""
+    """A key for what a site computes: operator, attributes, types, epilogue, and the values of
+    constants that are integers or have at most `small` elements, but for the inputs `unseen`."""
     anchor = site.anchor
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
@@ -87,8 +87,8 @@ def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tupl
 
 
 def node_key(node: Node) -> tuple[Any, ...]:
-    """What a node computes, as `site_key` for its site. Includes the reference functions, which
-    kernels trace: an operator may be registered again with others."""
+    """A key for what a node computes, known before its site is made. It includes the reference
+    functions, which kernels trace: an operator may be registered again with others."""
     return (
         node.op.name,
         tuple(_references(node)),
@@ -136,7 +136,7 @@ def _attrs(attrs: Any) -> Any:
 
 
 def _graph(graph: Graph) -> Any:
-    """What a nested graph computes, whatever the names of its values."""
+    """A key for what a nested graph computes, whatever the names of its values."""
     number: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
 
     def operand(v: Value | None) -> Any:
