@@ -301,20 +301,16 @@ class Builder:
         again = bumped < hi
         last = self._block
         self.line(f"br i1 {again.ref}, label %{body}, label %{after}")
-        phis = [f"  {index.ref} = phi i64 [ {lo.ref}, %{before} ], [ {bumped.ref}, %{last} ]"]
-        phis += [
-            f"  {c.ref} = phi {c.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]"
-            for c, a, n in zip(carried, values, following, strict=True)
-        ]
-        self._lines[at] = "\n".join(phis)
+
+        def phi(first: Val, later: Val) -> str:
+            return f"phi {first.ty.llvm} [ {first.ref}, %{before} ], [ {later.ref}, %{last} ]"
+
+        ends = list(map(phi, values, following))
+        phis = zip((index, *carried), (phi(lo, bumped), *ends), strict=True)
+        self._lines[at] = "\n".join(f"  {name.ref} = {text}" for name, text in phis)
         self._place(after)
-        if static:
-            loop.out = list(following)
-        else:
-            loop.out = [
-                self.emit(a.ty, f"phi {a.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]")
-                for a, n in zip(values, following, strict=True)
-            ]
+        outs = zip(values, following, ends, strict=True)
+        loop.out = [new if static else self.emit(old.ty, text) for old, new, text in outs]
 
     @contextmanager
     def repeat(self) -> Iterator[Callable[[Val], None]]:

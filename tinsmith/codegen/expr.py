@@ -6,10 +6,10 @@ numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
+
+T = TypeVar("T")
 
 LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
 """Constants that many layers have: they stay in the code, and are not in `Expr.numbers`."""
@@ -58,17 +60,14 @@ class Expr:
         own: dict[int, list[tuple[str, int]]] = {}
         for i, (node, name) in enumerate(self.numbers):
             own.setdefault(node, []).append((name, i))
-        texts: dict[int, str] = {}
 
-        def text(e: Expr) -> str:
-            if id(e) not in texts:
-                param = own.get(id(e), "" if e.param is None else e.param)
-                if e.name == "narrowed" and e.param:
-                    param = param, e.param[1]
-                texts[id(e)] = e._text(repr(param), [text(a) for a in e.args])
-            return texts[id(e)]
+        def text(e: Expr, inner: list[str]) -> str:
+            param = own.get(id(e), "" if e.param is None else e.param)
+            if e.name == "narrowed" and e.param:
+                param = param, e.param[1]
+            return e._text(repr(param), inner)
 
-        return text(self), self.keeps_zero
+        return self.fold(text), self.keeps_zero
 
     @cached_property
     def keeps_zero(self) -> bool:
@@ -109,23 +108,30 @@ class Expr:
         walk(self)
         return list(seen.values())
 
+    def fold(self, result: Callable[[Expr, list[T]], T]) -> T:
+        """`result(node, results of its args)` of this node: called once for each node, those of the
+        args first, from left to right."""
+        memo: dict[int, T] = {}
+
+        def of(e: Expr) -> T:
+            if id(e) not in memo:
+                memo[id(e)] = result(e, list(map(of, e.args)))
+            return memo[id(e)]
+
+        return of(self)
+
     def evaluate(self, leaves: Sequence[Any]) -> Any:
         """The value in numpy, for arrays or scalars in place of the leaves."""
         from tinsmith.codegen.functions import FUNCTIONS
 
-        memo: dict[int, Any] = {}
+        def value(e: Expr, args: list[Any]) -> Any:
+            if e.name == "leaf":
+                return np.asarray(leaves[e.param])
+            if e.name in ("const", "size"):
+                return np.asarray(e.param, e.dtype)
+            return np.asarray(FUNCTIONS[e.name].numpy(e, *args))
 
-        def value(e: Expr) -> Any:
-            if id(e) not in memo:
-                if e.name == "leaf":
-                    memo[id(e)] = np.asarray(leaves[e.param])
-                elif e.name in ("const", "size"):
-                    memo[id(e)] = np.asarray(e.param, e.dtype)
-                else:
-                    memo[id(e)] = np.asarray(FUNCTIONS[e.name].numpy(e, *map(value, e.args)))
-            return memo[id(e)]
-
-        return value(self)
+        return self.fold(value)
 
     def __str__(self) -> str:
         """The expression as a tree, cut short: written out, shared parts may grow exponentially."""
@@ -166,18 +172,14 @@ def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
     """
     from tinsmith.codegen.functions import emit_function
 
-    memo: dict[int, Val] = {}
     lanes = leaves[0].ty.lanes if leaves else 1
 
-    def value(e: Expr) -> Val:
-        if id(e) not in memo:
-            if e.name == "leaf":
-                given = leaves[e.param]
-                memo[id(e)] = given.to("i1") if e.dtype == np.bool_ else given
-            elif (id(e), "") in b.numbers:
-                memo[id(e)] = b.number((id(e), ""), e.param, F32.x(lanes))
-            else:
-                memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
-        return memo[id(e)]
+    def value(e: Expr, args: list[Val]) -> Val:
+        if e.name == "leaf":
+            given = leaves[e.param]
+            return given.to("i1") if e.dtype == np.bool_ else given
+        if (id(e), "") in b.numbers:
+            return b.number((id(e), ""), e.param, F32.x(lanes))
+        return emit_function(b, e, args, lanes)
 
-    return value(expr)
+    return expr.fold(value)

@@ -22,16 +22,6 @@ import numpy as np
 from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Builder
-from tinsmith.codegen.math import (
-    LOG2E,
-    at_least,
-    at_most,
-    bits_of,
-    expm1_near,
-    horner,
-    split,
-    two_to,
-)
 from tinsmith.codegen.pieces import ENTRIES, gelu, has_tables, look_up
 from tinsmith.codegen.table import (
     FUNCTIONS,
@@ -48,8 +38,8 @@ from tinsmith.codegen.values import Val
 
 Pair = Callable[[Val, Val], Val]
 
-_HIGH = float(np.float32(LOG2E))
-_LOW = LOG2E - _HIGH
+_HIGH = float(np.float32(m.LOG2E))
+_LOW = m.LOG2E - _HIGH
 _EXP2 = {  # entries of the table: (2^g - 1) / g on |g| <= 1 / (2 * entries)
     16: (0.69314718, 0.2402359, 0.05550281),  # relative error 1.1e-9 of 2^g
     8: (0.69314721, 0.24026407, 0.0554989),  # 1.8e-8
@@ -64,12 +54,12 @@ def one_plus_exp_of_minus(x: Val) -> Val:
         return _without_table(x)
     shift = 24 - entries.bit_length()  # of the bits of t, to where exponents are
     rounder = 1.5 * 2.0**shift
-    x = at_most(x, _ENOUGH)
-    t = at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
+    x = m.at_most(x, _ENOUGH)
+    t = m.at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
     g = x.fma(-_LOW, x.fma(-_HIGH, rounder - t))
-    bits = bits_of(t)
+    bits = m.bits_of(t)
     power = (look_up(bits, _powers(entries, shift), I32) + (bits << shift)).bitcast(x.ty)
-    return power.fma(horner(g, _EXP2[entries]) * g, power + 1.0)
+    return power.fma(m.horner(g, _EXP2[entries]) * g, power + 1.0)
 
 
 def sigmoid(x: Val) -> Val:
@@ -78,9 +68,9 @@ def sigmoid(x: Val) -> Val:
 
 
 def _without_table(x: Val) -> Val:
-    t, r = split(at_most(at_least(-x, -_ENOUGH), 89.0))
-    half = two_to(t, 126)  # 2^(n - 1): n may be 128
-    y = half.fma(expm1_near(r), half + 0.5)
+    t, r = m.split(m.at_most(m.at_least(-x, -_ENOUGH), 89.0))
+    half = m.two_to(t, 126)  # 2^(n - 1): n may be 128
+    y = half.fma(m.expm1_near(r), half + 0.5)
     return y + y
 
 

@@ -171,11 +171,9 @@ by threads that no interrupt strikes."""
 
 
 def load_library(
-    codes: Mapping[str, str],
-    target: Target,
-    cache: Cache | None = None,
+    codes: Mapping[str, str], target: Target, cache: Cache | None = None,
     compiler: Compiler | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Load all functions of `codes` (symbol -> text) into this process, from the cache if their
     library is there. Return a SharedLibrary, or an InProcess where there is no ELF: both have
     `address(symbol)`, and `data`, bytes. `compiler` may have begun with some texts. Raises

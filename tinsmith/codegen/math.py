@@ -170,12 +170,9 @@ def _scale(p: Val, t: Val) -> Val:
 def scalef(p: Val, n: Val) -> Val:
     """p * 2^n on AVX-512."""
     v = p.ty.llvm
-    return p.b.intrinsic(
-        "llvm.x86.avx512.mask.scalef.ps.512",
-        p.ty,
-        text=f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4",
-        params=f"{v}, {v}, {v}, i16, i32",
-    )
+    name, params = "llvm.x86.avx512.mask.scalef.ps.512", f"{v}, {v}, {v}, i16, i32"
+    text = f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4"
+    return p.b.intrinsic(name, p.ty, text=text, params=params)
 
 
 def exp(x: Val) -> Val:

@@ -43,9 +43,8 @@ class Ptr:
     def address(self) -> str:
         if not self.offset:
             return self.ref
-        return self.b.emit(
-            PTR, f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
-        ).ref
+        text = f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
+        return self.b.emit(PTR, text).ref
 
     @property
     def value(self) -> Val:
@@ -171,10 +170,9 @@ class Ptr:
         """If the integer at this address is `old`, replace it by `new`, in one operation. Return
         whether it was, as an i1. `order` is LLVM's."""
         ty = self.elem
-        pair = self.b.emit(
-            ty, f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {order} "
-            f"monotonic, align {ty.nbytes}",
-        )  # fmt: skip
+        how = f"{order} monotonic, align {ty.nbytes}"
+        text = f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {how}"
+        pair = self.b.emit(ty, text)
         return self.b.emit(I1, f"extractvalue {{ {ty.llvm}, i1 }} {pair.ref}, 1")
 
     def load_atomic(self, order: str) -> Val:

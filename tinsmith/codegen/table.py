@@ -75,15 +75,10 @@ def function(
 
 def unsupported(expr: Any) -> str | None:
     """Why the expression has no native code; None if it has."""
-    seen: set[int] = set()
 
-    def check(e: Any) -> str | None:
-        if id(e) in seen:
-            return None
-        seen.add(id(e))
-        for a in e.args:
-            if reason := check(a):
-                return reason
+    def check(e: Any, reasons: list[str | None]) -> str | None:
+        if reason := next(filter(None, reasons), None):
+            return reason
         if name_of(e.dtype) not in NATIVE:
             return f"{e.dtype.name} has no native code"
         if e.name in ("leaf", "const", "size"):
@@ -98,7 +93,7 @@ def unsupported(expr: Any) -> str | None:
             return f"{e.name} of {operands[0].dtype.name} has no native code"
         return None
 
-    return check(expr)
+    return expr.fold(check)
 
 
 def flops_of(expr: Any) -> float:

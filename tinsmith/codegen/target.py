@@ -120,13 +120,8 @@ class Target:
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core by the roofline model: arithmetic or memory traffic, whichever takes
         longer."""
-        bandwidth = (
-            self.l2_bandwidth
-            if nbytes < self.l2
-            else self.l3_bandwidth
-            if nbytes < self.l3
-            else self.dram_bandwidth
-        )
+        far = self.l3_bandwidth if nbytes < self.l3 else self.dram_bandwidth
+        bandwidth = self.l2_bandwidth if nbytes < self.l2 else far
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     def kept(self, growth: float = 1.0) -> float:

@@ -163,10 +163,8 @@ class Val:
             yes = no._like(yes)
         no = yes._like(no)
         yes = no._like(yes)
-        return self.b.emit(
-            yes.ty,
-            f"select {self.ty.llvm} {self.ref}, {yes.ty.llvm} {yes.ref}, {no.ty.llvm} {no.ref}",
-        )
+        both = f"{yes.ty.llvm} {yes.ref}, {no.ty.llvm} {no.ref}"
+        return self.b.emit(yes.ty, f"select {self.ty.llvm} {self.ref}, {both}")
 
     def max(self, other: Any) -> Val:
         """`self > other ? self : other`: one instruction; gives `other` where self is NaN."""
@@ -210,11 +208,8 @@ class Val:
             return self
         ty = self.ty.x(lanes)
         first = self.b.emit(ty, f"insertelement {ty.llvm} poison, {self.ty.llvm} {self.ref}, i64 0")
-        return self.b.emit(
-            ty,
-            f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, "
-            f"<{lanes} x i32> zeroinitializer",
-        )
+        lane = f"<{lanes} x i32> zeroinitializer"
+        return self.b.emit(ty, f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, {lane}")
 
     def lane(self, index: int | Val) -> Val:
         """One element of a vector."""
@@ -229,21 +224,17 @@ class Val:
 
     def with_lane(self, index: int | Val, value: Val) -> Val:
         where = index.ref if isinstance(index, Val) else str(index)
-        return self.b.emit(
-            self.ty,
-            f"insertelement {self.ty.llvm} {self.ref}, {value.ty.llvm} {value.ref}, i64 {where}",
-        )
+        text = f"insertelement {self.ty.llvm} {self.ref}, {value.ty.llvm} {value.ref}, i64 {where}"
+        return self.b.emit(self.ty, text)
 
     def shuffle(self, other: Val | None, indices: Sequence[int]) -> Val:
         """A vector of the lanes with these indices, counted through `self` and then `other`; -1
         leaves a lane undefined."""
-        second = other.ref if other is not None else "poison"
-        mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
-        return self.b.emit(
-            self.ty.x(len(indices)),
-            f"shufflevector {self.ty.llvm} {self.ref}, {self.ty.llvm} {second}, "
-            f"<{len(indices)} x i32> <{mask}>",
-        )
+        ty, second = self.ty.llvm, other.ref if other is not None else "poison"
+        picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
+        mask = f"<{len(indices)} x i32> <{picks}>"
+        text = f"shufflevector {ty} {self.ref}, {ty} {second}, {mask}"
+        return self.b.emit(self.ty.x(len(indices)), text)
 
     def bitcast(self, ty: Ty) -> Val:
         if ty.llvm == self.ty.llvm:

@@ -8,18 +8,8 @@ from math import prod
 
 from tinsmith.codegen import lookup as tables
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Packed,
-    Site,
-    Tier,
-    kernel,
-    one_phase,
-)
-from tinsmith.kernels.layout import spec_of
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, spec_of
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position, Walk, run
 from tinsmith.sizes import Size, typical

@@ -9,21 +9,9 @@ from math import prod
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr, emit_expr
 from tinsmith.codegen.functions import flops_of
-from tinsmith.kernels._kernel import (
-    ELEMENTWISE,
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    View,
-    elem,
-    kernel,
-)
-from tinsmith.kernels.layout import lanes_of, spec_of
+from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.emit import Emit, View
+from tinsmith.kernels.layout import PLAIN, Layout, lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
 from tinsmith.sizes import Size, typical

@@ -35,14 +35,9 @@ forget = kept.clear
 
 
 def phase_code(
-    site: Site,
-    choice: Choice,
-    phase: int,
-    reads: Sequence[Spec | None],
-    writes: Sequence[Spec],
-    packed: Sequence[np.dtype[Any]],
-    key: Any,
-) -> Code:
+    site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
+    packed: Sequence[np.dtype[Any]], key: Any,
+) -> Code:  # fmt: skip
     """`build_phase`, or its result for the same arguments before. `key` is from `choice_key`."""
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
     code = kept.get(whole)

@@ -8,7 +8,7 @@ the row. Plain images that grow are stretched along their rows before rows are s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -46,9 +46,7 @@ def resize_separable(site: Site) -> list[Choice]:
     site.need_no_epilogue("the result is not finished in place")
     every = _repeated(site)
     computed = _computed(site, every)
-    known = [
-        a for a in range(len(x.dims)) if a not in every and not any(a == t.axis for t in computed)
-    ]
+    known = set(range(len(x.dims))) - {*every} - {t.axis for t in computed}
     fixed = _tables(site, every, known)
     tables = [*fixed, *computed]
     if any(t.weighted for t in tables) and x.dtype != np.float32:
@@ -131,7 +129,7 @@ def _computed(site: Site, every: Mapping[int, int]) -> list[Computed]:
     return found
 
 
-def _tables(site: Site, every: Mapping[int, int], wanted: Sequence[int]) -> list[Table]:
+def _tables(site: Site, every: Mapping[int, int], wanted: Collection[int]) -> list[Table]:
     """The tables (`ops/resize`) of those of the site's axes that are `wanted`. Axes in `every` have
     free sizes; their tables are made for LONGEST elements."""
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
@@ -145,11 +143,8 @@ def _tables(site: Site, every: Mapping[int, int], wanted: Sequence[int]) -> list
     if scales is not None and scales.size:
         scales = scales[kept]
     if sizes is not None and sizes.size:
-        given = [sizes.tolist()[i] for i in kept]
-        longest = [
-            LONGEST * every[a] if a in every else n for a, n in zip(axes, given, strict=True)
-        ]
-        sizes = np.array(longest, object)
+        given = zip(axes, [sizes.tolist()[i] for i in kept], strict=True)
+        sizes = np.array([LONGEST * every[a] if a in every else n for a, n in given], object)
     return axis_tables(
         dims, (roi, scales, sizes), axes, Sampling(*map(site.attr, Sampling._fields))
     )

@@ -89,12 +89,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if ufunc.__name__ not in FUNCTIONS:
             raise Skip(f"{ufunc.__name__} has no native code")
         kinds = tuple(type(x) if type(x) in Number else _dtype(x) for x in inputs)
-        signature = (np.dtype(options["dtype"]),) if "dtype" in options else None
+        wanted = {}
+        if "dtype" in options:
+            wanted["signature"] = (*(None,) * len(kinds), np.dtype(options["dtype"]))
         try:
-            *loop, result = ufunc.resolve_dtypes(
-                (*kinds, None),
-                **({"signature": (None,) * len(kinds) + signature} if signature else {}),
-            )
+            *loop, result = ufunc.resolve_dtypes((*kinds, None), **wanted)
         except TypeError as error:
             raise Skip(f"{ufunc.__name__} does not take {kinds}: {error}") from None
         args = [self._operand(x, dtype) for x, dtype in zip(inputs, loop, strict=True)]
@@ -314,15 +313,12 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
     place = {old: tracer.first + new for new, old in enumerate(kept)} | {
         i: i for i in range(tracer.first)
     }
-    memo: dict[int, Expr] = {}
 
-    def renumbered(e: Expr) -> Expr:
-        if id(e) not in memo:
-            param = place[e.param] if e.name == "leaf" else e.param
-            memo[id(e)] = Expr(e.name, tuple(map(renumbered, e.args)), e.dtype, param)
-        return memo[id(e)]
+    def renumbered(e: Expr, args: list[Expr]) -> Expr:
+        param = place[e.param] if e.name == "leaf" else e.param
+        return Expr(e.name, tuple(args), e.dtype, param)
 
-    return renumbered(expr), tuple(tracer.extras[i - tracer.first] for i in kept)
+    return expr.fold(renumbered), tuple(tracer.extras[i - tracer.first] for i in kept)
 
 
 def is_whole(value: Value | None) -> bool:
