@@ -15,12 +15,18 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def zen4(isa: str) -> Target:
-    """A machine of an instruction set, of which all else is as on Zen 4, so that tests that say how
-    work is cut hold on every machine."""
+CACHES = {
+    "Zen 4": {"l1": 32 << 10, "l2": 1 << 20, "l3": 32 << 20},
+    "Sapphire Rapids": {"l1": 48 << 10, "l2": 2 << 20, "l3": 32 << 20},
+}
+
+
+def with_core(isa: str, core: str = "Zen 4") -> Target:
+    """A machine of an instruction set that has the caches and rates of this core: what tests say of
+    choices that depend on these then holds on every machine."""
     target = level(isa)
-    rates = CORES["Zen 4"].rates(target.lanes, target.has_fma)._asdict()
-    return replace(target, l1=32 << 10, l2=1 << 20, l3=32 << 20, **rates)
+    rates = CORES[core].rates(target.lanes, target.has_fma)._asdict()
+    return replace(target, **CACHES[core], **rates)
 
 
 def machine_with(isa: str, **known: Any) -> Target:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.machines import zen4
+from tests.machines import with_core
 from tests.models import array, digits, residual
 from tinsmith.compiler import carried
 from tinsmith.compiler.carried import carries
@@ -74,7 +74,7 @@ def test_carried_code_is_for_all_shapes_that_are_kept(
 
 
 def test_carried_programs_share_their_weights(tmp_path: Path, cache: Path) -> None:
-    sizes, target = {}, zen4("host")  # which kernels take the same weights depends on rates
+    sizes, target = {}, with_core("host")  # which kernels take the same weights depends on rates
     for counts in ((2,), (2, 3, 4)):
         net = ts.compile(digits(), cache=False, target=target)
         for n in counts:
