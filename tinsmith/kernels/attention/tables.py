@@ -23,14 +23,14 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Book:
-    """Tables of whole numbers, collected to be one packed int64 array; `size` is its length."""
+class Tables:
+    """Some tables of whole numbers, which are packed as one int64 array; `size` is its length."""
 
     parts: list[Array] = field(default_factory=list)
     size: int = 0
 
     def put(self, part: Array) -> int:
-        """Add a table, flattened. Return its place: the index of its first element in the book."""
+        """Add a table, flattened. Return its place: the index of its first element in the array."""
         self.parts.append(np.asarray(part, np.int64).reshape(-1))
         self.size += self.parts[-1].size
         return self.size - self.parts[-1].size
@@ -43,10 +43,10 @@ class Book:
 
 @dataclass(frozen=True)
 class RowMap:
-    """Where the rows of an operand lie, by tables in the book; offsets are in elements.
+    """Where the rows of an operand lie, by `Tables`; offsets and distances are in elements.
 
     rows      how many rows an item has
-    first     the place in the book of the items' first offsets
+    first     the place of the items' first offsets
     stride    the distance between neighbouring rows; None: distances are patterns
     patterns  the place of the patterns, [pattern][row]
     shared    whether all items have the first pattern; otherwise
@@ -60,15 +60,15 @@ class RowMap:
     stride: int | None
     shared: bool
 
-    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
+    def start(self, base: Ptr, tables: Ptr, item: Val) -> Start:
         """Return the rows of one item in the array at `base`. Emits loads: keep it out of loops."""
-        first = (book + self.first + item).load()
+        first = (tables + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
         if self.shared:
-            return Start(base, first, (book + self.patterns).fixed(), 0)
-        which = (book + self.which + item).load()
-        return Start(base, first, (book + self.patterns + which * self.rows).fixed(), 0)
+            return Start(base, first, (tables + self.patterns).fixed(), 0)
+        which = (tables + self.which + item).load()
+        return Start(base, first, (tables + self.patterns + which * self.rows).fixed(), 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class EvenMap:
                 total = total + index * self.items[k][1]
         return total
 
-    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
+    def start(self, base: Ptr, tables: Ptr, item: Val) -> Start:
         """Return the rows of one item in the array at `base`."""
         return Start(base, self.offset(item), None, self.stride)
 
@@ -138,15 +138,15 @@ def distinct(parts: Array) -> tuple[Array, Array]:
     return parts[np.unique(which, return_index=True)[1]], which
 
 
-def row_map(book: Book, table: Array) -> RowMap:
-    """Return the map of a table [items, rows] of offsets; tables that it needs join the book."""
+def row_map(tables: Tables, table: Array) -> RowMap:
+    """Return the map of a table [items, rows] of offsets; what it needs is added to `tables`."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]
-    rows, at_first, steps = table.shape[1], book.put(first), np.diff(distances[0])
+    rows, at_first, steps = table.shape[1], tables.put(first), np.diff(distances[0])
     shared = bool(np.all(distances == distances[0]))
     if shared and np.all(steps == steps[:1]):
         return RowMap(rows, at_first, 0, 0, int(steps[0]) if len(steps) else 0, True)
     patterns, which = distinct(distances)
-    at_which = 0 if shared else book.put(which)
-    return RowMap(rows, at_first, at_which, book.put(patterns), None, shared)
+    at_which = 0 if shared else tables.put(which)
+    return RowMap(rows, at_first, at_which, tables.put(patterns), None, shared)

@@ -160,8 +160,7 @@ class Blocks:
 
 def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
     """Return how the weights of a SmallMatMul are stored and cut into blocks. Raises Skip if they,
-    their scale or zero point are not constant, `codes` lacks their type, or a block ends in a word.
-    """
+    their scale or zero point are not constant, `codes` lacks their type, or blocks cut words."""
     w, block = site.const(1, "the weights"), site.attr("block_size")
     code = codes.get(w.dtype.name)
     if code is None:

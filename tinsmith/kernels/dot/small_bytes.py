@@ -24,7 +24,7 @@ from tinsmith.codegen.products import I8, PRODUCTS
 from tinsmith.codegen.types import F32, I32, Ty
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of, vectors
-from tinsmith.kernels.dot.small_few import WIDE, Few, Tile, less_zeros, rows_of, streamed
+from tinsmith.kernels.dot.small_few import WIDE, FewRows, Tile, less_zeros, rows_of, streamed
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import Position
 
@@ -65,10 +65,10 @@ def gemv_small_bytes(site: Site) -> Choice:
     return streamed(site, _digits(blocks, m), wide, (DIGITS * m + 1) / 4)
 
 
-def _digits(blocks: Blocks, rows: int) -> Few:
+def _digits(blocks: Blocks, rows: int) -> FewRows:
     """Return the arithmetic of this module. Rows of A become bytes, [row][digit][element]."""
     stride = DIGITS * _plane(blocks)
-    return Few(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
+    return FewRows(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
 
 
 def _plane(blocks: Blocks) -> int:
@@ -89,9 +89,11 @@ def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., 
     return body(whole, size - whole, start) if size > whole else start
 
 
-def _prepare(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
-    """Emit code that writes the digits and the facts of one block (see `Few.prepare`). The exponent
-    e comes from the bits of the greatest |x|; numbers below 2^-105 lose digits."""
+def _prepare(
+    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
+) -> None:
+    """Emit code that writes the digits and the facts of one block (see `FewRows.prepare`). The bits
+    of the greatest |x| tell the exponent e; numbers below 2^-105 lose digits."""
     b, lanes, (first, size) = em.b, block_of(em.target), block
     none = b.zero(I32.x(lanes))
 
@@ -120,12 +122,12 @@ def _prepare(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], f
         (facts + i).store(fact)
 
 
-def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
+def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
     """Return the types of the sums of a tile: [row][digit][vector]."""
     return [I32.x(w) for _ in range(few.rows * DIGITS) for w in widths]
 
 
-def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
     group, n = few.blocks.code.group, len(words)
     step, mask = PRODUCTS[tile.words.b.target.byte_products].step, 0x0F0F0F0F
     for k in range(0, group, 4):
@@ -142,7 +144,7 @@ def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]
                 chain[at] = step(chain[at], part, wide[part.ty.lanes])
 
 
-def _scaled(few: Few, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
+def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
     """Return `totals` + scale * (sums of digits - zero point * sum of A's elements) * last bit."""
     n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
     found: list[Val] = []
@@ -165,7 +167,7 @@ def _scaled(few: Few, tile: Tile, size: int, sums: list[Val], totals: Values) ->
     return found
 
 
-def _in_floats(few: Few, tile: Tile, size: int, row: int, totals: Values) -> Values:
+def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) -> Values:
     """Return `totals`, plus the products of a block of one row in float32 if the facts of the block
     say that these are needed."""
     b, blocks = tile.words.b, few.blocks

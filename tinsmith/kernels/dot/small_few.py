@@ -3,8 +3,8 @@ time, so each vector of words is decoded in registers, once, and all rows are mu
 
 The loops over panels, blocks and words are written once, for two kinds of arithmetic: float32, for
 any machine, which is here; and whole numbers (`small_bytes.py`), for machines that multiply bytes.
-A `Few` has the functions in which they differ: how a row of A is prepared, how products by a vector
-of words are added up, and how the sums of a block are scaled.
+`FewRows` has the functions in which they differ: how a row of A is prepared, how products by a
+vector of words are added up, and how the sums of a block are scaled.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def gemv_small(site: Site) -> Choice:
     return streamed(site, floats(blocks_of(site), m), WIDE, (DECODING + m) / 2)
 
 
-def streamed(site: Site, few: Few, wide: int, instructions: float) -> Choice:
+def streamed(site: Site, few: FewRows, wide: int, instructions: float) -> Choice:
     """Return the choice for a SmallMatMul of few rows in the arithmetic `few`, with panels of at
     most `wide` vectors. `instructions`: the time of one vector of weights, in multiply-adds."""
     target = site.target
@@ -109,7 +109,7 @@ def streamed(site: Site, few: Few, wide: int, instructions: float) -> Choice:
 @dataclass(frozen=True)
 class Tile:
     """Where one register tile, a panel by all rows, reads: A at `x` as the input has it and at `a`
-    as it was prepared, the `facts` of blocks of A (`Few.prepare`), and the panel at `words`, whose
+    as it was prepared, `facts` of blocks of A (`FewRows.prepare`), and the panel at `words`, whose
     vectors have `widths` columns."""
 
     x: Ptr
@@ -129,14 +129,14 @@ class Tile:
         return replace(self, a=self.a.of(a), facts=self.facts.of(facts), words=self.words.of(words))
 
     def moved(self, depth: int, rows: int, facts: int = 0) -> Tile:
-        """Return the tile, moved on by `depth` elements of k, `rows` rows of words, and facts."""
+        """Return the tile `depth` elements of k, `rows` rows of words and `facts` facts further."""
         words = self.words + rows * sum(self.widths)
         return replace(self, a=self.a + depth, facts=self.facts + facts, words=words)
 
 
 @dataclass(frozen=True)
-class Few:
-    """One kind of arithmetic for products of `rows` rows: float32, or whole numbers.
+class FewRows:
+    """Products of `rows` rows in one kind of arithmetic: in float32, or in whole numbers.
 
     stride   how many elements, of type `elem`, lie from one prepared row of A to the next
     each     how many "facts" are kept of each block of a row: numbers of 32 bits, such as its sum
@@ -177,7 +177,7 @@ class Few:
         return self.facts_at * self.elem.nbytes + 4 * facts
 
 
-def _prepare(em: Emit, few: Few) -> None:
+def _prepare(em: Emit, few: FewRows) -> None:
     """Emit the phase that prepares the rows of A; a tile is one row."""
     blocks = few.blocks
     assert few.prepare is not None
@@ -194,11 +194,11 @@ def _prepare(em: Emit, few: Few) -> None:
             few.prepare(em, few, x + at, to + at, (at, blocks.rest), facts + blocks.full * few.each)
 
 
-def _facts(em: Emit, few: Few) -> Ptr:
+def _facts(em: Emit, few: FewRows) -> Ptr:
     return (em.scratch.cast(few.elem) + few.facts_at).cast(F32)
 
 
-def _stream(em: Emit, few: Few, plan: Plan) -> None:
+def _stream(em: Emit, few: FewRows, plan: Plan) -> None:
     """Emit the phase of the products. A tile is a group of panels of columns."""
     b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
     x = a = facts = em.input(0).pointer
@@ -218,7 +218,7 @@ def _stream(em: Emit, few: Few, plan: Plan) -> None:
         each_column_panel(b, columns, *part(t, plan.cells.columns, columns.count), panel)
 
 
-def _summed(b: Builder, few: Few, tile: Tile) -> list[Val]:
+def _summed(b: Builder, few: FewRows, tile: Tile) -> list[Val]:
     """Emit all products of a tile, and return their scaled sums, a flat list [row][vector]."""
     blocks = few.blocks
     totals = [b.zero(F32.x(w)) for _ in range(few.rows) for w in tile.widths]
@@ -235,7 +235,7 @@ def _summed(b: Builder, few: Few, tile: Tile) -> list[Val]:
     return _block(b, few, tile, blocks.rest, totals) if blocks.rest else totals
 
 
-def _block(b: Builder, few: Few, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
+def _block(b: Builder, few: FewRows, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
     """Emit the products of one block of `size` elements of k, and return `totals` plus these."""
     types = few.sums(few, tile.widths)
     count, group = len(types), few.blocks.code.group
@@ -261,7 +261,7 @@ def _block(b: Builder, few: Few, tile: Tile, size: int, totals: Sequence[Val]) -
     return few.scaled(few, tile, size, sums, totals)
 
 
-def _words(few: Few, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
+def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
     """Emit the products by the next `rows` rows of words, and return `sums` with these added. The
     list holds chains of `count` sums each; consecutive k are added to the chains in turn."""
     size = sum(tile.widths)
@@ -277,18 +277,20 @@ def _words(few: Few, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> 
 # ---- float32
 
 
-def floats(blocks: Blocks, rows: int) -> Few:
+def floats(blocks: Blocks, rows: int) -> FewRows:
     """Return the arithmetic in float32. Rows of A are prepared if words hold several weights
     (`_divided`) or stored numbers are shifted; then the sum of a block's elements is its fact."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
     prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)
-    return Few(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
+    return FewRows(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
 
 
-def _divided(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
+def _divided(
+    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
+) -> None:
     """Emit code that divides each element of a block by the power of its place in a word
-    (`Code.powers`), and stores the sum of the elements if it is needed (see `Few.prepare`)."""
+    (`Code.powers`), and stores the sum of the elements if it is needed (see `FewRows.prepare`)."""
     b, code, size = em.b, few.blocks.code, block[1]
     lanes = max(code.group, block_of(em.target))
     small = [1 / p for p in code.powers] * (lanes // code.group)
@@ -311,11 +313,11 @@ def _divided(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], f
         facts.store(total)
 
 
-def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
+def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
     return [F32.x(w) for _ in range(few.rows) for w in widths]
 
 
-def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
     code, n = few.blocks.code, len(words)
     for place in range(code.group):
         k = row * code.group + place
@@ -329,7 +331,7 @@ def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]
 
 
 def _scaled(
-    few: Few, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
+    few: FewRows, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
 ) -> list[Val]:
     """Return `totals` + scale * (sums - zero point * sum of A's elements) for one block."""
     if few.blocks.code.is_float:

@@ -56,7 +56,7 @@ class Side:
 
     @property
     def shift(self) -> int:
-        """What makes bytes of the signedness of `packed` from elements, by addition: 0 or +-128."""
+        """What is added to bytes so that they have the signedness of `packed`: 0, 128 or -128."""
         if self.centred or self.packed.is_signed == self.signed:
             return 0
         return 128 if self.signed else -128
@@ -117,10 +117,10 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
 class Known:
     """Constant weights w (k, n), prepared by `known` for a row of the table of products.
 
-    row of     elements (k, n)         zeros (n,)   columns (n,)
-    16 bits    w - zero                0            0
-    bytes      w + shift               zero + shift  sum over k of w - zero
-    bfloat16   bits of the nearest     0            0
+    row of     elements (k, n)       zeros (n,)    columns (n,)
+    16 bits    w - zero              0             0
+    bytes      w + shift             zero + shift  sum over k of w - zero
+    bfloat16   bits of the nearest   0             0
     """
 
     elements: Array

@@ -8,7 +8,7 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid,
 from tinsmith.kernels.dot.skeleton import Operands, offsets, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.recurrent.left import left_bytes, left_rows, real, spread_of
+from tinsmith.kernels.recurrent.left import left_bytes, left_rows, quantisation_of, real
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 from tinsmith.kernels.walk import Position
@@ -113,7 +113,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
     def emit(em: Emit) -> None:
         b = em.b
         x = em.input(0).pointer
-        spread = spread_of(em, layer, x, layer.rows, layer.inputs, layer.inputs)
+        quant = quantisation_of(em, layer, x, layer.rows, layer.inputs, layer.inputs)
         with b.loop(em.begin, em.end) as tile:
             d, t = tile // cells.count, tile % cells.count
             weights = em.packed[0].cast(matrix.stored) + d * (depth * columns.padded)
@@ -124,7 +124,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
 
             def rows(row: Position, height: int) -> None:
                 given = left_rows(
-                    em, layer, 0, (x + row * layer.inputs).fixed(), height, layer.inputs, spread
+                    em, layer, 0, (x + row * layer.inputs).fixed(), height, layer.inputs, quant
                 )
 
                 def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:

@@ -11,7 +11,7 @@ from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.recurrent.left import left_rows, real, spread_of
+from tinsmith.kernels.recurrent.left import left_rows, quantisation_of, real
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
@@ -52,8 +52,8 @@ class TimeStep:
         The rows at `left` are multiplied by the recurrent weights of `gates`, neighbouring ones."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size, matrix = layer.gates * v, layer.matrices[1]
-        spread = spread_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
-        given = left_rows(self.em, layer, 1, left, layer.batch, layer.padded, spread)
+        quant = quantisation_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
+        given = left_rows(self.em, layer, 1, left, layer.batch, layer.padded, quant)
         with b.loop(self.first, self.last) as i:
             # Back and forth: what the step before read last is still in the cache.
             block = self.odd.ne(0).select(b.index(self.last) - 1 - (i - b.index(self.first)), i)

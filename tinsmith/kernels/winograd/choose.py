@@ -171,8 +171,8 @@ def is_free(geo: Geometry) -> bool:
 
 
 def without_sizes(plan: WinogradPlan) -> WinogradPlan:
-    """Return the same plan with the example's numbers in place of sizes that only a call tells. It
-    makes the packed arrays, which depend on no such size."""
+    """Return the same plan with the example's numbers for sizes that only a call tells: packed
+    arrays, which depend on no such size, are made from it."""
     if not plan.is_free:
         return plan
     return replace(plan, geo=typical_geometry(plan.geo), blocks=typical(plan.blocks))

@@ -20,8 +20,8 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Rooms:
-    """Where the memory of a plan lies. `source(em)` is the channel-blocked input, `before` how many
-    elements of scratch precede V."""
+    """Where the memory of a plan lies. `source(em)` is the channel-blocked input; `before`: how
+    many elements of scratch precede V if the plan is `whole`."""
 
     source: Callable[[Emit], View] = lambda em: em.input(0)
     before: int = 0

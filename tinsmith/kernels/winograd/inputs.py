@@ -1,10 +1,10 @@
-"""The transform of data into V, in strips: neighbouring tiles in a row, one channel block a time.
+"""The transform of data into V, by strips (neighbouring tiles in a row) of one channel block each.
 
-To keep a tile in registers (nearly 32; with 16, some values are spilled), it is transformed in
-small groups of rows of the result: all columns are transformed to the rows of a group, then each of
-these rows is transformed along itself. One group is computed for all tiles of a strip, whose data
-stay in L1, before the next. Columns that neighbouring tiles share are transformed once, and carried
-from tile to tile.
+A transformed tile would nearly fill 32 registers (of 16, some values are spilled). So a small group
+of its rows is computed at a time: all columns of the data are transformed to these rows, then each
+row is transformed along itself. One group is computed for all tiles of a strip, whose data stay in
+L1, before the next. Columns that neighbouring tiles share are transformed once, and carried from
+tile to tile.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def plane_site(site: Site) -> ConvSite:
 
 def is_normal(w: Array) -> bool:
     """Return whether some weight is at least SMALLEST, so that transformed weights are not
-    denormal. `Packed.fits` for the weights of most plans; those of others follow."""
+    denormal: `Packed.fits` of most plans. The functions that follow are those of other plans."""
     return any(np.abs(part).max() >= SMALLEST for part in w)
 
 

@@ -37,7 +37,7 @@ MOST = max(_TABLE)
 
 
 def points(count: int) -> tuple[Fraction, ...]:
-    """Return `count` distinct finite points; the point at infinity is not among them."""
+    """Return `count` distinct finite evaluation points of the Cook-Toom algorithm."""
     return tuple(map(Fraction, _TABLE[count].split()))
 
 
@@ -126,7 +126,7 @@ def supported(m: int, r: int, stride: int) -> bool:
 
 
 def _spread(row: tuple[Fraction, ...], start: int, step: int, length: int) -> tuple[Fraction, ...]:
-    """Return `length` elements: those of `row` at `start`, `start` + `step`, ..., other zeros."""
+    """Return `length` zeros, but with the elements of `row` at `start`, `start` + `step`, ..."""
     wide = [ZERO] * length
     wide[start : start + step * len(row) : step] = row
     return tuple(wide)

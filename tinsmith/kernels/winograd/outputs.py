@@ -1,8 +1,8 @@
 """The transform of M to results, one tile and one block of output channels at a time.
 
-To keep a tile in registers, it is transformed in small groups of rows of results: all columns are
-transformed to the rows of a group, then each of these rows along itself. Reading a product for two
-groups is cheaper than storing sums.
+So that a tile is not spilled, a small group of rows of its results is computed at a time: all
+columns of products are transformed to these rows, then each row along itself. Reading a product
+once for each group is cheaper than storing sums.
 """
 
 from __future__ import annotations

@@ -44,11 +44,11 @@ def pack_present(w: Array, plan: WinogradPlan) -> Array:
     return present.reshape(-1)
 
 
-def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
+def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
     """Return a function that loads the transformed weights of output block `k` and one input
     channel at a position: a vector of output channels."""
     if plan.split:
-        return split_precision.taken_back(em, plan, k, channel)
+        return split_precision.transformed_weights(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors
     full = panel < plan.panels - 1
     step = full.select(b.index(plan.vectors * width), b.index(plan.last_vectors * width))
@@ -103,7 +103,7 @@ def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) 
     """Emit code that recovers the same taps from transformed weights, and stores them."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
-    transformed = taken_back(em, plan, k, channel)
+    transformed = transformed_weights(em, plan, k, channel)
     present = (em.packed[3] + channel * count).fixed()
     for first in range(0, count, TOGETHER):
         group = range(first, min(first + TOGETHER, count))

@@ -118,7 +118,7 @@ def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
     return ahead_of(product, i, plan.micro.count, wide)
 
 
-def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
+def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
     """Return a function that loads the transformed weights of output block `k` and one input
     channel at a position: the sum of their high and low parts."""
     b, product = em.b, plan.product

@@ -48,8 +48,8 @@ def tap_operations(plan: WinogradPlan) -> int:
 
 
 def channels_together(target: Target) -> int:
-    """Return for how many input channels taps are transformed at a time: 3x3 taps nearly fit in
-    registers."""
+    """Return how many input channels' taps are transformed at a time: nearly all registers hold
+    taps if there are 3x3."""
     return 4 if target.registers >= 32 else 2
 
 

@@ -89,7 +89,7 @@ class Frames:
     (index of depth) of results, and its channels are those of all frames of the input that these
     results read.
 
-    out       frames of results of one input of the convolution
+    out       frames of results of one image of the convolution
     taps      frames that one result reads
     blocks    channel blocks of a frame
     stride, dilation, halo  of the depth axis
@@ -259,8 +259,7 @@ class WinogradPlan:
 
     @property
     def groups(self) -> int:
-        """Groups of channel blocks that are transformed together: pairs in split precision, else
-        one."""
+        """Groups of channel blocks that are transformed: pairs in split precision, else single."""
         return self.product.blocks if self.split else self.channels.count
 
     @property
