@@ -123,7 +123,7 @@ def each_block(
     last: Val | None = None,
 ) -> None:  # fmt: skip
     """Emit `body(block, valid)` for the blocks [first, last) of 32 channels (None: up to the last
-    one). `valid` (an int) is 32, or for a last block of fewer of the `channels`, these."""
+    one). `valid` (an int): how many channels the block has, fewer perhaps in the last."""
     full, rest = divmod(channels, DEPTH)
     if full:
         with b.loop(first, full if last is None else b.minimum(last, full)) as c:

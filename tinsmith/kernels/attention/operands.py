@@ -18,7 +18,7 @@ from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
-from tinsmith.kernels.attention.tables import Tables, EvenMap, RowMap, distinct, even_map, row_map
+from tinsmith.kernels.attention.tables import EvenMap, RowMap, Tables, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, same, typical
@@ -183,7 +183,7 @@ class RowOperands:
         ]
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
-        """Return each bias or mask with a pointer to the slab of one item, from first slabs."""
+        """Return each bias or mask of `slabs` with a pointer to the slab of one item."""
 
         def at(a: Added) -> Val:
             if isinstance(a.at, EvenMap):

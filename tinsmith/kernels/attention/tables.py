@@ -49,8 +49,8 @@ class RowMap:
     first     the place of the items' first offsets
     stride    the distance between neighbouring rows; None: distances are patterns
     patterns  the place of the patterns, [pattern][row]
-    shared    whether all items have the first pattern; otherwise
-    which     is the place of the number of each item's pattern
+    shared    whether all items have the first pattern
+    which     if not `shared`: the place of the number of each item's pattern
     """
 
     rows: int

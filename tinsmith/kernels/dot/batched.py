@@ -10,7 +10,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
-from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
+from tinsmith.kernels.dot.tiles import Columns, Tiling, choose, vectors_of
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
@@ -200,10 +200,7 @@ def pack_panels(
         sink = (to + (b.index(c) - b.index(lo)) * (p.k * columns.size)).fixed()
         with b.loop(0, p.k) as k:
             line, out = (source + k * p.n).fixed(), (sink + k * sum(widths)).fixed()
-            at = 0
-            for j, width in enumerate(widths):
-                want = valid if j == len(widths) - 1 else width
-                (out + at).store((line + at).load(width, count=want))
-                at += width
+            for at, width, count in vectors_of(widths, valid):
+                (out + at).store((line + at).load(width, count=count))
 
     each_column_panel(b, columns, lo, hi, panel)

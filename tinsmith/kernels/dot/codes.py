@@ -25,7 +25,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import BF16, F32, I32, Ty
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.dot.tiles import Columns, vectors_of
 from tinsmith.kernels.memo import is_weights
 from tinsmith.records import dataclass
 
@@ -240,8 +240,4 @@ def _words(w: Array, code: Code) -> Array:
 
 def vectors(at: Ptr, widths: Sequence[int]) -> list[Val]:
     """Load neighbouring elements from `at` on, as consecutive vectors of `widths` lanes."""
-    found, offset = [], 0
-    for width in widths:
-        found.append((at + offset).load(width))
-        offset += width
-    return found
+    return [(at + before).load(width) for before, width, _ in vectors_of(widths, None)]

@@ -24,7 +24,7 @@ from tinsmith.kernels.dot.batched import Problem, offset, problem
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
-from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.dot.tiles import Tiling, choose, vectors_of
 from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
@@ -208,39 +208,36 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
         to = scratch + matrix * plan.panels + column * plan.depth
         table = scratch + matrix * (2 * columns.padded) + column
         to, table = to.fixed(), (table + plan.tables_at).fixed()
-        counts = [*widths[:-1], valid]
-        zeros, at = [], 0
-        for width, count in zip(widths, counts, strict=True):
-            zeros.append(plan.right.zeros(em, b.index(column) + at, width, count))
-            at += width
-        _pack_panel(em, plan, right, to, (widths, counts, zeros))
+        cut: Cut = []
+        for at, width, count in vectors_of(widths, valid):
+            cut.append((at, width, count, plan.right.zeros(em, b.index(column) + at, width, count)))
+        _pack_panel(em, plan, right, to, cut)
         if plan.has_table:
-            _fill_table(em, plan, to, table, widths, zeros)
+            _fill_table(em, plan, to, table, cut)
 
     with b.loop(em.begin, em.end) as t:
         matrix, c = t // columns.count, t % columns.count
         each_column_panel(b, columns, c, b.index(c) + 1, lambda *of: panel(matrix, *of))
 
 
-Cut = tuple[tuple[int, ...], list[int], "list[Val | None]"]
-"""Of each vector of a panel: its width, how many of its columns exist, and their zero points."""
+Cut = list[tuple[int, int, Any, "Val | None"]]
+"""`vectors_of` a panel, each with its zero points."""
 
 
 def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
     """Emit code that packs one panel of B, whose first element is at `right`, to `to` as lanes
     [k-group][column]. The last k-group is filled up with zeros."""
     k, n, group = plan.problem.k, plan.problem.n, plan.row.group
-    size = sum(cut[0])
+    size = _size(cut)
 
     def lanes(i: Position, elements: int) -> None:
-        at, sink = 0, (to + i * size).fixed()
-        for width, count, zero in zip(*cut, strict=True):
+        sink = (to + i * size).fixed()
+        for at, width, count, zero in cut:
             found = []
             for e in range(elements):
                 x = (right + i * (group * n) + (e * n + at)).load(width, count=count)
                 found.append(plan.right.element(x, zero))
             (sink + at).store(joined(found, plan.row))
-            at += width
 
     if isinstance(k, Size) or k >= group:
         with em.b.loop(0, k // group) as i:
@@ -258,32 +255,30 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
                 (to + (i * size + at)).store(em.b.zero(I32.x(LINE)))
 
 
-def _fill_table(
-    em: Emit, plan: Plan, panel: Ptr, table: Ptr, widths: tuple[int, ...], zeros: list[Val | None]
-) -> None:
+def _size(cut: Cut) -> int:
+    """Return the columns of a panel, padding included."""
+    return sum(width for _, width, *_ in cut)
+
+
+def _fill_table(em: Emit, plan: Plan, panel: Ptr, table: Ptr, cut: Cut) -> None:
     """Emit code that writes, for the columns of a packed panel, their zero points to `table`, and
     their sums, each element less its zero point, `columns.padded` lanes behind."""
-    b, size = em.b, sum(widths)
-    ones = Operands(panel, 0, panel, size, plan.depth, row=plan.row)
-    sums = _summed(ones, widths)
-    at = 0
-    for total, zero in zip(sums, zeros, strict=True):
-        zero = b.zero(total.ty) if zero is None else zero
+    ones = Operands(panel, 0, panel, _size(cut), plan.depth, row=plan.row)
+    for total, (at, _, _, zero) in zip(_summed(ones, cut), cut, strict=True):
+        zero = em.b.zero(total.ty) if zero is None else zero
         (table + at).store(zero)
         (table + (at + plan.tiling.columns.padded)).store(total - zero * plan.problem.k)
-        at += total.ty.lanes
 
 
-def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
-    """Emit and return the sums of the columns of the packed panel at `at.b`, of these widths."""
+def _summed(at: Operands, cut: Cut) -> list[Val]:
+    """Emit and return the sums of the columns of the packed panel at `at.b`, as vectors."""
     b, row = at.a.b, at.row.fold
-    start = [b.zero(row.sums.x(w)) for w in widths]
+    start = [b.zero(row.sums.x(w)) for _, w, *_ in cut]
     with b.loop(0, at.depth, carry=start) as loop:
-        line, sums, offset = at.b + loop.index * at.b_row, [], 0
-        for acc, w in zip(loop.vars, widths, strict=True):
+        line, sums = at.b + loop.index * at.b_row, []
+        for acc, (place, w, *_) in zip(loop.vars, cut, strict=True):
             one = b.const(row.one(row.left), row.lane.x(w))
-            sums.append(row.step(acc, one, (line + offset).load(w)))
-            offset += w
+            sums.append(row.step(acc, one, (line + place).load(w)))
         loop.next(sums)
     return loop.out
 

@@ -10,19 +10,8 @@ from collections.abc import Sequence
 from math import prod
 
 from tinsmith.codegen.builder import Ptr
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Site,
-    Skip,
-    Tier,
-    View,
-    kernel,
-    one_phase,
-)
-from tinsmith.kernels.layout import block_of, spec_of
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
+from tinsmith.kernels.layout import PLAIN, Layout, block_of, spec_of
 from tinsmith.kernels.walk import Position, Walk, run
 from tinsmith.sizes import Size, typical
 

@@ -11,19 +11,8 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
 from tinsmith.codegen.types import I64, Ty
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    elem,
-    kernel,
-)
-from tinsmith.kernels.layout import block_of, plain_strides
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.layout import PLAIN, Layout, block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.walk import digits

@@ -15,18 +15,8 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    packed_table,
-)
-from tinsmith.kernels.layout import lanes_of, plain_strides
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
+from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
 from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around

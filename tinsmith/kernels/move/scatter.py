@@ -9,18 +9,8 @@ import numpy as np
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
 from tinsmith.graph import Value
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    packed_table,
-)
-from tinsmith.kernels.layout import lanes_of, plain_strides
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
+from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
 CHUNK = 1 << 13
