@@ -241,9 +241,7 @@ def _block(b: Builder, few: FewRows, tile: Tile, size: int, totals: Sequence[Val
     count, group = len(types), few.blocks.code.group
     sums = [b.zero(ty) for _ in range(max(1, SUMS // count)) for ty in types]
     words, each = few.blocks.words(size), max(1, STEPS // group)
-    whole = words // each * each
-    if words * group <= AT_ONCE:
-        whole = 0
+    whole = 0 if words * group <= AT_ONCE else words // each * each
     if whole:
         with b.loop(0, whole, each, [*tile.places, *sums]) as loop:
             here = tile.at(loop.vars[:3])

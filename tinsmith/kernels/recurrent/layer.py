@@ -57,7 +57,7 @@ class Layer:
     batch_first  x is (N, T, I), y (N, T, D, H) and states are (N, D, H); otherwise these are
                  (T, N, I), (T, D, N, H) and (D, N, H)
     matrices     the input weights and the recurrent weights
-    rounded      inputs and states are rounded to bytes before they are multiplied, step by step
+    rounded      inputs and states are rounded to bytes before they are multiplied
     """
 
     site: Site

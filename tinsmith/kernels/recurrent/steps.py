@@ -124,9 +124,16 @@ class States:
 
     def begin(self) -> None:
         """Emit code that loads the initial states; zeros if they are not given."""
-        b, v = self.em.b, self.layer.lanes
-        for k, buffer in enumerate([self.h[0], self.c][: self.count]):
-            _load_state(self.em, self.layer, self.d, 5 + k, buffer)
+        em, layer, b, v = self.em, self.layer, self.em.b, self.layer.lanes
+        way, line = layer.state_strides
+        for k, buffer in enumerate([self.h[0], self.c][: self.count], start=5):
+            clear(b, buffer, self.size, v)
+            view = em.ins[k] if k < len(em.ins) else None
+            if view is None:
+                continue
+            with b.loop(0, layer.batch) as row:
+                source = (view.pointer + self.d * way + row * line).fixed()
+                copy(b, source, (buffer + row * layer.padded).fixed(), layer.hidden, v)
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
@@ -185,19 +192,3 @@ def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
     """Emit stores of `count` zeros, a multiple of `lanes`."""
     with b.loop(0, count, lanes) as i:
         (at + i).store(b.zero(F32.x(lanes)))
-
-
-def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -> None:
-    """Emit code that loads the initial state of direction d from input `index` into the padded rows
-    of `buffer`; zeros if the input is absent."""
-    b, v = em.b, layer.lanes
-    clear(b, buffer, layer.batch * layer.padded, v)
-    view = em.ins[index] if index < len(em.ins) else None
-    if view is None:
-        return
-    way, line = layer.state_strides
-    with b.loop(0, layer.batch) as row:
-        copy(
-            b, (view.pointer + d * way + row * line).fixed(), (buffer + row * layer.padded).fixed(),
-            layer.hidden, v,
-        )  # fmt: skip

@@ -250,7 +250,7 @@ def register_tiles(
     channels of a panel, how the tiles are cut into register tiles, and the slots of one input
     channel at one position. `outputs`: output blocks; `depth`: input channels; `words`: slots that
     unpack 24-bit weights are included."""
-    best: tuple[float, int, Partition] | None = None
+    found: list[tuple[int, Partition, float]] = []
     # The most accumulators, and registers beside them for a panel's weights. The factors below are
     # the loads of data, for each vector of a panel, and a narrower last panel. Estimated.
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
@@ -270,22 +270,16 @@ def register_tiles(
                 slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
                 slots += panels * count * n * unpacking(target) * words
         slots *= 1 + 0.03 / vectors + 0.02 * bool(outputs % vectors and outputs > vectors)
-        slots /= EFFICIENCY
-        if best is None or slots < best[0]:
-            best = (slots, vectors, micro)
-    assert best is not None
-    return best[1], best[2], best[0]
+        found.append((vectors, micro, slots / EFFICIENCY))
+    return min(found, key=lambda tiling: tiling[2])
 
 
 def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float]:
     """Return what `register_tiles` returns, (vectors, cut of the tiles, slots), for matrix
     registers, which hold 16 tiles or 16 output channels each."""
-    count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
-    return (
-        min(2, draft.outputs),
-        Partition(count, -(-tiles // count)),
-        product_slots(product) / draft.depth,
-    )
+    count = -(-tiles // SIDE)
+    slots = product_slots(replace(draft, tiles=tiles).product) / draft.depth
+    return min(2, draft.outputs), Partition(count, -(-tiles // count)), slots
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:

@@ -105,10 +105,8 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
         raise Skip("frames, and images with gaps, need all sizes as numbers")
     for rows, cols in found:
         if is_free(geo):
-            plan, seconds = free_plan(target, geo, rows, cols, threads)
-            offered.append(choice(conv, plan, planes, seconds))
-            continue
-        if of_taps:
+            made = free_plan(target, geo, rows, cols, threads)
+        elif of_taps:
             made = taps_plan(target, geo, rows, cols, threads)
         else:
             made = best_plan(target, geo, rows, cols, threads, split, words)
