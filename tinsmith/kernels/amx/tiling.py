@@ -145,7 +145,7 @@ class AmxPlan:
 
     @property
     def size(self) -> int:
-        """Positions of a band."""
+        """Positions of a packed band, over all parts and channel blocks."""
         return self.blocks * self.block
 
     def offset(self, i: int, j: int) -> int:

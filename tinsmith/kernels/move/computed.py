@@ -54,8 +54,9 @@ def _word(site: Site) -> Ty:
 
 
 def _slice_at(em: Emit, start: Ptr, row: Val, dims: Sequence[int], steps: Sequence[int]) -> Ptr:
-    """Emit and return `start`, moved by the tuple of indices number `row` of input 1: one index for
-    each of `dims`, which it is checked against, times the step of that axis."""
+    """Emit and return the address of the slice that tuple number `row` of the indices (input 1)
+    selects in the array at `start`. The tuple has an index for each of `dims`, which it is checked
+    against; `steps` are the strides of these axes."""
     for k, (extent, step) in enumerate(zip(dims, steps, strict=True)):
         start = start + em.place(em.input(1).pointer + row * len(dims) + k, extent) * step
     return start

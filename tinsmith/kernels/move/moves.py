@@ -158,10 +158,10 @@ def pad_indexed(site: Site) -> list[Choice]:
 def _gather(
     site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
 ) -> Choice:
-    """Return the choice for a gather of `count` rows along an axis, where a row is all elements at
-    one index of the axis, and of the axes before, which are contiguous. `offset(em, k)` emits how
-    many elements lie from index 0 to the index of row k. `choice`: fields of the Choice, and
-    `each`, the seconds of a row apart from those of its bytes."""
+    """Return the choice for a gather of `count` indices along an axis. For each of them, and each
+    place of the axes before, a row of contiguous elements, all those of the axes behind, is copied.
+    `offset(em, k)` emits how many elements the row of index number k lies behind that of index 0.
+    `choice`: fields of the Choice, and `each`, the seconds of a row besides those of its bytes."""
     x, y = site.input(0), site.out
     outer, extent, inner = around(x.dims, axis)
     row = plan_copy((inner,), (1,), (1,), _bits(site))

@@ -85,7 +85,7 @@ class Bilinear:
 
 
 def floats(matrix: Matrix) -> np.ndarray:
-    """Return the matrix in float64."""
+    """Return a matrix of fractions as float64."""
     return np.array([[float(v) for v in row] for row in matrix])
 
 
@@ -120,7 +120,7 @@ def with_whole_taps(axis: Bilinear) -> Bilinear:
 
 
 def supported(m: int, r: int, stride: int) -> bool:
-    """Return whether `points` has enough points for this algorithm."""
+    """Return whether `bilinear` can make this algorithm, as `points` has enough points for it."""
     taps = -(-r // stride)
     return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)
 

@@ -52,13 +52,13 @@ def _operations(terms: Terms) -> int:
 
 @functools.lru_cache(maxsize=256)
 def data_program(axis: Bilinear) -> Program:
-    """Return the transform of data, B^T."""
+    """Return the program that transforms data along one axis: multiplication by B^T."""
     return program(axis.bt)
 
 
 @functools.lru_cache(maxsize=256)
 def result_program(axis: Bilinear) -> Program:
-    """Return the transform of products to results, A^T."""
+    """Return the program that makes results of products along one axis: multiplication by A^T."""
     return program(axis.at)
 
 

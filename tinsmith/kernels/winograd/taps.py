@@ -37,7 +37,7 @@ data of 16 lanes they fill 32 KiB. Code is emitted for each, without loops."""
 
 @cached(256)
 def tap_program(axis: Bilinear) -> Program:
-    """Return the transform of taps, G."""
+    """Return the program that transforms taps along one axis: multiplication by G."""
     return program(axis.g)
 
 
