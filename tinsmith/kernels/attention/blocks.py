@@ -123,7 +123,7 @@ class Blocks:
         """Emit the kernel. A tile is one of the `groups` groups of an item's blocks. A thread packs
         an item's keys and values once: the groups of an item are neighbouring tiles. `places`: the
         offsets of the `Rooms` in the workspace, in bytes."""
-        b, operands, maps, tables = em.b, self.operands, self.operands.maps, em.packed[0]
+        b, operands, maps, book = em.b, self.operands, self.operands.maps, em.packed[0]
         q, k, v = (em.input(i).pointer for i in range(3))
         y, all_slabs = em.outs[0].pointer, operands.slabs(em)
         pointers = [(em.workspace.cast(U8) + p).fixed().cast(F32) for p in places]
@@ -131,19 +131,16 @@ class Blocks:
         scale, zeros = em.site.attr("scale") * LOG2E, em.site.attr("zeros")
         with self.registers(em), b.loop(em.begin, em.end) as t:
             item, group = b.index(t // groups), b.index(t % groups)
-            keys, values = maps.k.start(k, tables, item), maps.v.start(v, tables, item)
+            keys, values = maps.k.start(k, book, item), maps.v.start(v, book, item)
             slabs = operands.slabs_of(em, all_slabs, item)
             of, reach = self, None
             if self.reaches:
                 reach, slabs = operands.reach(b, self.of, slabs)
                 of = self.within(reach)
                 keys, values = keys.after(reach.first), values.after(reach.first)
-            if groups == 1:
+            with b.when(group.eq(0) | t.eq(em.begin)) if groups > 1 else nullcontext():
                 of.pack(b, keys, values, rooms)
-            else:
-                with b.when(group.eq(0) | t.eq(em.begin)):
-                    of.pack(b, keys, values, rooms)
-            queries, results = maps.q.start(q, tables, item), maps.y.start(y, tables, item)
+            queries, results = maps.q.start(q, book, item), maps.y.start(y, book, item)
 
             def block(row: Position, height: Position) -> None:
                 of.scores(b, queries, keys, row, height, scale, rooms)

@@ -18,7 +18,7 @@ from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
-from tinsmith.kernels.attention.tables import EvenMap, RowMap, Tables, distinct, even_map, row_map
+from tinsmith.kernels.attention.tables import Book, EvenMap, RowMap, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, same, typical
@@ -114,7 +114,7 @@ class Added:
     """A bias or mask that is added to scores: an array of `dims` (slabs, queries or 1, keys or 1),
     of which each item adds one slab. It is input number `index`; `const` is its array if constant,
     packed and already in units of log2, else None. `at` tells where the slab of each item begins:
-    the place in `Tables` of their offsets, or a formula."""
+    the place in the book of a table of offsets, or a formula."""
 
     index: int
     const: np.ndarray[Any, Any] | None
@@ -151,13 +151,13 @@ class Maps:
 class RowOperands:
     """Where the rows of all operands lie, and how scores change before the softmax.
 
-    tables     the tables of `maps` and of `added`, which are the first packed array
+    book       the tables of `maps` and of `added`: the first packed array
     added      the biases and masks
     softcap    scores are limited softly to +-softcap, in units of log2; 0: they are not
     low, high  query r sees the keys from r + low to r + high; None: no bound on that side
     """
 
-    tables: Tables
+    book: Book
     maps: Maps
     added: tuple[Added, ...]
     softcap: float
@@ -168,7 +168,7 @@ class RowOperands:
     def packed(self) -> tuple[Packed, ...]:
         """The packed arrays: the tables, then each constant bias or mask."""
         constants = [a.const for a in self.added if a.const is not None]
-        return (self.tables.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
+        return (self.book.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
         """Return the layout in which each input is read; None if it is packed instead."""
@@ -238,14 +238,14 @@ def extents_of(site: Site) -> Extents:
 def operands_of(site: Site) -> RowOperands:
     """Return where the rows of a site's attention lie, and how its scores change. Raises Skip if a
     table of rows is empty or not constant."""
-    tables = Tables()
+    book = Book()
     if site.attr("even"):
         maps = Maps(*(even_map(site.const(i)) for i in (3, 4, 5, 6)))
     else:
-        maps = Maps(*(row_map(tables, _table(site, i)) for i in (3, 4, 5, 6)))
-    added = [a for a in (_added(site, i, tables) for i in (7, 9)) if a is not None]
+        maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
+    added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
     softcap, low, high = (site.attr(name) for name in ("softcap", "low", "high"))
-    return RowOperands(tables, maps, tuple(added), softcap * LOG2E, low, high)
+    return RowOperands(book, maps, tuple(added), softcap * LOG2E, low, high)
 
 
 def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
@@ -255,9 +255,9 @@ def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
     return table
 
 
-def _added(site: Site, index: int, tables: Tables) -> Added | None:
+def _added(site: Site, index: int, book: Book) -> Added | None:
     """Return the bias or mask that is input `index`, whose slab for each item the next input tells;
-    None if it is absent. The offsets of slabs are added to `tables`."""
+    None if it is absent. A table of the slabs' offsets is added to `book`."""
     if not site.has(index):
         return None
     even, at = site.attr("even"), site.const(index + 1, "the table of slabs")
@@ -274,7 +274,7 @@ def _added(site: Site, index: int, tables: Tables) -> Added | None:
     dims = prod(lead), rows, columns
     size = dims[1] * dims[2]
     if not even:
-        return Added(index, array, dims, tables.put(at.astype(np.int64) * size))
+        return Added(index, array, dims, book.put(at.astype(np.int64) * size))
     slabs = even_map(at)
     items = tuple((extent, stride * size) for extent, stride in slabs.items)
     return Added(index, array, dims, EvenMap(1, slabs.first * size, 0, items))

@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Tables:
-    """Some tables of whole numbers, which are packed as one int64 array; `size` is its length."""
+class Book:
+    """Several tables of whole numbers, which are packed as one int64 array of length `size`."""
 
     parts: list[Array] = field(default_factory=list)
     size: int = 0
@@ -36,14 +36,15 @@ class Tables:
         return self.size - self.parts[-1].size
 
     def packed(self) -> Packed:
-        """All tables, one after the other, as a packed array."""
+        """Return all tables, one after the other, as a packed array."""
         array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
         return packed_table("tables", array)
 
 
 @dataclass(frozen=True)
 class RowMap:
-    """Where the rows of an operand lie, by `Tables`; offsets and distances are in elements.
+    """Where the rows of an operand lie, by tables in the book. Offsets are in elements; a "place"
+    is the index in the book of a table's first element.
 
     rows      how many rows an item has
     first     the place of the items' first offsets
@@ -60,15 +61,15 @@ class RowMap:
     stride: int | None
     shared: bool
 
-    def start(self, base: Ptr, tables: Ptr, item: Val) -> Start:
+    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
         """Return the rows of one item in the array at `base`. Emits loads: keep it out of loops."""
-        first = (tables + self.first + item).load()
+        first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
         if self.shared:
-            return Start(base, first, (tables + self.patterns).fixed(), 0)
-        which = (tables + self.which + item).load()
-        return Start(base, first, (tables + self.patterns + which * self.rows).fixed(), 0)
+            return Start(base, first, (book + self.patterns).fixed(), 0)
+        which = (book + self.which + item).load()
+        return Start(base, first, (book + self.patterns + which * self.rows).fixed(), 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class EvenMap:
                 total = total + index * self.items[k][1]
         return total
 
-    def start(self, base: Ptr, tables: Ptr, item: Val) -> Start:
+    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
         """Return the rows of one item in the array at `base`."""
         return Start(base, self.offset(item), None, self.stride)
 
@@ -138,15 +139,15 @@ def distinct(parts: Array) -> tuple[Array, Array]:
     return parts[np.unique(which, return_index=True)[1]], which
 
 
-def row_map(tables: Tables, table: Array) -> RowMap:
-    """Return the map of a table [items, rows] of offsets; what it needs is added to `tables`."""
+def row_map(book: Book, table: Array) -> RowMap:
+    """Return the map of a table [items, rows] of offsets; what it needs is added to `book`."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]
-    rows, at_first, steps = table.shape[1], tables.put(first), np.diff(distances[0])
+    rows, at_first, steps = table.shape[1], book.put(first), np.diff(distances[0])
     shared = bool(np.all(distances == distances[0]))
     if shared and np.all(steps == steps[:1]):
         return RowMap(rows, at_first, 0, 0, int(steps[0]) if len(steps) else 0, True)
     patterns, which = distinct(distances)
-    at_which = 0 if shared else tables.put(which)
-    return RowMap(rows, at_first, at_which, tables.put(patterns), None, shared)
+    at_which = 0 if shared else book.put(which)
+    return RowMap(rows, at_first, at_which, book.put(patterns), None, shared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Val
@@ -103,12 +104,5 @@ def each_column_panel(
                 body(c, c * columns.size, columns.widths, columns.widths[-1])
     if columns.tail:
         c = columns.full
-
-        def last() -> None:
+        with b.when(hi > c) if isinstance(hi, Val) else nullcontext():
             body(c, c * columns.size, columns.tail, columns.valid)
-
-        if isinstance(hi, Val):
-            with b.when(hi > c):
-                last()
-        else:
-            last()

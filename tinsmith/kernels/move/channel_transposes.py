@@ -84,22 +84,17 @@ def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> Non
     block, plane = spec.layout.block, spec.strides[1]
     full, rest = divmod(spec.dims[1], block)
 
-    def one(c: Position) -> None:
+    def one(c: Position, count: int = block) -> None:
         a, z = blocked + c * plane, flat + c * block
         if to_rows:
-            z.store(a.load(block))
+            z.store(a.load(block), count=count)
         else:
-            a.store(z.load(block))
+            a.store(z.load(block, count=count))
 
     if full <= UNROLLED:
         for c in range(full):
             one(c)
     else:
         run(b, 0, full, one)
-    if not rest:
-        return
-    a, z = blocked + full * plane, flat + full * block
-    if to_rows:
-        z.store(a.load(block), count=rest)
-    else:
-        a.store(z.load(block, count=rest))
+    if rest:
+        one(full, rest)
