@@ -292,7 +292,7 @@ class _Panel:
             totals = (em.scratch.cast(I32) + at + plan.sums_at).fixed()
             rows = [(totals + i).load() for i in pixels]
         lefts = None if self.left is None else [self.left] * len(sums)
-        return taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
+        return taken_off(sums, rows, lefts, self.table, plan.cut.columns)
 
     def _in_matrices(self, a: Ptr, run: Position, pixel: Position, height: int) -> None:
         """`tile` on matrix registers: sums are corrected and finished in a loop over pixels."""
