@@ -1,4 +1,4 @@
-"""Pooling of whole planes of channel-blocked data to one value each."""
+"""Global pooling on channel-blocked data: each channel's plane becomes one value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tinsmith.sizes import Size, typical
 
 @kernel("GlobalPool", Tier.SHAPED, dtypes="float32 int8 uint8")
 def global_pool(site: Site) -> Choice:
-    """Mean or maximum of each plane, on channel-blocked data; of bytes the mean as float32."""
+    """Mean or maximum of each channel's plane, on channel-blocked data; of bytes as float32."""
     kind = site.attr("kind")
     if site.out.dtype != np.float32:
         raise Skip(f"the result is {site.out.dtype}")
@@ -66,7 +66,8 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     def turns(
         depth: int, carried: Carried, body: Callable[[Val | int, Carried], Carried]
     ) -> Carried:
-        """Emit `body` for every index at this depth. Sums begin anew after about `LONG` terms."""
+        """Emit `body(index, carried)` for every index at this depth. After about `LONG` terms sums
+        begin anew and are added to the earlier ones, so that rounding errors stay small."""
         count, inner = counts[depth], prod(counts[depth + 1 :])
         once = max(1, LONG // typical(inner))
         if fold is MAXIMUM or (isinstance(count, int) and count <= once):
