@@ -129,10 +129,7 @@ class _Step:
             self._expand_panel(self.panel, low, high)
         else:
             every_panel(b, plan.expand.panels, lambda p: self._expand_panel(p, low, high))
-        for lo, hi in (
-            (start, b.minimum(stop, top)),
-            (b.maximum(start, top + height), stop),
-        ):
+        for lo, hi in ((start, b.minimum(stop, top)), (b.maximum(start, top + height), stop)):
             with b.loop(lo, hi) as line:
                 self._clear_row(line)
 
@@ -231,10 +228,7 @@ class _Step:
         base = self.row * geo.stride[1]
         if plan.expand is not None:
             origin = (self.ring + local * (plan.slots * plan.pitch)).fixed()
-            return (
-                lambda i: origin + (base + i) % plan.slots * plan.pitch,
-                self.stages.width,
-            )
+            return (lambda i: origin + (base + i) % plan.slots * plan.pitch, self.stages.width)
         source = self.stages.source(self.em)
         batch, plane, step = steps(source.spec, 2)
         back = -(geo.begin[1] * step[1] + geo.begin[2] * step[2])
@@ -246,8 +240,8 @@ class _Step:
 
     def project(self) -> None:
         """Emit the step's rows of the last convolution, from the workspace to the output."""
-        b, stages, plan = self.b, self.stages, self.plan
-        stage, dense, out = stages.project, plan.project, self.em.outs[0]
+        stages = self.stages
+        stage, dense, out = stages.project, self.plan.project, self.em.outs[0]
         assert stage is not None and dense is not None
         place = (self.n, 0, self.row)
         extent = (1, self.size, self.geo.out[2])
@@ -264,4 +258,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
-        every_panel(b, dense.panels, one)
+        every_panel(self.b, dense.panels, one)

@@ -52,8 +52,8 @@ class Stage:
         return 1 + self.bias + len(self.constants)
 
     def spec(self, v: Value) -> Spec:
-        """The shape, with leading dimensions of 1 up to the rank of the result, and the memory
-        without gaps, of an epilogue's operand in the layout that the epilogue reads."""
+        """How an operand of the epilogue lies if it is packed: in the layout that the epilogue
+        reads, without gaps, with leading dimensions of 1 up to the rank of the result."""
         (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
         rank = len(self.site.out.dims)
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)

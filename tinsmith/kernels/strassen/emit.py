@@ -9,6 +9,7 @@ is kept for later products (`sums.py`), or is a finished unit of the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import inf
 from typing import Protocol
 
@@ -226,7 +227,10 @@ class _Panel:
                 place.store(value)
                 if s.level > 1:
                     (place + AHEAD * lanes).prefetch(write=True)
-            return [_plus_squares(*pair) for pair in zip(grid, squares, strict=True)]
+            return [
+                reduce(lambda total, value: value.fma(value, total), row, before)
+                for row, before in zip(grid, squares, strict=True)
+            ]
 
         bounds = [b.zero(F32), b.zero(F32)]
         with b.loop(0, self.height, 1, bounds) as loop:
@@ -256,12 +260,6 @@ class _Panel:
             loop.next([most, total])
         most, total = loop.out
         self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
-
-
-def _plus_squares(values: list[Val], total: Val) -> Val:
-    for value in values:
-        total = value.fma(value, total)
-    return total
 
 
 def _away(w: Work, part: int) -> int:

@@ -219,9 +219,7 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
     least = min(LEAST_TILES * threads, rows * columns)
     wanted = (*range(1, min(columns, least) + 1), columns)
-    counts = {
-        -(-columns // -(-columns // g)) for g in wanted
-    }  # the fewest whose largest is no larger
+    counts = {-(-columns // -(-columns // g)) for g in wanted}  # the fewest of equal largest share
     parts = max(PARTS, least)
     found = [replace(shape, groups=g, cuts=min(rows, -(-parts // g))) for g in sorted(counts)]
     return [shape for shape in found if shape.groups * shape.cuts >= least]

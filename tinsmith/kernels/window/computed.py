@@ -8,8 +8,9 @@ the numbers 1, 2, 3, ... in their place: each number in its result tells which w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,11 +93,14 @@ def _packing(choice: Choice, name: str, width: int) -> Choice:
 
         return replace(phase, emit=emit)
 
-    moves = ((len(squares), _squares(width)), (len(vectors), _vectors(width)))
+    moves = ((len(squares), _squares), (len(vectors), _vectors))
     reads = (choice.reads[0], PLAIN, *choice.reads[2:])
     return replace(
         choice, cost=choice.cost + PACKING * size / 4, reads=reads,
-        phases=(*(Phase(n, emit) for n, emit in moves if n), *map(compute, choice.phases)),
+        phases=(
+            *(Phase(n, partial(emit, width=width)) for n, emit in moves if n),
+            *map(compute, choice.phases),
+        ),
         packed=(packed_table("squares", squares), packed_table("vectors", vectors), *others),
         scratch=size, detail=f"{name}, {choice.detail}",
     )  # fmt: skip
@@ -133,37 +137,28 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
     return np.hstack(table).astype(np.int32), vectors.astype(np.int32)
 
 
-def _squares(width: int) -> Callable[[Emit], None]:
-    """A function that emits the phase which packs the squares of `_moves`. A tile is one square,
-    whose lines are loaded, transposed and stored."""
-
-    def emit(em: Emit) -> None:
-        b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
-        with b.loop(em.begin, em.end) as t:
-            row = (em.packed[0] + t * (width + 2)).fixed()
-            corner, step = weights + row.load().to("i64"), (row + 1).load().to("i64")
-            places = [corner + step * i for i in range(width)]
-            for place in places:
-                (place + EARLIER).prefetch()
-            rows = [place.load(width) for place in places]
-            for i, column in enumerate(transpose(rows)):
-                (to + (row + (2 + i)).load().to("i64")).store(column)
-
-    return emit
+def _squares(em: Emit, width: int) -> None:
+    """Emit the phase that packs the squares of `_moves`, one a tile: its lines are loaded,
+    transposed and stored."""
+    b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
+    with b.loop(em.begin, em.end) as t:
+        row = (em.packed[0] + t * (width + 2)).fixed()
+        corner, step = weights + row.load().to("i64"), (row + 1).load().to("i64")
+        places = [corner + step * i for i in range(width)]
+        for place in places:
+            (place + EARLIER).prefetch()
+        rows = [place.load(width) for place in places]
+        for i, column in enumerate(transpose(rows)):
+            (to + (row + (2 + i)).load().to("i64")).store(column)
 
 
-def _vectors(width: int) -> Callable[[Emit], None]:
-    """A function that emits the phase which packs the other vectors of `_moves`. A tile is one
-    vector, packed element by element."""
-
-    def emit(em: Emit) -> None:
-        b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
-        with b.loop(em.begin, em.end) as t:
-            row = (em.packed[1] + t * (width + 1)).fixed()
-            line = (to + row.load().to("i64")).fixed()
-            for i in range(width):
-                number = (row + (1 + i)).load().to("i64")
-                value = (weights + b.maximum(number - 1, 0)).load()
-                (line + i).store((number > 0).select(value, 0.0))
-
-    return emit
+def _vectors(em: Emit, width: int) -> None:
+    """Emit the phase that packs the other vectors of `_moves`, one a tile, element by element."""
+    b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
+    with b.loop(em.begin, em.end) as t:
+        row = (em.packed[1] + t * (width + 1)).fixed()
+        line = (to + row.load().to("i64")).fixed()
+        for i in range(width):
+            number = (row + (1 + i)).load().to("i64")
+            value = (weights + b.maximum(number - 1, 0)).load()
+            (line + i).store((number > 0).select(value, 0.0))

@@ -27,7 +27,7 @@ from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, bias_at, initial, nest
 from tinsmith.kernels.window.convolve import grid, store_tile
-from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
+from tinsmith.kernels.window.edges import Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of
 from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
@@ -71,7 +71,7 @@ def conv_depthwise_bytes(site: Site) -> Choice:
     packed = [Packed("weights", pack_floats, (conv.weights, conv.width))]
     edges = None
     if site.has(2):
-        edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
+        edges = edges_of(geo, zero)
         packed.append(Packed("start", pack_start, (conv.weights, zero, edges, conv.width)))
     return _choice(conv, packed, edges, EFFICIENCY / WIDENED)
 

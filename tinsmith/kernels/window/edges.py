@@ -64,8 +64,11 @@ NO_EDGES = Edges(0, 1, ((True,),), ((True,),))
 """A table of one start for all outputs, as no window reads padding."""
 
 
-def edges_of(geo: Geometry) -> Edges:
-    """The table's rows and columns. Raises Skip where sizes are free, or the kernel is deep."""
+def edges_of(geo: Geometry, zero: int) -> Edges:
+    """The table's rows and columns, for the input's zero point. Raises Skip where that is not 0 and
+    windows read padding, if sizes are free or the kernel is deep."""
+    if not zero or not any(map(any, geo.halo)):
+        return NO_EDGES
     if geo.is_free:
         raise Skip("its padding is not 0, and its sizes are free")
     if geo.kernel[0] > 1:

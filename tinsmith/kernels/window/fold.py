@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import Ty
@@ -46,21 +47,21 @@ def _largest_of(parts: Sequence[Part]) -> Val:
     return reduce(Val.__or__, nans).select(float("nan"), reduce(Val.max, numbers))
 
 
-MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
+def _by(start: float, join: Callable[[Any, Any], Any], flops: float) -> Fold:
+    """The fold that reduces taps, columns and windows by the same function `join`."""
+    return Fold(
+        start, join, flops, lambda xs: (reduce(join, xs),),
+        lambda parts: reduce(join, (x for (x,) in parts)),
+    )  # fmt: skip
 
 
 def whole_maximum(kind: Ty) -> Fold:
     """The maximum of whole numbers of type `kind`, which are never NaN."""
-    start = -(1 << kind.bits - 1) if kind.is_signed else 0
-    return Fold(
-        start, Val.max, 1.0, lambda xs: (reduce(Val.max, xs),),
-        lambda parts: reduce(Val.max, (x for (x,) in parts)),
-    )  # fmt: skip
+    return _by(-(1 << kind.bits - 1) if kind.is_signed else 0, Val.max, 1.0)
 
 
-SUM = Fold(
-    0.0, add, 2.0, lambda xs: (reduce(add, xs),), lambda parts: reduce(add, (x for (x,) in parts))
-)
+MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
+SUM = _by(0.0, add, 2.0)
 
 
 def fold_range(

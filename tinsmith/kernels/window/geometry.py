@@ -152,8 +152,7 @@ def image_of(view: View, geo: Geometry) -> Image:
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
     """Strides of a tensor with `rank` spatial axes, in elements: of the batch, of channels (or
     blocks of channels), and of (depth, height, width), with 0 for missing axes."""
-    spatial = (0,) * (3 - rank) + spec.strides[2:]
-    return spec.strides[0], spec.strides[1], (spatial[0], spatial[1], spatial[2])
+    return spec.strides[0], spec.strides[1], triple(spec.strides[2:], 0)
 
 
 def conv_geometry(site: Site) -> Geometry:

@@ -22,13 +22,7 @@ from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
-from tinsmith.kernels.dot.skeleton import (
-    HEAVY_FLOPS,
-    Ahead,
-    Tile,
-    buffer_bytes,
-    epilogue_flops,
-)
+from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
@@ -46,12 +40,7 @@ from tinsmith.kernels.window.integers_plan import (
     pack_tables,
     pack_weights,
 )
-from tinsmith.kernels.window.integers_windows import (
-    Stretches,
-    contract,
-    source_of,
-    sum_windows,
-)
+from tinsmith.kernels.window.integers_windows import Stretches, contract, source_of, sum_windows
 from tinsmith.kernels.window.tiles import Sink, bands
 from tinsmith.sizes import Size, estimate, typical
 
@@ -134,7 +123,7 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     direct = (
         constant and row.unit != MATRICES
         and not left.centred and not left.shift and geo.channels >= block
-        and _padding_is_zero(site, left, geo)
+        and (not any(map(any, geo.halo)) or _known_zero(site, left) == 0)  # padding is 0
         and (cut.groups == 1 or not cut.inputs % block)
     )  # fmt: skip
     flat = not direct and geo.is_pointwise and not any(geo.after)
@@ -180,11 +169,6 @@ def _known_zero(site: Site, left: Side) -> int | None:
         return left.shift
     zero = site.input(left.zero).const
     return None if zero is None else int(zero.reshape(())) + left.shift
-
-
-def _padding_is_zero(site: Site, left: Side, geo: Geometry) -> bool:
-    """Whether no window reads padding, or its value, the zero point, is known to be 0."""
-    return not any(map(any, geo.halo)) or _known_zero(site, left) == 0
 
 
 def _phases(plan: Plan) -> tuple[Phase, ...]:

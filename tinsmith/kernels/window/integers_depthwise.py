@@ -63,7 +63,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
     zero = int(site.const(2).reshape(())) if site.has(2) else 0
     if w.dtype != np.int8 or (site.has(3) and site.const(3).any()):
         raise Skip("the weights are not int8 without a zero point")
-    edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
+    edges = edges_of(geo, zero)
     if geo.dilation[2] > 1 and geo.kernel[2] > 1:
         raise Skip("the taps of a row are not neighbours")
     if geo.kernel[0] > 1 or geo.taps > MOST_TAPS:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I32
@@ -29,20 +30,16 @@ def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> No
     image, d, h = t // (depth * height), t // height % depth, t % height
     begin, size = plan.geo.begin, plan.geo.size
     d, h = d - begin[0], h - begin[1]
-    inside = None
-    for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
-        if isinstance(all_of - extent, Size) or extent < all_of:
-            on = em.b.index(place).to("u64") < extent
-            inside = on if inside is None else inside & on
-    if inside is None:
-        _row(em, plan, (image, d, h), to, zero)
+    inside = [
+        em.b.index(place).to("u64") < extent
+        for place, extent, all_of in ((d, size[0], depth), (h, size[1], height))
+        if isinstance(all_of - extent, Size) or extent < all_of
+    ]
+    copy = partial(_row, em, plan, (image, d, h), to, zero)
+    if inside:
+        em.b.choose(reduce(and_, inside), copy, partial(_padding, em, plan, to, width, zero))
     else:
-        place = image, d, h
-        em.b.choose(
-            inside,
-            partial(_row, em, plan, place, to, zero),
-            partial(_padding, em, plan, to, width, zero),
-        )
+        copy()
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:

@@ -25,7 +25,7 @@ from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, known
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.window.geometry import Geometry, Triple
+from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -101,8 +101,7 @@ class Plan:
     def size(self) -> Triple:
         """The extents of the input with its padding."""
         both = zip(self.geo.begin, self.geo.size, self.geo.after, strict=True)
-        depth, height, width = (b + n + a for b, n, a in both)
-        return depth, height, width
+        return triple([b + n + a for b, n, a in both])
 
     @property
     def images(self) -> int:

@@ -9,7 +9,10 @@ transformed tiles (`Tiles.at_once`).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -320,13 +323,10 @@ def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size
     for i, line in enumerate(_both(lines, form.backward)):
         for j, v in enumerate(line):
             index = tiles.geo.place((place // tiles.bands, block, 0, y + i, x + j))
-            inside = None
-            for at, extent, more, last in ((y + i, height, i, rows), (x + j, width, j, columns)):
-                if isinstance(last, Size) or more >= last:
-                    on = b.index(at) < extent
-                    inside = on if inside is None else inside & on
-            if inside is None:
+            inside = [
+                b.index(at) < extent
+                for at, extent, more, last in ((y + i, height, i, rows), (x + j, width, j, columns))
+                if isinstance(last, Size) or more >= last
+            ]
+            with b.when(reduce(and_, inside)) if inside else nullcontext():
                 em.finish(form.result(i, j, v), index)
-            else:
-                with b.when(inside):
-                    em.finish(form.result(i, j, v), index)

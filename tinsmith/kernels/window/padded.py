@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -93,8 +94,8 @@ def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val |
     the image, how many lie after it). For first = -2, pitch 5, size 9: (2, 0, 3, 0)."""
     left = b.minimum(b.maximum(0 - first, 0), pitch)
     skipped = b.maximum(first, 0)
-    inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
-    return left, skipped, inside, _less(b, pitch, left) - inside
+    inside = b.maximum(b.minimum(size - skipped, pitch - left), 0)
+    return left, skipped, inside, pitch - left - inside
 
 
 def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
@@ -127,14 +128,8 @@ def each_vector(
         with blocks(b, count, lanes) as i:
             body(i, lanes, None)
 
-    def short() -> None:
-        b.vectors(count, lanes, body)
-
+    short = partial(b.vectors, count, lanes, body)
     if not isinstance(count, int):
         b.choose(b.index(count) >= lanes, whole, short)
     elif count:
         (whole if count >= lanes else short)()
-
-
-def _less(b: Builder, a: int, c: Val | int) -> Val | int:
-    return a - c if isinstance(c, int) else b.index(a) - c

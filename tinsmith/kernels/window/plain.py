@@ -75,9 +75,7 @@ def segments(
     rows = max(1, (most // line - geo.span(1)) // geo.stride[1] + 1)
     bands = min(geo.out[1], max(least, -(-geo.out[1] // rows)))
     lines = geo.span(1, -(-geo.out[1] // bands))
-    return Segments(
-        bands, parts, geo.out[1] // bands, geo.out[2] // parts, lines, pitch, copied
-    )  # fmt: skip
+    return Segments(bands, parts, geo.out[1] // bands, geo.out[2] // parts, lines, pitch, copied)
 
 
 @cached(1024)

@@ -47,9 +47,7 @@ def _distances(geo: Geometry, order: int) -> Triple:
     """The strides by which ONNX numbers the elements of a plane, along (depth, height, width): in
     row-major order if `order` is 0, else in column-major order."""
     depth, height, width = geo.size
-    if order:
-        return (1, depth, depth * height)
-    return (height * width, width, 1)
+    return (1, depth, depth * height) if order else (height * width, width, 1)
 
 
 def _emit(em: Emit, geo: Geometry, blocks: int) -> None:

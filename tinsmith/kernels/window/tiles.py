@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Val
@@ -329,19 +330,12 @@ def sweep(
     columns where there are fewer rows than bands and columns."""
     with estimating():
         by_rows = bool(tiles.row_units >= min(count, tiles.col_units))
+    rows = partial(walk, b, tiles.rows, band, count if by_rows else 1)
+    cols = partial(walk, b, tiles.cols, band, 1 if by_rows else count)
     if any(isinstance(n, Size) for n, _ in tiles.cols):  # loops that may be empty: outside
-        walk(
-            b, tiles.cols, band, 1 if by_rows else count,
-            lambda c, w: walk(
-                b, tiles.rows, band, count if by_rows else 1, lambda r, h: tile(r, c, h, w)
-            ),
-        )  # fmt: skip
-        return
-
-    def row(start: Val | int, high: int) -> None:
-        walk(b, tiles.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
-
-    walk(b, tiles.rows, band, count if by_rows else 1, row)
+        cols(lambda c, w: rows(lambda r, h: tile(r, c, h, w)))
+    else:
+        rows(lambda r, h: cols(lambda c, w: tile(r, c, h, w)))
 
 
 def walk(

@@ -21,7 +21,7 @@ from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.padded import UNROLLED, each_vector, fill_row, parts_of
 from tinsmith.kernels.window.plain import Rows, Segment, strided
-from tinsmith.kernels.window.transposed_plan import Few, judged
+from tinsmith.kernels.window.transposed_plan import Few, judged, mixed
 from tinsmith.kernels.window.transposed_ways import Way
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.outliers import RATIO
@@ -92,7 +92,7 @@ def mix(
     """Emit the sequences of a way (its sums of inputs) for `count` channels of a segment from
     number `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns them as the
     rows that tiles read."""
-    b, (lines, pitch) = em.b, few.mixed(em.target.lanes)
+    b, (lines, pitch) = em.b, mixed(few.places, few.cut, few.ways, em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None
     if copied is None:
@@ -119,7 +119,7 @@ def _mix_rows(
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes
-    high, pitch = few.mixed(lanes)
+    high, pitch = mixed(few.places, few.cut, few.ways, lanes)
     front, top, first = (o * s - p for o, s, p in zip(at.place, geo.stride, geo.begin, strict=True))
     left, skipped, inside, _ = parts_of(b, first, few.cut.pitch, geo.size[2])
     zeros, image = em.workspace.cast(F32), at.image + c * channel + skipped
@@ -155,7 +155,7 @@ def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to:
     that were `copied`, to `to` as [sequence][line][pitch]. Column x of sequence s is the sum, over
     its terms (i, factor), of factor times input column x * step + i."""
     b, lanes, step = em.b, em.target.lanes, way.step
-    lines, pitch = few.mixed(lanes)
+    lines, pitch = mixed(few.places, few.cut, few.ways, lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]
     seen = sorted({i for terms in way.sequences for i, _ in terms})
     with b.loop(0, lines) as y, b.loop(0, pitch, lanes) as x:

@@ -135,11 +135,6 @@ class Few:
         """Elements of all columns of one row of places in the buffer."""
         return max(len(way.columns) for way in self.ways) * self.pitch
 
-    def mixed(self, lanes: int) -> tuple[int, int]:
-        """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment; pitch is elements
-        from row to row, a multiple of `lanes`."""
-        return mixed(self.places, self.cut, self.ways, lanes)
-
     def sizes(self, lanes: int) -> tuple[int, int, int, int]:
         """Elements of the four parts of the workspace, in order: the copy of the input, its
         sequences, the buffer of columns, and a row of outputs. 0 for parts that are not needed."""
@@ -150,7 +145,7 @@ class Few:
         if self.saves:  # the copy is read beyond its last row; without one, there is a row of zeros
             copied += room(2 * self.step[2] * lanes + cut.pitch)
             most = max(len(way.sequences) for way in self.ways)
-            high, pitch = self.mixed(lanes)
+            high, pitch = mixed(self.places, cut, self.ways, lanes)
             sequences = room((planes * most * high + 1) * pitch)
             sequences = max(sequences, room(judged(self.places, cut, lanes)[1]))
         line = self.pitch * across if across > 1 else 0
@@ -172,7 +167,8 @@ def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
 
 
 def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) -> tuple[int, int]:
-    """As `Few.mixed`, for a plan that is not complete yet."""
+    """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment; pitch is elements
+    from row to row, a multiple of `lanes`."""
     high, wide = largest(places, cut)
     rows, columns = (max(way.reach[a] for way in ways) for a in (1, 2))
     return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes
