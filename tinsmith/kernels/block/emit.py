@@ -95,7 +95,7 @@ def _convolve_panel(
 
 
 class _Step:
-    """The code of one step: output rows [row, row + size) of image n, of all channels or one
+    """The code of one step: output rows [row, row + size) of image n, of all channels or a
     panel."""
 
     def __init__(
@@ -116,8 +116,8 @@ class _Step:
     # ---- first stage: 1x1, into the ring
 
     def expand(self, first: Val) -> None:
-        """Emit the expanded rows that this step reads and the ring lacks. `first`: an i1, whether
-        the ring has none of them."""
+        """Emit the expanded rows that this step reads and the ring lacks: all of them if `first`,
+        an i1."""
         b, plan, geo = self.b, self.plan, self.geo
         top, height = geo.begin[1], geo.size[1]
         base = self.row * geo.stride[1]
@@ -155,7 +155,7 @@ class _Step:
             _convolve_panel(em, row_geo, dense, panel, x, Sink(em, row_geo, panel.block))
 
     def _clear_row(self, line: Val) -> None:
-        """Emit stores of zeros to expanded row `line`, which is padding beside the image."""
+        """Emit zeros for expanded row `line`, which is padding above or below the image."""
         b, plan, width = self.b, self.plan, self.stages.width
         zero = b.zero(F32.x(width))
         start = self.slot(line).fixed()

@@ -6,8 +6,8 @@ stays in the core's cache. When all rows that the next output rows read are ther
 convolution filters them, and the last one projects the result to fewer channels. So the expanded
 image never goes to memory.
 
-`conv_scaled`: where numbers s that only the run knows scale the channels of an image x, the product
-is W (s x) = (W s) x. It scales the weights W, and reads the image as it is.
+Where numbers s that only the run knows scale the channels of an image x, W (s x) = (W s) x:
+`conv_scaled` scales the weights W, and reads the image as it is.
 """
 
 from __future__ import annotations

@@ -101,8 +101,7 @@ class Stages:
         return self._view(em, self.all[0].site.inputs[0])
 
     def extras(self, em: Emit, stage: Stage) -> tuple[View, ...]:
-        """A stage's epilogue operands, packed ones or inputs of the block, broadcast to its
-        result."""
+        """A stage's epilogue operands (packed, or inputs of the block), broadcast to its result."""
         found = []
         for v in stage.site.extras:
             if v.const is not None:
@@ -165,7 +164,7 @@ def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, in
 
 
 def stages_of(site: Site) -> Stages:
-    """The convolutions of a block: 1x1 before, after, or around depthwise. Raises Skip for
+    """A block's convolutions: a depthwise one, with a 1x1 before, after, or both. Skip for
     others."""
     body = site.attr("body")
     found: list[Stage] = []

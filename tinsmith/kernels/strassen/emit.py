@@ -176,8 +176,8 @@ class _Panel:
 
     @property
     def limit(self) -> Ptr:
-        """The address of the panel's limit, a float32: rows whose sum of squares is at most this
-        are computed by the definition."""
+        """The address of a float32: rows whose sum of squares is at most this need the
+        definition."""
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:

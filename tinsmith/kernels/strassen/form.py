@@ -48,9 +48,8 @@ PRODUCTS = (
 
 
 def left_factors(a: Grid) -> Iterator[Any]:
-    """Yield the left factor of every product of a grid: 7 for 2 x 2 blocks, 49 for 4 x 4. The order
-    is that of `PRODUCTS`; at level 2 the seven of P1 come first. Each sum is computed when it is
-    needed."""
+    """Yield the left factor of every product of a grid: 7 for 2 x 2 blocks, 49 for 4 x 4, in the
+    order of `PRODUCTS`; at level 2 the seven of P1 come first. Sums are computed when needed."""
     if len(a) == 1:
         yield a[0][0]
         return

@@ -50,8 +50,7 @@ def _store(
 
 
 def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -> list[Val]:
-    """Emit the results of the row at `line` for one unit of column panel c: a vector for each of
-    the `widths`, summed over all of K."""
+    """Emit the results of the row at `line` for one unit of column panel c: vectors of `widths`."""
     b, s, size = w.b, w.shape, sum(widths)
     zeros = [b.zero(F32.x(width)) for width in widths]
     right = w.right(c)

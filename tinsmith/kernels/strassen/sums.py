@@ -42,8 +42,8 @@ class Room:
         return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
-        """The offset within a slot of the tile of zeros (`number` 0), or of place 1 or 2 of the
-        lowest level."""
+        """The offset within a slot of the tile of zeros (0), or of place 1 or 2 of the lowest
+        level."""
         return number * self.shape.tile
 
     def outer(self, number: int, quarter: int) -> int:

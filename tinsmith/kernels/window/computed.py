@@ -1,9 +1,8 @@
 """Convolution by weights that are not constant: each run packs them, and then computes with a
 kernel for constant weights.
 
-How to pack them is found by that kernel's own packing function, which only moves weights. It gets
-the numbers 1, 2, 3, ... in their place: each number in its result tells which weight belongs there,
-0 that a zero does.
+That kernel's own packing function tells how: it only moves weights, and gets the numbers 1, 2, ...
+in their place. A number in its result tells which weight belongs there; 0 is a zero.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def products(
     """Emit the products of one loop body, without loops: pixels are broadcast, weights are vectors.
     An element that several taps read is broadcast once. Returns the new accumulators.
 
-    masks    one for each vector, with all bits of a lane set or none: lanes in which a pixel's
-             value, which may be infinite, is taken for 0
+    masks    one for each vector: where a lane's bits are 0, a pixel's value, which may be infinite,
+             counts as 0; other lanes have all bits set
     weights  yields the weight vectors of each channel; None: they are loaded at w
     """
     acc, lanes, row, vectors = list(start), it.lanes, sum(it.lanes), len(it.lanes)
@@ -145,8 +145,7 @@ def products(
 def _seen(
     pixels: Sequence[Val | int], taps: Sequence[Tap]
 ) -> Sequence[tuple[Val | int, list[tuple[int, int]]]]:
-    """The offsets of the elements that taps read, each with the (pixel, tap) numbers that read
-    it."""
+    """The offsets of all elements that taps read, each with the (pixel, tap) pairs that read it."""
     if taps == HERE:
         return [(offset, [(p, 0)]) for p, offset in enumerate(pixels)]
     found: dict[int, list[tuple[int, int]]] = {}

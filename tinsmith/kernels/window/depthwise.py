@@ -1,9 +1,8 @@
 """Depthwise convolution on channel-blocked data: one filter for each channel, no sum over channels.
 
 Inputs are floats, or bytes that become floats when they are loaded; float32 holds their sums
-exactly. A vector is the channels of a block at one pixel. Small kernels are unrolled, for up to two
-rows of outputs at a time, with weights in registers if there are enough; larger kernels are loops
-over kernel rows.
+exactly. A vector is the channels of a block at one pixel. Small kernels are unrolled, for one or
+two rows of outputs, with weights in registers if there are enough; others loop over kernel rows.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ def conv_depthwise_bytes(site: Site) -> Choice:
 def _choice(
     conv: ConvSite, packed: Sequence[Packed], edges: Edges | None, efficiency: float
 ) -> Choice:
-    """The `Choice` of a depthwise convolution. Raises Skip if some group has more than one channel.
-    `edges`: the table of what sums begin with, None for the bias; `efficiency`: share of the
+    """The `Choice` of a depthwise convolution; raises Skip if some group has more than one channel.
+    `edges`: the table of what sums begin with, None for the bias. `efficiency`: share of the
     peak."""
     site, geo, width, blocks = conv.site, conv.geo, conv.width, conv.blocks
     if not conv.groups == geo.channels == geo.out_channels:
@@ -104,8 +103,7 @@ def _choice(
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
-    """Pack [C, ...taps] as [channel block][tap][lane], with zeros for channels that do not
-    exist."""
+    """Pack [C, ...taps] as [channel block][tap][lane]; channels that do not exist are zeros."""
     wide = whole_blocks(values.reshape(len(values), -1), width)
     blocks = wide.reshape(-1, width, wide.shape[1]).swapaxes(1, 2)
     return np.ascontiguousarray(blocks).reshape(-1)

@@ -21,8 +21,8 @@ from tinsmith.records import dataclass
 class Edges:
     """The rows and columns of the table of starts, and which of them an output has.
 
-    top      the first `top` rows of outputs each have a row of the table
-    last     so do the rows of outputs from `last` on; all rows between share one
+    top      rows of outputs before this number have a row of the table each
+    last     rows of outputs from this number on likewise; all rows between share one
     rows     for each row of the table: whether each kernel row lies inside the image
     columns  for each column of outputs, which is a column of the table: whether each tap does
     """
@@ -42,8 +42,7 @@ class Edges:
         tile: tuple[int, int],
     ) -> list[Val]:  # fmt: skip
         """Load what the sums of a tile of (rows, columns) begin with: a vector for each output, row
-        by row. `first`: its first output; `table`: the address of the starts of `width`
-        channels."""
+        by row. `first`: its first output; `table`: the address of the starts of a channel block."""
         assert table is not None
         if self.places == 1:
             return [table.load(width)] * (tile[0] * tile[1])

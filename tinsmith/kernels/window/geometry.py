@@ -67,8 +67,7 @@ class Geometry:
 
     @property
     def after(self) -> Triple:
-        """How far the last window reaches beyond the input, on each axis; at most, for free
-        sizes."""
+        """How far the last window reaches beyond the input's end; an upper bound for free sizes."""
         reach = [self.span(i, self.out[i]) - self.size[i] - self.begin[i] for i in range(3)]
         return triple([
             most if isinstance(r, Size) and most is not None else int(max(0, r))
@@ -77,8 +76,7 @@ class Geometry:
 
     @property
     def before(self) -> Triple:
-        """How far the first window begins before the input, on each axis; at most, for free
-        sizes."""
+        """How far the first window begins before the input; an upper bound for free sizes."""
         return triple([
             (k - 1) * d if isinstance(b, Size) else b
             for b, k, d in zip(self.begin, self.kernel, self.dilation, strict=True)

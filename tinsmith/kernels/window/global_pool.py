@@ -21,7 +21,7 @@ from tinsmith.sizes import Size, typical
 
 @kernel("GlobalPool", Tier.SHAPED, dtypes="float32 int8 uint8")
 def global_pool(site: Site) -> Choice:
-    """Mean or maximum of each channel's plane, on channel-blocked data; of bytes as float32."""
+    """Mean or maximum of each plane, on channel-blocked data; of bytes the mean as float32."""
     kind = site.attr("kind")
     if site.out.dtype != np.float32:
         raise Skip(f"the result is {site.out.dtype}")

@@ -216,8 +216,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
-    """The addresses of the panel of a group's weights that begins with `column`, and of its
-    table."""
+    """The addresses of a group's panel of weights that begins with `column`, and of its table."""
     columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
     if plan.constant:
         weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
@@ -322,8 +321,7 @@ class _Panel:
             _put([(line + j * width).load(width) for j in range(n)], *place(i))
 
     def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
-        """A function from a pixel's number in the tile to where it is stored: (sink, index from
-        there)."""
+        """A function from a pixel's number in the tile to its place: (sink, index from there)."""
         out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
         panel = Sink(self.em, self.plan.geo).at(*self.place)
         if self.plan.flat:

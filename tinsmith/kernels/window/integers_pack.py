@@ -88,7 +88,7 @@ def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) ->
 
 
 def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) -> None:
-    """Emit `pixels` pixels of padding at `to`: the zero point, or 0 if it is none or taken off."""
+    """Emit `pixels` pixels of padding at `to`: the zero point, or 0 if it is None or taken off."""
     if not isinstance(pixels, Size) and not pixels:
         return
     b, packed = em.b, plan.left.packed

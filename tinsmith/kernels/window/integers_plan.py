@@ -93,8 +93,8 @@ class Plan:
 
     @property
     def starts(self) -> bool:
-        """Whether sums begin with packed numbers: the correction for the input's zero point, or, of
-        floats, the bias."""
+        """Whether sums begin with packed numbers: zero point corrections, or, of floats, the
+        bias."""
         return bool(self.zero) or not self.row.is_whole
 
     @property

@@ -74,17 +74,14 @@ def contract(
     b, (height, widths) = em.b, cut
     ways = Stretches(em, plan, a, weights, sum(widths))
     at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
-    first = None if start is None else [start] * height
     if ways.count == 1:
-        return product(b, at, height, widths, add=first)
+        return product(b, at, height, widths, add=None if start is None else [start] * height)
     n = len(widths)
 
     def tile(values: list[Val]) -> Tile:
         return [values[i * n : (i + 1) * n] for i in range(height)]
 
-    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
-    if first is not None:
-        carry = [v for line in first for v in line]
+    carry = (start or [b.zero(plan.row.sums.x(w)) for w in widths]) * height
     with b.loop(0, ways.count, carry=carry) as loop:
         here = at.at(ways.places(loop.index))
         sums = product(b, here, height, widths, add=tile(loop.vars))
@@ -117,8 +114,8 @@ class Stretches:
 
 
 def sum_windows(em: Emit, plan: Plan) -> None:
-    """Emit the phase that computes the sum of the elements of each window, to scratch; a tile is
-    one run of pixels."""
+    """Emit the phase that sums the elements of each window, to scratch; a tile is a run of
+    pixels."""
     b, source = em.b, source_of(em, plan)
     with b.loop(em.begin, em.end) as t:
         to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()

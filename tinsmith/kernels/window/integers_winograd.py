@@ -1,10 +1,9 @@
 """Convolutions of bytes, 3x3 of stride 1, by Winograd's methods, exact in int32
 (`window/integers_forms.py`).
 
-The input of each row of tiles is packed with its padding and transformed. Some rows of tiles are a
-band: its tiles are multiplied by one panel of weights after another, and transformed back. These
-are two phases, or a single one that does both for each band, where weights take less memory than
-transformed tiles (`Tiles.at_once`).
+The input of each row of tiles is packed with its padding and transformed. The tiles of a band, some
+rows, are multiplied by one panel of weights after another, and transformed back. These are two
+phases, or one (`Tiles.at_once`) where weights take less memory than transformed tiles.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ class Tiles:
     @property
     def point(self) -> int:
         """Distance from a point's transformed tiles to the next point's, in [point][tile][lane] of
-        a band or of all images. It has a cache line of padding, so that points do not fall into the
-        same cache sets."""
+        a band or of all images. A cache line more than needed, so that points are in different
+        cache sets."""
         tiles = self.together if self.at_once else self.geo.batch * self.high * self.wide
         return (-(-tiles * self.lanes // LINE) + 1) * LINE
 
@@ -223,7 +222,7 @@ def _multiply_all(em: Emit, tiles: Tiles) -> None:
 def _band(room: int, high: Number, nbytes: Number) -> Number:
     """How many of `high` rows of tiles are a band, if they take `nbytes` bytes each and `room`
     bytes are there: the largest divisor of `high` that fits, or 1. Of free sizes: as many as fit,
-    less so many that all bands have about equally many."""
+    or fewer, so that all bands have about equally many."""
     if isinstance(high, Size) or isinstance(nbytes, Size):
         return -(-high // -(-high // largest(room // nbytes, 1)))
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)

@@ -51,8 +51,7 @@ Lanes = tuple[int, ...]
 class Interleaved:
     """How groups are interleaved.
 
-    width  channels of a block
-    sides  groups of a set, so many that their inputs and outputs fill whole blocks
+    sides  groups of a set, so many that their inputs and outputs fill blocks of `width` channels
     cut    panels of the outputs of a set; with more than two sides one panel holds all of them
     """
 
@@ -118,7 +117,7 @@ class Interleaved:
         return found
 
     def rows(self) -> np.ndarray:
-        """The output channel that each lane of all sets computes; it may be beyond the last
+        """The output channel that each lane of all sets computes; may be beyond the last
         channel."""
         lanes = self.out_blocks * self.width
         order = np.array([self.output(lane) for lane in range(lanes)])

@@ -137,7 +137,7 @@ def group_ids(plan: Mixed) -> np.ndarray:
 
 def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) -> Reduction:
     """The function that adds the products of a tile, in loops over the groups that `panel` touches,
-    then taps, then the channels of a group, which may lie in two blocks. `ids`: the address of
+    taps, and the channels of a group, which may lie in two blocks. `ids`: address of
     `group_ids`."""
     b, image, widths, lanes = em.b, image_of(em.input(0), geo), plan.widths, panel.lanes
     width, row = block_of(em.target), sum(lanes)

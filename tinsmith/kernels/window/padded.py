@@ -40,8 +40,7 @@ class Reach:
 
 def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
     """Emit the copy of a `Reach`, with the value `fill` where it lies outside the image. Whole
-    vectors are written, in ascending order; the last one may reach beyond the copy (see `room`).
-    """
+    vectors are written, in ascending order; the last one may reach beyond the copy (`room`)."""
     geo, step, (front, top, first) = reach.geo, reach.step, reach.corner
     lines, pitch = reach.extent
     flat = lines * pitch
@@ -106,8 +105,7 @@ def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
 
 
 def room(elements: int) -> int:
-    """Elements of workspace for a copy: a cache line more, as vectors are written beyond its
-    end."""
+    """Elements of workspace for a copy: a cache line more, as vectors may be written beyond it."""
     return -(-elements // LINE) * LINE + LINE
 
 
@@ -116,8 +114,7 @@ def each_vector(
 ) -> None:
     """Emit `body(index, lanes, mask)` for the vectors of a row of `count` elements. A row of at
     least one vector has whole vectors (mask None), of which the last overlaps the one before, and
-    no loop if `count` is known and at most `unrolled` vectors. A shorter row: as `Builder.vectors`.
-    """
+    no loop if `count` is known and at most `unrolled` vectors. Shorter: as `Builder.vectors`."""
     lanes = b.target.lanes
 
     def whole() -> None:

@@ -83,8 +83,8 @@ def each_panel(
     em: Emit, cut: Panels, groups: int, tiles: Tiles, body: Callable[[PanelPlace], None],
     among: Which = "all",
 ) -> None:  # fmt: skip
-    """Emit `body(place)` in a loop over the kernel's tiles. The indices of which their numbers
-    consist are, outermost first:
+    """Emit `body(place)` in a loop over the kernel's tiles. A tile's number consists of these
+    indices, outermost first:
 
     one part                 (group, panel, image, band)
     several, of one group    (part, panel, image, band)

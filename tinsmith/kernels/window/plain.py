@@ -289,8 +289,7 @@ def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | 
 def _panel(
     em: Emit, windows: Windows, code: Sum, at: Segment, source: Rows, done: int, size: int
 ) -> None:
-    """Emit all tiles of a segment for a panel of `size` output channels: those of the group from
-    number `done` on."""
+    """Emit all tiles of a segment for a panel of `size` output channels, from number `done` on."""
     geo, tile, (d, first, left) = windows.geo, windows.tile, at.place
     channel = at.g * sum(sizes_of(windows.work.panels))
     weights = None
@@ -317,8 +316,7 @@ def _sums(
     start: list[Val],
 ) -> list[Val]:  # fmt: skip
     """Emit one tile over all channels and taps; returns its accumulators, [row][vector][output].
-    `corner` is the address of its first input; `start` are the accumulators of one vector before
-    any tap."""
+    `corner` is the address of its first input; `start`: the first accumulators of a vector."""
     geo, tile = windows.geo, windows.tile
     outputs, across = len(start), geo.kernel[2]
     row = 0 if weights is None else outputs

@@ -136,8 +136,7 @@ def _pool(
 @dataclass(frozen=True)
 class Run:
     """`count` neighbouring columns of the output, from `start` on, whose windows have the same taps
-    [low, high) of a kernel row inside the image. `share`: their number in the width's table of
-    `shares_of`, 1 for a maximum."""
+    [low, high) of a kernel row inside the image. `share`: their factor of an average, or 1."""
 
     start: int
     count: int

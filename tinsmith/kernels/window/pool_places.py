@@ -14,16 +14,14 @@ from tinsmith.kernels.window.pool import clipped
 from tinsmith.kernels.window.tiles import digits
 
 TAP = 8.0
-"""What one tap costs, in operations at the peak rate: a load, comparisons, two selections
-(estimated)."""
+"""What one tap costs, in operations at the peak rate: load, compare, select twice (estimated)."""
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
 def pool_places(site: Site) -> Choice:
     """The first maximum of each window and its place, on channel-blocked data.
 
-    Output 0 has the maxima; output 1 has int64 indices of the maxima in the flattened plain input.
-    """
+    Output 0 has the maxima; output 1 has their int64 indices in the flattened plain input."""
     if not site.attr("with_indices"):
         raise Skip("no places are wanted")
     geo, _ = pool_geometry(site)

@@ -134,8 +134,8 @@ class Axes:
 
     @property
     def least(self) -> Triple:
-        """On each axis, the first input that output number 0 of any phase reads; below 0 for inputs
-        in the padding."""
+        """On each axis, the first input that output number 0 of any phase reads; in padding below
+        0."""
         return triple([min([p.first for p in axis if p.taps], default=0) for axis in self.phases])
 
 
@@ -162,8 +162,8 @@ def axes_of(site: Site) -> Axes:
 
 def phases(found: Axes, exact: bool = False) -> Phases:
     """The direct convolutions of which a transposed one consists, in groups that share code. With
-    `exact`, taps in the padding around the input are left out: weights that are infinite would give
-    NaN there."""
+    `exact`, taps in the padding around the input are left out: infinite weights would give NaN
+    there."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)

@@ -188,8 +188,7 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
     """A loop over tiles of `size` along an axis of `count`, as a context with the start of each.
-    The last tile overlaps the one before; but where tiles add to the buffer, it reaches beyond the
-    end, for which the buffer has room."""
+    The last tile overlaps the one before, or reaches beyond the end if tiles add to the buffer."""
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 

@@ -90,8 +90,8 @@ def mix(
     em: Emit, few: Few, way: Way, at: Segment, first: Val | int, count: Val | int, space: Ptr
 ) -> Rows:
     """Emit the sequences of a way (its sums of inputs) for `count` channels of a segment from
-    number `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns them as the
-    rows that tiles read."""
+    number `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns the rows for
+    tiles."""
     b, (lines, pitch) = em.b, mixed(few.places, few.cut, few.ways, em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None

@@ -92,8 +92,7 @@ class Few:
     @property
     def step(self) -> Triple:
         """How many neighbouring places along each axis are computed as one."""
-        first = self.ways[0]
-        return triple([first.step if a == first.axis else 1 for a in range(3)])
+        return self.ways[0].steps
 
     @property
     def saves(self) -> bool:
@@ -102,17 +101,16 @@ class Few:
 
     @property
     def reads_inside(self) -> bool:
-        """Whether the input is one row, of which segments that need no padding are read in
-        place."""
+        """Whether the input is one row, of which segments without padding are read in place."""
         places, cut = self.places, self.cut
         one = places.size[:2] == places.kernel[:2] == (1, 1)
         return one and cut.parts > 1 and cut.copied and not self.saves
 
     @property
     def adds(self) -> bool:
-        """Whether no element of the buffer may belong to two tiles, as tiles add to it when input
-        channels come in several parts. Then the last tiles do not overlap those before, but reach
-        beyond the rows and columns of a segment."""
+        """Whether the last tiles reach beyond the rows and columns of a segment, for which the
+        buffer has room, rather than overlap those before: with `saves`, and if tiles add to the
+        buffer, as they must where input channels come in several parts."""
         return self.saves or self.depth < self.inputs
 
     @property
@@ -177,8 +175,7 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
 @cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
     """The cheapest plan for so many threads. Raises Skip if a place has too many columns, or these
-    have too many different taps. With the precision "exact" there are no sums of inputs: the only
-    way is the definition."""
+    have too many different taps. With the precision "exact" the only way is the definition."""
     geo = axes.geometry
     outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
@@ -267,15 +264,11 @@ def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
 
 def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
     """The `Few.places` of these ways. Places that are computed as one count as one output."""
-    first, one = ways[0], (1, 1, 1)
-    out, reach, stride = [], [], []
-    for a, axis in enumerate(axes.phases):
-        step = first.step if a == first.axis else 1
-        out.append(-(-axis[0].count // step))
-        stride.append(step)
-        reach.append(max(way.span if a == way.axis else way.reach[a] for way in ways))
+    stride = ways[0].steps
+    out = [-(-axis[0].count // step) for axis, step in zip(axes.phases, stride, strict=True)]
+    reach = [max(w.span if a == w.axis else w.reach[a] for w in ways) for a in range(3)]
     return replace(
-        axes.geometry, out=triple(out), kernel=triple(reach), stride=triple(stride), dilation=one,
+        axes.geometry, out=triple(out), kernel=triple(reach), stride=stride, dilation=(1, 1, 1),
         begin=triple([-n for n in axes.least]),
     )  # fmt: skip
 
@@ -338,8 +331,8 @@ def _tile(
 def _mixing(
     target: Target, places: Geometry, pieces: Segments, inputs: int, ways: tuple[Way, ...]
 ) -> float:
-    """Issue slots of `are_alike` and of computing the sequences (`mix`), for one plane of places of
-    a group."""
+    """Issue slots of `are_alike` and of the sequences (`mix`), for one plane of places of a
+    group."""
     way, count = ways[0], pieces.bands * pieces.parts * inputs * places.kernel[0]
     rows, columns = mixed(places, pieces, ways, target.lanes)
     loads = way.algorithm.reach * (2 * way.step - 1 if way.axis == 2 else 1)
@@ -366,8 +359,7 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
 
 def _elements(kind: Kind, rows: int, across: int) -> int:
     """How many elements of one input channel a tile of `rows` by `across` places reads for one
-    panel. Of each line (z, y) of the input that has some offset, these are `across`, plus by how
-    much its offsets differ in x."""
+    panel. For each line (z, y) of inputs: `across`, plus by how much its offsets differ in x."""
     lines: dict[tuple[int, int], list[int]] = {}
     for (z, y, x), _ in kind.steps:
         for r in range(rows):
@@ -380,7 +372,7 @@ def _slots(
 ) -> float:
     """Issue slots of a tile of `sums` vectors for one panel and `depth` input channels.
 
-    share   of the slots of a whole vector's multiply-add, what a vector of the tile takes
+    share   slots of a multiply-add: 1, or 0.5 for half vectors if two are computed at once
     nbytes  bytes of each channel that are read from the second-level cache
     adds    whether sums in the buffer are loaded and added to
     """

@@ -105,6 +105,11 @@ class Way:
         return self.algorithm.m
 
     @property
+    def steps(self) -> Triple:
+        """How many neighbouring places along each axis are computed as one."""
+        return triple([self.step if a == self.axis else 1 for a in range(3)])
+
+    @property
     def products(self) -> int:
         return self.algorithm.products
 

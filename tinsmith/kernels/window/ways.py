@@ -151,9 +151,9 @@ def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
 def _share_reads(
     target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
-    """Whether the loop over the taps of a kernel row (`last`) should be unrolled so that each pixel
-    is loaded once for all taps: if several taps of the tile read the same pixels, and registers
-    hold the weights of the whole row."""
+    """Whether the loop over the taps of a kernel row (`last`) should be unrolled, so that each
+    pixel is loaded once: if several taps read the same, and registers hold the weights of the
+    row."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
         return False
     places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]
