@@ -163,7 +163,7 @@ def conv_geometry(site: Site) -> Geometry:
 
 @cached(1024)
 def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any) -> Geometry:
-    return _geometry(dims, weights[0], window(dims[2:], weights[2:], *attrs))
+    return geometry_of(dims, weights[0], window(dims[2:], weights[2:], *attrs))
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:
@@ -172,10 +172,11 @@ def pool_geometry(site: Site) -> tuple[Geometry, Window]:
     x = site.input(0)
     names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
     win = window(x.dims[2:], *(site.attr(name) for name in names))
-    return _geometry(x.dims, x.dims[1], win), win
+    return geometry_of(x.dims, x.dims[1], win), win
 
 
-def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+def geometry_of(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+    """The geometry of an input of `dims` under windows. Raises Skip as `conv_geometry` does."""
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")

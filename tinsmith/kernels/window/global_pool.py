@@ -50,12 +50,11 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     batch, plane, step = steps(source.spec, rank)
     width = source.spec.layout.block
     walk = Walk(source.spec.spatial, [step[3 - rank :]])
-    extents = [*(extent for extent, _ in walk.outer), walk.length]
     strides = [*(walk.strides[0][d] for _, d in walk.outer), walk.steps[0]]
-    length = extents[-1]
+    length = walk.length
     sums = 8 if isinstance(length, Size) else min(8, length)
     whole = length // sums * sums
-    counts = [*extents[:-1], whole // sums]
+    counts = [*(extent for extent, _ in walk.outer), whole // sums]
 
     def inner(x: Ptr, carried: Carried, number: int) -> Carried:
         return [
@@ -81,7 +80,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
         return fold_range(b, 0, -(-count // once), carried, turn)
 
     def level(depth: int, x: Ptr, carried: Carried) -> Carried:
-        if depth < len(extents) - 1:
+        if depth < len(walk.outer):
             return turns(
                 depth, carried,
                 lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),

@@ -17,22 +17,13 @@ from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.conditions import cached
-from tinsmith.kernels._kernel import (
-    Choice,
-    Emit,
-    Layout,
-    Packed,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    one_phase,
-)
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.depthwise import Extent, Sums, each_block, rows_read
 from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, image_of
+from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import Tiling, bands, cut
 from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.sizes import typical
@@ -74,22 +65,16 @@ def conv_integer_depthwise(site: Site) -> Choice:
     read = typical(site.input(0).type.nbytes)
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     near = typical(geo.batch) == 1 and by_positions(
-        site, site.input(0), read, flops, plan.most_bands, blocks * count,
-        planes=2 * blocks,
-    )  # fmt: skip
-    layout = Layout(width)
+        site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+    )
     tiles = geo.batch * blocks * count
-    return Choice(
-        cost=target.time(flops, read + typical(site.out.type.nbytes)),
-        reads=site.reads([Layout(width, geo.halo), *([None] * (len(site.inputs) - 1))], layout),
-        writes=(layout,),
-        phases=one_phase(
-            tiles, lambda em: _emit(em, geo, plan, count, edges), count if near else 0
-        ),
-        packed=(
+    return ConvSite(site, geo, w, None).choice(
+        target.time(flops, read + typical(site.out.type.nbytes)),
+        one_phase(tiles, lambda em: _emit(em, geo, plan, count, edges), count if near else 0),
+        [
             Packed("weights", pack_taps, (w, width)),
             Packed("start", pack_start, (w, zero, edges, width, "int32")),
-        ),
+        ],
         unseen=(2,) if site.has(2) else (),
         by_channels=typical(geo.batch) == 1 and not near,
         detail=f"{row.name}, tile {plan}{', padding of zero points' * (edges != NO_EDGES)}",

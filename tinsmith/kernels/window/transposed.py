@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from tinsmith.kernels._kernel import (
     Emit,
     Packed,
     Site,
-    Skip,
     Tier,
     kernel,
     one_phase,
@@ -32,7 +30,7 @@ from tinsmith.kernels.float_products import are_finite
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import EFFICIENCY
-from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, image_of, triple
+from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, geometry_of, image_of, triple
 from tinsmith.kernels.window.mixed import Mixed, group_ids, plan_mixed
 from tinsmith.kernels.window.panels import PanelPlace, Tiles, each_panel
 from tinsmith.kernels.window.site import constants_of
@@ -145,16 +143,7 @@ def axes_of(site: Site) -> Axes:
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
-    rank, out = len(win.kernel), tuple(win.out)
-    if not 1 <= rank <= 3:
-        raise Skip(f"there are {rank} spatial axes")
-    if 0 in (*x, *w, *out):
-        raise Skip("there is nothing to compute")
-    sizes: tuple[Any, ...] = out
-    geo = Geometry(
-        rank, x[0], x[1], w[1] * site.attr("group"), triple(x[2:]), triple(sizes),
-        triple(win.kernel), triple(win.stride), triple(win.dilation), triple(win.begin, 0),
-    )  # fmt: skip
+    geo = replace(geometry_of(x, w[1] * site.attr("group"), win), most_after=None)
     each = zip(geo.out, geo.kernel, geo.stride, geo.dilation, geo.begin, strict=True)
     gaps = [d // gcd(d, s) for d, s in zip(geo.dilation, geo.stride, strict=True)]
     return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
