@@ -15,18 +15,12 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-CACHES = {
-    "Zen 4": {"l1": 32 << 10, "l2": 1 << 20, "l3": 32 << 20},
-    "Sapphire Rapids": {"l1": 48 << 10, "l2": 2 << 20, "l3": 32 << 20},
-}
-
-
-def with_core(isa: str, core: str = "Zen 4") -> Target:
-    """A machine of an instruction set that has the caches and rates of this core: what tests say of
+def with_core(isa: str) -> Target:
+    """A machine of an instruction set that has the caches and rates of Zen 4: what tests say of
     choices that depend on these then holds on every machine."""
     target = level(isa)
-    rates = CORES[core].rates(target.lanes, target.has_fma)._asdict()
-    return replace(target, **CACHES[core], **rates)
+    rates = CORES["Zen 4"].rates(target.lanes, target.has_fma)._asdict()
+    return replace(target, l1=32 << 10, l2=1 << 20, l3=32 << 20, **rates)
 
 
 def machine_with(isa: str, **known: Any) -> Target:
