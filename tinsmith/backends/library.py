@@ -1,4 +1,4 @@
-"""Machine code of a program, loaded into this process."""
+"""Compiles and loads the machine code of a program, and that of the team of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tinsmith.codegen.target import Target
 
 
 class Library(Protocol):
-    """Loaded machine code and its bytes; keep it alive while code may run."""
+    """A shared library in this process: `data` are its bytes, `address` that of a function. The
+    code is unloaded with the object, so keep a reference while any of it may run."""
 
     data: bytes
 
@@ -22,7 +23,8 @@ class Library(Protocol):
 def load_code(
     codes: Mapping[str, str], target: Target, cache: bool, compiler: Compiler | None = None
 ) -> Library:
-    """Compile (or find in the cache) and load all functions."""
+    """Compile the functions of `codes` (symbol -> LLVM text), or find them in the cache, and load
+    them. `compiler`: one that has begun with some of them."""
     return load_library(codes, target, open_cache() if cache else None, compiler)
 
 
@@ -34,6 +36,6 @@ def _team(target: Target, cache: bool) -> Library:
 
 
 def team_address(target: Target, cache: bool, threads: int) -> Callable[[str], int] | None:
-    """A function that gives the addresses of the thread team's functions by name; None for one
-    thread."""
+    """Return a function from the names of the thread team's functions (`codegen/sync.py`) to their
+    addresses; None for one thread."""
     return _team(target, cache).address if threads > 1 else None

@@ -18,11 +18,11 @@ Array = np.ndarray[Any, Any]
 LINE = 64  # bytes of a cache line
 
 
-def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
-    """Uninitialised bytes from a 64-byte boundary on; zeros if `zeroed`. Raises OutOfMemory if they
-    cannot be had."""
+def aligned(nbytes: int) -> Array:
+    """Return `nbytes` uninitialised bytes (uint8) that begin at a multiple of 64. Raises
+    OutOfMemory if the system does not give them."""
     try:
-        raw = (np.zeros if zeroed else np.empty)(nbytes + LINE, np.uint8)
+        raw = np.empty(nbytes + LINE, np.uint8)
     except (MemoryError, ValueError) as error:
         raise OutOfMemory(
             f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
