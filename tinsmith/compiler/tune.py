@@ -1,8 +1,9 @@
-"""Measuring instead of estimating: the near candidates of every kind of layer, in place.
+"""Chooses kernels by measuring (`tune=True`) where the cost model's estimates are close.
 
-A program is compiled once as the cost model (and what is known already) would have it, and once
-for each further rank of candidates; both run in turns on random inputs, and cycle counters tell
-each step's time in its real surroundings: caches, threads and neighbours as they will be.
+The program is compiled with the choices of the cost model (and of earlier measurements), and again
+with each step's second, third, ... candidate. The two programs run in turns on random inputs, and
+cycle counters give each step's time inside the program: with its real caches, threads and
+neighbours.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from tinsmith.records import dataclass
 from tinsmith.runtime.session import Session
 
 NEAR, MOST = 2.0, 4
-"""Candidates of at most so many times the least cost are measured, and at most so many."""
+"""Candidates are measured if they cost at most NEAR times the least, and at most MOST of them."""
 
 WORTH = 0.97
-"""A candidate must take at most this part of the model's choice's time to replace it."""
+"""A candidate replaces the cost model's choice if it takes at most this fraction of its time."""
 
 SECONDS, LEAST, OFTEN = 0.4, 5, 60
+"""How long two programs are measured, in seconds, within at least LEAST and at most OFTEN runs."""
 
 Compile = Callable[[Preferences], Compiled]
 Array = np.ndarray[Any, Any]
@@ -38,11 +40,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Contest:
-    """The measurement of one kind of site (all of one signature).
+    """The measurement of the candidates for one kind of site (all sites of one signature).
 
-    steps    names of the steps that compute such sites
-    options  the candidates; the cost model's choice is number 0
-    ratios   number of a candidate -> its time over that of number 0
+    steps    names of the steps that compute these sites
+    options  the candidates; number 0 is the cost model's choice
+    ratios   number of a candidate -> its time / the time of number 0
     seconds  time of number 0, all steps together
     """
 
@@ -75,7 +77,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of `tune`: the winner of each kind of site that was measured, by signature; how
+    """The result of `tune`: `winners`, signature of a kind of site -> the fastest candidate; how
     many of them are not the cost model's choice (`changed`); milliseconds of a whole run `before`
     and `after`."""
 
@@ -95,9 +97,9 @@ class Tuning:
 
 
 def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
-    """(program, report): the program with the fastest candidates, after measuring. `compile` makes
-    a program from preferences; `known` are those of earlier measurements, which are used and not
-    repeated."""
+    """Measure, and return (program with the fastest candidates, report). `compile` compiles a
+    program with given preferences; `known` are those of earlier measurements, which are used and
+    not repeated."""
     base = compile(known)
     contests = find_contests(base.built.placed, known)
     if not contests:
@@ -113,15 +115,15 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
     made = compile({**known, **winners})
     before, after = (median(times) for times in turns([base, made], inputs))
     if changed and after > before:
-        # What won alone does not pay together: the model's choices stay.
+        # Faster steps make no faster program: the cost model's choices stay.
         winners = {s: c.preference(0) for s, c in contests.items()}
         return compile({**known, **winners}), Tuning(winners, 0, before * 1e3, before * 1e3)
     return made, Tuning(winners, changed, before * 1e3, after * 1e3)
 
 
 def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
-    """The contests of a program, by signature: for kinds of sites that are not in `known`, and have
-    several candidates of near cost."""
+    """Return signature -> contest, for the kinds of sites of a program that are not in `known` and
+    have several candidates of similar cost."""
     found: dict[str, Contest] = {}
     for step in placed:
         if step.choice is None or step.site is None or len(step.rivals) < 2:
@@ -137,8 +139,8 @@ def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> 
 
 
 def near(step: Placed) -> list[Candidate]:
-    """The candidates to measure for a step, up to MOST: its choice, then others whose cost is at
-    most NEAR times the least, and that write the same layouts, so that later steps stay the
+    """Return the candidates to measure for a step, up to MOST: its choice first, then others that
+    cost at most NEAR times the least and write the same layouts, so that other steps stay the
     same."""
     chosen = step.choice
     assert chosen is not None
@@ -159,8 +161,8 @@ def near(step: Placed) -> list[Candidate]:
 def compare(
     base: Compiled, other: Compiled, inputs: list[Array], contests: Mapping[str, Contest], rank: int
 ) -> None:
-    """Time two programs, which run in turns, and note for each contest how `other`, with candidate
-    `rank`, compares with `base`: in its `ratios` and `seconds`."""
+    """Run two programs in turns and measure their steps. `other` has candidate number `rank` for
+    each contest, `base` number 0; the result goes into the contest's `ratios` and `seconds`."""
     sessions = [base.program.session(), other.program.session()]
     groups = [step_groups(c.program.plan) for c in (base, other)]
     rows: list[list[dict[int, int]]] = [[], []]
@@ -189,8 +191,8 @@ def compare(
 
 
 def step_groups(plan: Plan) -> dict[str, list[int]]:
-    """Step name -> the ids of the step and of the conversions of layouts right before it, whose
-    time counts as the step's."""
+    """Return name of a step -> the ids of the step and of the layout conversions right before it,
+    whose time counts as the step's."""
     groups: dict[str, list[int]] = {}
     before: list[int] = []
     for step in plan.steps:
@@ -203,7 +205,7 @@ def step_groups(plan: Plan) -> dict[str, list[int]]:
 
 
 def turns(programs: Sequence[Compiled], inputs: list[Array]) -> list[list[float]]:
-    """Seconds of whole runs, taken in turns."""
+    """Run programs in turns; return the seconds of all whole runs, for each program."""
     sessions: list[Session] = [p.program.session() for p in programs]
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
@@ -219,11 +221,12 @@ def turns(programs: Sequence[Compiled], inputs: list[Array]) -> list[list[float]
 
 
 def rounds(seconds: float) -> int:
+    """Return how often to run programs of which one run takes `seconds`."""
     return int(min(OFTEN, max(LEAST, SECONDS / max(seconds, 1e-6))))
 
 
 def made_up(plan: Plan) -> list[Array]:
-    """Inputs of the plan's types: normal numbers, ones for integers, True."""
+    """Make inputs of the plan's types: normal random floats, 1 for integers, True for booleans."""
     random = np.random.default_rng(0)
     arrays = []
     for port in plan.inputs:
