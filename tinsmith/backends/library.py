@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache as memoised
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler, load_library
 from tinsmith.codegen.target import Target
 
-
-class Library(Protocol):
-    """A shared library in this process: `data` are its bytes, `address` that of a function. The
-    code is unloaded with the object, so keep a reference while any of it may run."""
-
-    data: bytes
-
-    def address(self, symbol: str) -> int: ...
+if TYPE_CHECKING:
+    from tinsmith.runtime.program import Library
 
 
 def load_code(

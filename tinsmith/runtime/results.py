@@ -1,10 +1,8 @@
 """Memory in which sessions run, and arrays for results.
 
-The memory of results is reused once the caller has dropped all references to it.
-
-Large arrays from the allocator are new pages, each of which costs a page fault when it is first
-written: more than computing what is written. So a session keeps the memory of its last results, and
-uses it again if only the session still refers to it.
+The allocator gives large arrays in new pages, and the first write to each page costs a page fault:
+more than computing the elements. So a session keeps the memory of its last results, and uses it
+again once the caller has dropped all references to it.
 """
 
 from __future__ import annotations
@@ -29,13 +27,11 @@ Array = np.ndarray[Any, Any]
 LEAST_BYTES = 1 << 15
 """Smaller results come from the allocator, which keeps pages of that size. Estimated."""
 KEPT = 2
-"""For how many values of one result memory is kept: callers hold the last one while the next is
-computed. Estimated."""
-
-
+"""Arrays of one result whose memory is kept: callers hold the last one while the next is computed.
+Estimated."""
 SPARE = 16
-"""Where a result outgrows what is kept, one part in so many is added: results that grow with each
-call then get new memory in few of them. Estimated."""
+"""Memory for a result that has grown gets 1 / SPARE more, so that results that grow with each call
+seldom need new memory. Estimated."""
 
 
 def _references(kept: Sequence[Any], at: int) -> int:
@@ -43,21 +39,22 @@ def _references(kept: Sequence[Any], at: int) -> int:
 
 
 ALONE = _references([object()], 0) if hasattr(sys, "getrefcount") else -1
-"""The count that `_references` gives for an object to which only the list refers."""
+"""The count that `_references` returns for an object to which only the list refers; -1 where Python
+does not tell."""
 
 
 class Kept:
-    """Memory of earlier arrays of one result, which is used again once the caller has let go of
-    them. Use from one thread at a time."""
+    """Memory of earlier arrays of one result, which is used again once the caller has dropped them:
+    byte arrays, and in each the index of its first aligned byte. Use from one thread at a time."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self.starts: list[int] = []
 
     def room(self, nbytes: int) -> tuple[Array, int]:
-        """(bytes, start): a byte array to which nobody else refers, and the aligned index from
-        which it has `nbytes`. New memory, in place of some that was too small, is a little larger
-        than asked for, since results may grow from call to call."""
+        """Return (bytes, start): a byte array to which nobody else refers, and an aligned index
+        from which it has `nbytes`. Memory that was too small is replaced by somewhat more than
+        asked for (SPARE)."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
@@ -72,13 +69,14 @@ class Kept:
 
 
 def _bytes(nbytes: int) -> tuple[Array, int]:
+    """Return a new byte array, and the aligned index from which it has `nbytes`."""
     raw = np.empty(nbytes + LINE, np.uint8)
     return raw, -raw.__array_interface__["data"][0] % LINE
 
 
 class Results:
-    """Makes the arrays of one result of a session, with fixed dims and dtype. Use from one thread
-    at a time. Sessions that one thread runs for different sizes may share `kept`."""
+    """Makes the arrays of one result of a session, of fixed dims and dtype. Use from one thread at
+    a time. Sessions of one thread for different sizes may share `kept`."""
 
     def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
         self.dims, self.dtype = tuple(dims), dtype
@@ -87,13 +85,13 @@ class Results:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept, whether a caller holds them or not."""
+        """Bytes of kept memory, whether a caller uses it or not."""
         return sum(raw.nbytes for raw in self.kept.arrays)
 
     @property
     def maker(self) -> Callable[[], Array]:
-        """A function that gives an uninitialised array in memory that nobody else refers to, or
-        raises MemoryError."""
+        """A function that returns an uninitialised array to which nobody else refers. It raises
+        MemoryError."""
         small = self.bytes < LEAST_BYTES
         return partial(np.empty, self.dims, self.dtype) if small else self._array
 
@@ -103,9 +101,9 @@ class Results:
 
 
 class RunMemory:
-    """An arena, a workspace, and memory for results: of one session, or, if `shared`, of all
-    sessions that one thread runs, one at a time, for different sizes; then it is as large as the
-    largest needs. `busy` while one of them runs."""
+    """Arena, workspace, and memory for results, of one session; or, if `shared`, of all sessions
+    that one thread runs, one at a time, for different sizes: then it is as large as the largest
+    needs. `busy` while one of them runs."""
 
     def __init__(self, shared: bool = False) -> None:
         self.thread = get_ident() if shared else None
@@ -116,22 +114,22 @@ class RunMemory:
 
     @property
     def foreign(self) -> bool:
-        """Whether it belongs to another thread than the calling one."""
+        """Whether it is shared by sessions of a thread other than the calling one."""
         return self.thread is not None and self.thread != get_ident()
 
     def kept(self, result: int) -> Kept:
-        """The memory of a result, by its number."""
+        """Return the memory of a result, by the number of the output."""
         return self._kept.setdefault(result, Kept())
 
     def fit(self, arena: int, workspace: int) -> None:
-        """Make arena and workspace at least so many bytes large; they never shrink. No session may
-        be running: all sessions are told where the memory is now."""
+        """Enlarge arena and workspace to at least these bytes; they never shrink. The sessions'
+        tables get the new addresses, so none may be running."""
         grown = [len(self.arena) < arena, len(self.workspace) < workspace]
         if not any(grown):
             return
         if grown[0]:
             self.arena = self.arena[:0]
-            self.arena = aligned(arena)  # the places in it have what is to spare
+            self.arena = aligned(arena)  # its plan has spare bytes already
         if grown[1]:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
