@@ -2,8 +2,8 @@
 
 Exit codes: 0 done; 1 a TinsmithError, a file that cannot be read or written, or too little memory
 (one line on standard error, without a traceback); 2 wrong usage (an argument that is not
-understood, or an unknown name); 130 interrupted. If the reader of its output goes away (as in `|
-head -1`), a command ends quietly with 1."""
+understood, or an unknown name); 130 interrupted. A command whose reader goes away, as in `| head
+-1`, ends quietly with 1."""
 
 from __future__ import annotations
 
