@@ -47,9 +47,9 @@ def quantize(
                "tensorrt", "aciq", "mse", "entropy"
     per_channel  a scale for each output channel of weights; otherwise one for each tensor
     symmetric  activations are int8 without a zero point; otherwise uint8 with one
-    weight_bits  8, or 4; or 7, for engines that sum pairs of products in 16 bits, which saturate
-    for
-               8 bits, as ONNX Runtime and OpenVINO do on machines without VNNI
+    weight_bits  8, or 4; or 7, for engines that sum pairs of products in 16 bits, which overflow
+               with 8 bits, such as ONNX Runtime and OpenVINO on machines without VNNI
+    activation_bits  8, the only number that kernels read
     equalise   ranges of channels between two layers are made equal first; results do not change
     correct    biases compensate the shift of means that rounded weights cause
     rounding   "nearest", or "compensated" (the error of each weight is compensated by those rounded

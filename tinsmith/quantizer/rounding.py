@@ -40,8 +40,8 @@ class Correlations:
             self.sums[i] += part.T @ part
 
     def _columns(self, x: Array) -> list[Array]:
-        """Return for each group the inputs [results, depth] of up to ROWS results, drawn at
-        random."""
+        """Return for each group a matrix [results, depth]: a row has the inputs that one result is
+        computed from (im2col). Of more than ROWS results, ROWS are drawn at random."""
         if self.weights.ndim == 2:
             flat = x.reshape(-1, x.shape[-1])
             return [flat[self._picked(len(flat))].astype(np.float64)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LaterStep:
-    """The interface of such a step; `compiler.later.Later` implements it."""
+    """The interface of a step whose sizes depend on data; `compiler.later.Later` implements it."""
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
         """Return the step's results as new arrays; `arrays` stay unchanged until then. The times of

@@ -114,7 +114,7 @@ class RunMemory:
 
     @property
     def foreign(self) -> bool:
-        """Whether it is shared by sessions of a thread other than the calling one."""
+        """Whether this memory is shared by sessions of a thread other than the calling one."""
         return self.thread is not None and self.thread != get_ident()
 
     def kept(self, result: int) -> Kept:

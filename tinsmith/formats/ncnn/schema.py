@@ -7,11 +7,10 @@
 1. The type, and its number in binary files.
 2. The parameters, separated by commas: number, name, default. The default tells the kind: 0 an
    integer, 0.0 a float, [i] and [f] lists, "" text, a name: the value of that parameter.
-3. The weights, separated by semicolons: T (a tag before it in the file tells the encoding), Q (as
-T,
-   but integers if quantize_term or int8_scale_term is not 0) or R (float32); the name; the number
-   of elements; "if" and a condition, if there is one. Number and condition are expressions of the
-   parameters, in which prod and max may be used.
+3. The weights, separated by semicolons: T (a tag before it in the file tells the encoding), Q (like
+   T, but integers if quantize_term or int8_scale_term is not 0) or R (float32); the name; the
+   number of elements; "if" and a condition, if there is one. Number and condition are expressions
+   of the parameters, in which prod and max may be used.
 """
 
 from __future__ import annotations

@@ -108,9 +108,9 @@ def _projected(w: Writer, node: Node, p: Array) -> Given:
 
 
 def _first_features(w: Writer, node: Node, weights: Array, p: Array) -> Given:
-    """Return the inputs of such an LSTM with first states. x is joined with further features, which
-    are the first h at the first step and 0 at others; `weights` of x are followed by those of these
-    features, which are r. Raises Inexpressible for other features."""
+    """Return the inputs of an LSTM whose states are projected by p, with first states. Its x is
+    joined with further features: the first h at the first step, 0 at others. So `weights` are those
+    of x, then r, those of the features. Raises Inexpressible for other features."""
     joined = source(w, node.inputs[0], "Concat")
     count, size = p.shape[:2]
     x, *firsts = joined.operands
