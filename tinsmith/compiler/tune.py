@@ -8,7 +8,7 @@ neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from time import perf_counter
@@ -23,7 +23,6 @@ from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
 from tinsmith.plan.plan import Plan
 from tinsmith.records import dataclass
-from tinsmith.runtime.session import Session
 
 NEAR, MOST = 2.0, 4
 """Candidates are measured if they cost at most NEAR times the least, and at most MOST of them."""
@@ -113,7 +112,10 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
     winners = {s: c.verdict() for s, c in contests.items()}
     changed = sum(c.winner != 0 for c in contests.values())
     made = compile({**known, **winners})
-    before, after = (median(times) for times in turns([base, made], inputs))
+    times: list[list[float]] = [[], []]
+    for k, _, seconds in runs([base, made], inputs, timed=False):
+        times[k].append(seconds)
+    before, after = map(median, times)
     if changed and after > before:
         # Faster steps make no faster program: the cost model's choices stay.
         winners = {s: c.preference(0) for s, c in contests.items()}
@@ -163,21 +165,12 @@ def compare(
 ) -> None:
     """Run two programs in turns and measure their steps. `other` has candidate number `rank` for
     each contest, `base` number 0; the result goes into the contest's `ratios` and `seconds`."""
-    sessions = [base.program.session(), other.program.session()]
     groups = [step_groups(c.program.plan) for c in (base, other)]
     rows: list[list[dict[int, int]]] = [[], []]
     rate = 1.0
-    for session in sessions:
-        session.run(inputs)
-    start = perf_counter()
-    sessions[0].run(inputs)
-    for turn in range(rounds(perf_counter() - start)):
-        for k in (0, 1) if turn % 2 else (1, 0):
-            cycles: dict[int, int] = {}
-            start = perf_counter()
-            sessions[k].run(inputs, cycles)
-            rate = max(rate, sum(c for c in cycles.values() if c > 0) / (perf_counter() - start))
-            rows[k].append(cycles)
+    for k, cycles, seconds in runs([base, other], inputs, timed=True):
+        rate = max(rate, sum(c for c in cycles.values() if c > 0) / seconds)
+        rows[k].append(cycles)
     for contest in contests.values():
         spent = [
             sum(
@@ -204,25 +197,23 @@ def step_groups(plan: Plan) -> dict[str, list[int]]:
     return groups
 
 
-def turns(programs: Sequence[Compiled], inputs: list[Array]) -> list[list[float]]:
-    """Run programs in turns; return the seconds of all whole runs, for each program."""
-    sessions: list[Session] = [p.program.session() for p in programs]
-    times: list[list[float]] = [[] for _ in sessions]
+def runs(
+    programs: Sequence[Compiled], inputs: list[Array], timed: bool
+) -> Iterator[tuple[int, dict[int, int], float]]:
+    """Run programs in turns, after a warm-up. Yield (number of the program, cycles of its steps,
+    seconds) of each run; without `timed` steps are not timed, and the cycles are empty."""
+    sessions = [p.program.session() for p in programs]
     for session in sessions:
         session.run(inputs)
     start = perf_counter()
     sessions[0].run(inputs)
-    for _ in range(rounds(perf_counter() - start)):
-        for session, row in zip(sessions, times, strict=True):
+    wanted = SECONDS / max(perf_counter() - start, 1e-6)
+    for turn in range(int(min(OFTEN, max(LEAST, wanted)))):
+        for k in range(len(sessions))[:: -1 if turn % 2 == 0 else 1]:
+            cycles: dict[int, int] = {}
             start = perf_counter()
-            session.run(inputs)
-            row.append(perf_counter() - start)
-    return times
-
-
-def rounds(seconds: float) -> int:
-    """Return how often to run programs of which one run takes `seconds`."""
-    return int(min(OFTEN, max(LEAST, SECONDS / max(seconds, 1e-6))))
+            sessions[k].run(inputs, cycles if timed else None)
+            yield k, cycles, perf_counter() - start
 
 
 def made_up(plan: Plan) -> list[Array]:
