@@ -53,13 +53,10 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and hasattr(hint, "_fields"):
         return _row(tuple(typing.get_type_hints(hint).values()), hint._make)  # type: ignore[attr-defined]
     if is_dataclass(hint):
-        return _object(cast(Callable[..., Any], hint))
+        fields = _fields(typing.get_type_hints(hint))
+        make = cast(Callable[..., Any], hint)
+        return lambda data: make(**fields(data))
     return _plain(hint)
-
-
-def _object(make: Callable[..., Any]) -> Callable[[Any], Any]:
-    fields = _fields(typing.get_type_hints(make))
-    return lambda data: make(**fields(data))
 
 
 def _plain(kind: type) -> Callable[[Any], Any]:

@@ -204,14 +204,10 @@ class Compilation:
         reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)
         tuned = ""
-
-        def compiled_for(preferences: Preferences) -> Compiled:
-            return self.compile(placed, preferences)
-
         if measure:
             from tinsmith.compiler.tune import tune
 
-            compiled, tuning = tune(compiled_for, known.read())
+            compiled, tuning = tune(partial(self.compile, placed), known.read())
             known.add(tuning.winners)
             tuned = str(tuning)
         else:

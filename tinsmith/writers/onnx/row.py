@@ -70,8 +70,10 @@ class Row:
         outs = [self.scope.fresh(f"{self.node.name}/{type}")] if gives is None else list(gives)
         proto = NodeProto(op_type=type, domain=domain, input=names, output=outs)
         proto.name = self.node.name
-        given = {n: self._attribute(v) for n, v in attrs.items() if v is not None}
-        proto.attribute.extend(attribute_proto(n, v) for n, v in given.items())
+        for name, value in attrs.items():
+            if value is not None:
+                written = self.scope.body(value) if isinstance(value, Graph) else value
+                proto.attribute.append(attribute_proto(name, written))
         known = [*zip(names, inputs, strict=False), *zip(self.outs, self.node.outputs, strict=True)]
         types = {n: type_name(v) for n, v in known if isinstance(v, Value | np.ndarray)}
         self.scope.add(proto, types)
@@ -80,9 +82,6 @@ class Row:
     def end(self, type: str, /, *inputs: Operand, domain: str = "", **attrs: Any) -> None:
         """Add the ONNX node that gives the outputs of our node; see `put`."""
         self.put(type, *inputs, gives=self.outs, domain=domain, **attrs)
-
-    def _attribute(self, value: Any) -> Any:
-        return self.scope.body(value) if isinstance(value, Graph) else value
 
     def ints(self, *numbers: int) -> np.ndarray[Any, Any]:
         return np.array(numbers, np.int64)
