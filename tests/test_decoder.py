@@ -55,7 +55,7 @@ def test_a_cache_that_grows_token_by_token(step, reference):
         given = {"ids": ids, **cache}
         got = step(**given)
         agree(got, reference(**given))
-        assert isinstance(step.program(), SizedProgram) == (past >= 1), past
+        assert isinstance(step.program(), SizedProgram), past
         cache, ids = grown(got), got["logits"][:, -1:].argmax(-1)
     assert len(free_of(step)) == 1 and not fixed_sizes(step)
     assert kernels(step)["RowAttention"] == "attention_rows"
@@ -237,7 +237,7 @@ def test_sizes_share_the_memory_of_the_largest():
         most = max(most, net.program().plan.memory.peak)
     sessions = list(net._local.sessions.values())
     (memory,) = {s._memory for s in sessions}
-    assert all(s._arena is memory.arena for s in sessions) and len(sessions) > 1
+    assert len(sessions) > 1
     assert len(memory.arena) < most * 1.3 + 8192
 
 
@@ -246,7 +246,7 @@ def test_a_session_in_another_thread_has_memory_of_its_own():
     given = [feeds(2, 9), feeds(3, 30)]
     wanted = [net(**g) for g in given]
     sessions = [net.session(tuple(a.shape for a in g.values())) for g in given]
-    assert sessions[0]._arena is sessions[1]._arena
+    assert sessions[0]._memory is sessions[1]._memory
     found = []
 
     def run():
@@ -261,7 +261,7 @@ def test_a_session_in_another_thread_has_memory_of_its_own():
     assert len(found) == 50
     for got in found:
         agree(dict(zip(net.output_names, got, strict=True)), wanted[0])
-    assert sessions[0]._arena is not sessions[1]._arena
+    assert sessions[0]._memory is not sessions[1]._memory
 
 
 def test_a_call_for_larger_sizes_from_within_a_call():

@@ -291,9 +291,17 @@ def shown_atom(atom: Atom) -> str:
     return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
 
 
-def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
+def computed(
+    forms: Sequence[Form],
+    symbols: Iterable[str],
+    conditions: Iterable[tuple[Form, str]] = (),
+) -> Callable[..., Any]:
     """Compile forms to one Python function: from the values of `symbols`, in order, to the tuple of
-    all forms' values. Each atom, product of atoms and cut into pieces is computed once."""
+    all forms' values. Each atom, product of atoms and cut into pieces is computed once.
+
+    The function returns None if one of `conditions`, pairs (form, relation to 0), does not hold.
+    They are tested in order, each before what follows is computed, so that a condition n != 0 can
+    protect a later division by n."""
     given = {name: f"s{k}" for k, name in enumerate(symbols)}
     names: dict[str, str] = {}
     lines: list[str] = []
@@ -327,6 +335,8 @@ def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tup
     def text(form: Form) -> str:
         return " + ".join(term(*t) for t in form) or "0"
 
+    for form, relation in conditions:
+        lines.append(f" if {text(form)} {OPPOSITE[relation]} 0: return None")
     rows = "".join(f"{text(form)}, " for form in forms)
     source = "\n".join([f"def run({', '.join(given.values())}):", *lines, f" return ({rows})"])
     counts = {"cut": lambda length, sizes: cut(length, sizes).get}

@@ -84,9 +84,9 @@ class FreePrograms:
         """Return the program in memory for a signature, with its texts; None if none takes it. The
         first that takes it is used: calls in between do not change which."""
         for free, told in self.found:
-            values = free.values(signature)
-            if values is not None:
-                return free.sized(values), told
+            program = free.sized(signature)
+            if program is not None:
+                return program, told
         return None
 
     def program(self, signature: Signature) -> tuple[Program, Told] | None:

@@ -119,7 +119,7 @@ class Spec:
         """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""
         assert len(dims) == len(self.dims), (dims, self.dims)
         both = zip(self.dims, dims, strict=True)
-        stretched = [not same(d, o) and d == 1 and o != 1 for d, o in both]
+        stretched = [not same(d, o) and d == 1 for d, o in both]
         strides = tuple(0 if s else n for s, n in zip(stretched, self.strides, strict=True))
         lane = self.lane
         if stretched and (stretched[-1] if self.layout.is_plain else stretched[1]):

@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory
-from tinsmith.formulas import RELATIONS, Form, added, computed, shown
+from tinsmith.formulas import Form, added, computed, number_form, shown, valued
 from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
@@ -35,6 +36,9 @@ LEAST_SPARE = 1024
 """Spare bytes, at least, of a buffer that may grow. Estimated."""
 DENSE = 2
 """Buffers keep their places while they fill at least 1 / DENSE of them. Estimated."""
+NEAR = 1 << 18
+"""Bytes of an arena, small enough for second-level caches, up to which places may be filled less.
+Estimated."""
 PLACES = 8
 """Sets of places of buffers that are kept. Estimated."""
 
@@ -65,24 +69,26 @@ class FreeProgram:
         self.symbols = list(dict.fromkeys(d.form for d in free))
         self._names = [shown(form) for form in self.symbols]
         self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
-        self._read_symbols()
+        self._values = _values_in(self.shapes, self.symbols)
         self.conditions = list(scope.conditions)
-        self._relations = [RELATIONS[how] for _, how in self.conditions]
-        self._decided = computed([form for form, _ in self.conditions], self._names)
         plan = program.plan
         self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
-        self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
+        nbytes = [_form(n) for n, _, _ in plan.buffers]
+        least = [
+            (added(form, number_form(-k)), ">=")
+            for form, k in zip(self.symbols, self._least, strict=True)
+        ]
+        self._nbytes = computed(nbytes, self._names, [*least, *self.conditions])
+        """From the values of the symbols to the bytes of each buffer; None for values that the
+        program does not take."""
         self._places: list[_Places] = []
         self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
         asked = Asked(_form)
-        self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
-        self._dims_at = [asked.all(o.dims) for o in plan.outputs]
-        self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self.tables = Tables(plan, program.nodes, program.constants, asked)
+        self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
+        self._dims = [_picked(asked.all(o.dims)) for o in plan.outputs]
+        self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self._numbers = computed(list(asked.values), self.names)
-        told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
-        self.forms = list(dict.fromkeys(s.form for s in _sizes(told)))
-        self.all_numbers = computed(self.forms, self.names)
         self.entry = program.entry
         same = all(_is_same(s) for one in program.segments for s in _steps(one))
         self.calls: list[Step | Native] | None = program.calls if same else None
@@ -100,57 +106,25 @@ class FreeProgram:
         """Limit the spare memory of growing buffers to what the largest sizes need. `dims` are the
         inputs' shapes in the model, `most`: name of a free dimension -> its largest size. If one
         has no largest size, nothing is limited."""
-        names = [(dims[i] or ())[axis] for i, axis in self._found_at]
-        if all(name in most for name in names):
-            self._largest = self._nbytes(*[most[name] for name in names])
+        pairs = zip(self.shapes, dims, strict=True)
+        both = [(d, n) for own, names in pairs for d, n in zip(own or (), names or (), strict=True)]
+        found: dict[Form, Any] = {d.form: n for d, n in both if isinstance(d, Size)}
+        if all(n in most for n in found.values()):
+            nbytes = computed([_form(n) for n, _, _ in self.program.plan.buffers], self._names)
+            self._largest = nbytes(*[most[found[form]] for form in self.symbols])
 
-    def _read_symbols(self) -> None:
-        """Prepare `values`: find the (input, axis) from which the value of each symbol is read, and
-        the dims that the inputs must then have."""
-        numbers = {form: k for k, form in enumerate(self.symbols)}
-        first: dict[int, tuple[int, int]] = {}
-        wanted: dict[tuple[Any, ...], list[int]] = {}
-        for i, dims in enumerate(self.shapes):
-            if dims is None:
-                continue
-            key = tuple(
-                (True, numbers[d.form]) if isinstance(d, Size) else (False, d) for d in dims
-            )
-            wanted.setdefault(key, []).append(i)
-            for axis, (free, number) in enumerate(key):
-                if free:
-                    first.setdefault(number, (i, axis))
-        self._found_at = [first[k] for k in range(len(self.symbols))]
-        self._wanted = list(wanted.items())
-
-    def values(self, signature: Signature) -> list[int] | None:
-        """Return the values of the symbols, in order, for a signature; None if it does not fit the
-        program's shapes, or does not meet its conditions."""
-        try:
-            values = [signature[i][axis] for i, axis in self._found_at]  # type: ignore[index]
-        except (IndexError, TypeError):
-            return None
-        if len(signature) != len(self.shapes):
-            return None
-        for key, places in self._wanted:
-            dims = tuple([values[n] if free else n for free, n in key])
-            if any(signature[i] != dims for i in places):
-                return None
-        if None in self.shapes:
-            return None
-        if any(v < least for v, least in zip(values, self._least, strict=True)):
+    def sized(self, signature: Signature) -> SizedProgram | None:
+        """Return the program for a signature; None if it does not fit the program's shapes, or does
+        not meet its conditions. Raises OutOfMemory for sizes beyond what a machine can address."""
+        values = self._values(signature)
+        if values is None:
             return None
         try:
-            decided = self._decided(*values)
-        except ZeroDivisionError:  # the divisor is 0, which another condition excludes
+            nbytes = self._nbytes(*values)
+        except ZeroDivisionError:  # the divisor is 0, which a condition excludes
             return None
-        pairs = zip(self._relations, decided, strict=True)
-        return values if all(holds(n) for holds, n in pairs) else None
-
-    def sized(self, values: Sequence[int]) -> SizedProgram:
-        """Return the program for values of the symbols. Raises OutOfMemory for sizes beyond what a
-        machine can address."""
-        nbytes = self._nbytes(*values)
+        if nbytes is None:
+            return None
         places = self._placed(nbytes)
         symbols = (*values, *places.offsets, places.peak)
         numbers = self._numbers(*symbols)
@@ -165,8 +139,8 @@ class FreeProgram:
         since the last."""
         total = sum(nbytes)
         for places in self._places:
-            dense = total * DENSE >= places.total or places.peak <= LEAST_SPARE * DENSE
-            if dense and places.total >= total and all(map(int.__le__, nbytes, places.most)):
+            dense = total * DENSE >= places.total or places.peak <= NEAR
+            if places.total >= total and dense and all(map(int.__le__, nbytes, places.most)):
                 return places
         most = nbytes
         last = self._places[-1] if self._places else None
@@ -179,6 +153,18 @@ class FreeProgram:
         found = _Places(most, *self._lives.offsets(most), sum(most))
         self._places = [*self._places, found][-PLACES:]
         return found
+
+    def numbers_at(self, symbols: Sequence[int]) -> dict[Form, int]:
+        """The numbers of all formulas in the plan and the constants, for values of `names`."""
+        forms, numbers = self._all_numbers
+        return dict(zip(forms, numbers(*symbols), strict=True))
+
+    @cached_property
+    def _all_numbers(self) -> tuple[list[Form], Callable[..., Any]]:
+        program = self.program
+        told = [_told(program.plan), *(a.reshape(-1).tolist() for a in _sized(program))]
+        forms = list(dict.fromkeys(s.form for s in _sizes(told)))
+        return forms, computed(forms, self.names)
 
     @cached_property
     def _lives(self) -> Lives:
@@ -212,7 +198,7 @@ class FreeProgram:
         return Frame(
             numbers[arena],
             numbers[workspace],
-            [tuple([numbers[k] for k in at]) for at in self._dims_at],
+            [dims(numbers) for dims in self._dims],
             [(numbers[at], text) for at, text in self._faults_at],
         )
 
@@ -245,6 +231,14 @@ class SizedProgram(Program):
         self.sizes, self.made = free.tables.made(numbers)
 
     @property
+    def base(self) -> Program:
+        return self.free.program
+
+    @property
+    def is_planned(self) -> bool:
+        return all(valued(f) == n for f, n in zip(self.free.symbols, self._symbols))  # noqa: B905
+
+    @property
     def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return str(self.free)
 
@@ -267,7 +261,7 @@ class SizedProgram(Program):
     @cached_property
     def _known(self) -> _Numbers:
         free, symbols = self.free, self._symbols
-        known = _Numbers(zip(free.forms, free.all_numbers(*symbols), strict=True))
+        known = _Numbers(free.numbers_at(symbols))
         known.others = lambda form: computed([form], free.names)(*symbols)[0]
         return known
 
@@ -322,6 +316,50 @@ class _Numbers(dict[Form, int]):
     def __missing__(self, form: Form) -> int:
         self[form] = self.others(form)
         return self[form]
+
+
+def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """Return a function that returns the elements of a sequence at the places `at`, as a tuple."""
+    return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
+
+
+def _values_in(
+    shapes: Sequence[Shape | None], symbols: Sequence[Form]
+) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
+    """Return a function from a signature to the values of the symbols, in order, or None if the
+    signature does not fit `shapes`, whose dims are numbers and symbols. The function is generated
+    as text, since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
+
+        s0, s1 = i0[0], i0[2]
+        if i0 != (s0, 3, s1,): return None
+        if i1 != (s0, 8,): return None
+    """
+    if None in shapes:
+        return lambda _: None
+    names = [f"i{k}" for k in range(len(shapes))]
+    numbers = {form: k for k, form in enumerate(symbols)}
+    found: dict[str, str] = {}
+    tests: list[str] = []
+    for name, dims in zip(names, shapes, strict=True):
+        words = [f"s{numbers[d.form]}" if isinstance(d, Size) else str(d) for d in dims or ()]
+        for axis, word in enumerate(words):
+            if isinstance((dims or ())[axis], Size):
+                found.setdefault(word, f"{name}[{axis}]")
+        tests.append(f" if {name} != ({''.join(f'{w}, ' for w in words)}): return None")
+    source = [
+        "def run(signature):",
+        f" if len(signature) != {len(names)}: return None",
+        f" [{', '.join(names)}] = signature",
+        " try:",
+        "  pass",
+        *[f"  {word} = {place}" for word, place in found.items()],
+        " except (IndexError, TypeError): return None",
+        *tests,
+        f" return ({''.join(f's{k}, ' for k in range(len(symbols)))})",
+    ]
+    space = {"len": len, "IndexError": IndexError, "TypeError": TypeError, "__builtins__": {}}
+    exec("\n".join(source), space)
+    return space["run"]  # type: ignore[return-value]
 
 
 def _sized(program: Program) -> list[Array]:

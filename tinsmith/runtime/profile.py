@@ -24,7 +24,11 @@ from tinsmith.runtime.session import Session
 class Row:
     """One step: median milliseconds `ms`, its `share` (0 to 1) of all steps' time, the rates of its
     arithmetic and memory traffic, and the bytes (`mbytes`) that it reads and writes. `peak_share`:
-    GFLOP/s / the peak of all threads together; None if the step has no arithmetic."""
+    GFLOP/s / the peak of all threads together; None if the step has no arithmetic.
+
+    The plan counts operations and bytes for the sizes for which it was made alone: for other sizes
+    of a program for free sizes, the rates are None.
+    """
 
     name: str
     op: str
@@ -32,10 +36,10 @@ class Row:
     kind: str
     ms: float
     share: float
-    gflops: float
+    gflops: float | None
     peak_share: float | None
-    mbytes: float
-    gbytes_per_s: float
+    mbytes: float | None
+    gbytes_per_s: float | None
     origin: str
 
 
@@ -114,7 +118,7 @@ class Profile:
                 f"{100 * r.share:.1f}%",
                 f"{r.gflops:.1f}" if r.gflops else "",
                 "" if r.peak_share is None else f"{100 * r.peak_share:.0f}%",
-                f"{r.gbytes_per_s:.1f}",
+                "" if r.gbytes_per_s is None else f"{r.gbytes_per_s:.1f}",
             )
             for r in self.rows
         ]
@@ -154,7 +158,7 @@ def profile_session(
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []
-    for step in _steps(session.program, runs[-1]):
+    for step, is_counted in _steps(session.program, runs[-1]):
         if id(step) not in seconds:
             continue
         s = max(seconds[id(step)], 1e-9)
@@ -166,10 +170,10 @@ def profile_session(
             kind=step.kind,
             ms=s * 1e3,
             share=s / whole,
-            gflops=flops / 1e9,
-            peak_share=flops / most if step.flops else None,
-            mbytes=step.nbytes / 1e6,
-            gbytes_per_s=step.nbytes / s / 1e9,
+            gflops=flops / 1e9 if is_counted else None,
+            peak_share=flops / most if is_counted and step.flops else None,
+            mbytes=step.nbytes / 1e6 if is_counted else None,
+            gbytes_per_s=step.nbytes / s / 1e9 if is_counted else None,
             origin=step.origin,
         )
         rows.append(row)
@@ -186,11 +190,13 @@ def _rate(marks: Sequence[tuple[int, float]]) -> float:
     return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])
 
 
-def _steps(program: Program, seen: Cycles) -> Iterator[Step]:
-    """Yield the steps of a program in order; after a `LaterStep` the steps of the program that it
-    has run, from `seen`."""
+def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
+    """Yield the steps of a program in order, each with whether the plan counts its operations for
+    the sizes of the run; after a `LaterStep` the steps of the program that it has run, from
+    `seen`."""
+    is_counted = program.is_planned
     for step in program.plan.steps:
-        yield step
+        yield step, is_counted
         op = program.nodes[step.name][0] if step.kind == "reference" else None
         if isinstance(op, LaterStep) and op in seen.later:
             yield from _steps(seen.later[op], seen)

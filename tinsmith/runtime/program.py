@@ -136,6 +136,17 @@ class Program(OfThisProcess):
     """Whether it is a `SizedProgram`: made from a program for free sizes."""
 
     @property
+    def is_planned(self) -> bool:
+        """Whether it is for the sizes for which its plan was made, and estimates costs."""
+        return True
+
+    @property
+    def base(self) -> Program:
+        """The program whose code and weights these are: for a `SizedProgram` the one for free
+        sizes, else the program itself."""
+        return self
+
+    @property
     def which(self) -> str:
         """The kind of program, for reports: "free" if it is for free sizes, else "fixed"."""
         return FREE if self.is_sized else FIXED

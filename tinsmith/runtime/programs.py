@@ -90,12 +90,15 @@ class Provider(Protocol):
 
 class Programs:
     """A cache of a net's programs by signature: those used last, and those that sessions still use.
-    Thread-safe."""
+    Of the sizes of a program for free sizes only the last are kept, since others are found again by
+    arithmetic. Thread-safe."""
 
     def __init__(self, model: Provider, takes: Inputs) -> None:
         self._model, self._takes = model, takes
         self._recent: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
+        self._sized: dict[Program, Signature] = {}
+        """Program for free sizes -> signature of its `SizedProgram` that is kept."""
         self._lock = allocate_lock()
 
     @property
@@ -136,6 +139,10 @@ class Programs:
             self._put(signature, program)
 
     def _put(self, signature: Signature, program: Program) -> None:
+        if program.is_sized:
+            self._recent.pop(self._sized.get(program.base, signature), None)
+            self._recent[signature], self._sized[program.base] = program, signature
+            return
         self._alive[signature] = self._recent[signature] = program
         evict(self._recent, lambda p: p, lambda _: 0)
 

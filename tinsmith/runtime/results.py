@@ -12,15 +12,11 @@ from _thread import get_ident
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 
 from tinsmith.runtime.memory import LINE, aligned
-
-if TYPE_CHECKING:
-    from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 
@@ -30,8 +26,11 @@ KEPT = 2
 """Arrays of one result whose memory is kept: callers hold the last one while the next is computed.
 Estimated."""
 SPARE = 16
-"""Memory for a result that has grown gets 1 / SPARE more, so that results that grow with each call
-seldom need new memory. Estimated."""
+"""Memory that grows gets 1 / SPARE more, so that what grows with each call seldom needs new memory.
+Estimated."""
+UNTOUCHED = 4 << 20
+"""Bytes up to which memory for a result that grows is made twice as large as needed: pages that are
+never written take no memory of the machine. Estimated."""
 
 
 def _references(kept: Sequence[Any], at: int) -> int:
@@ -53,12 +52,13 @@ class Kept:
 
     def room(self, nbytes: int) -> tuple[Array, int]:
         """Return (bytes, start): a byte array to which nobody else refers, and an aligned index
-        from which it has `nbytes`. Memory that was too small is replaced by somewhat more than
-        asked for (SPARE)."""
+        from which it has `nbytes`. Memory that was too small is replaced by more than asked for,
+        since results may grow from call to call (SPARE, UNTOUCHED)."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
-                    self.arrays[at], self.starts[at] = _bytes(nbytes + nbytes // SPARE)
+                    spare = max(nbytes // SPARE, min(nbytes, UNTOUCHED))
+                    self.arrays[at], self.starts[at] = _bytes(nbytes + spare)
                     start = self.starts[at]
                 return self.arrays[at], start
         raw, start = _bytes(nbytes)
@@ -74,30 +74,9 @@ def _bytes(nbytes: int) -> tuple[Array, int]:
     return raw, -raw.__array_interface__["data"][0] % LINE
 
 
-class Results:
-    """Makes the arrays of one result of a session, of fixed dims and dtype. Use from one thread at
-    a time. Sessions of one thread for different sizes may share `kept`."""
-
-    def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
-        self.dims, self.dtype = tuple(dims), dtype
-        self.bytes = prod(self.dims) * dtype.itemsize
-        self.kept = kept or Kept()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of kept memory, whether a caller uses it or not."""
-        return sum(raw.nbytes for raw in self.kept.arrays)
-
-    @property
-    def maker(self) -> Callable[[], Array]:
-        """A function that returns an uninitialised array to which nobody else refers. It raises
-        MemoryError."""
-        small = self.bytes < LEAST_BYTES
-        return partial(np.empty, self.dims, self.dtype) if small else self._array
-
-    def _array(self) -> Array:
-        raw, start = self.kept.room(self.bytes)
-        return raw[start : start + self.bytes].view(self.dtype).reshape(self.dims)
+def _array(kept: Kept, nbytes: int, dims: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    raw, start = kept.room(nbytes)
+    return raw[start : start + nbytes].view(dtype).reshape(dims)
 
 
 class RunMemory:
@@ -109,7 +88,8 @@ class RunMemory:
         self.thread = get_ident() if shared else None
         self.busy = False
         self.arena = self.workspace = np.empty(0, np.uint8)
-        self.sessions: WeakSet[Session] = WeakSet()
+        self.version = 0
+        """The number of times that the arena or the workspace has been replaced."""
         self._kept: dict[int, Kept] = {}
 
     @property
@@ -117,22 +97,35 @@ class RunMemory:
         """Whether this memory is shared by sessions of a thread other than the calling one."""
         return self.thread is not None and self.thread != get_ident()
 
-    def kept(self, result: int) -> Kept:
-        """Return the memory of a result, by the number of the output."""
-        return self._kept.setdefault(result, Kept())
+    def maker(
+        self, result: int, dims: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Callable[[], Array]:
+        """Return a function that returns an uninitialised array for a result, given by the number
+        of the output. Nobody else refers to the array's memory. It raises MemoryError."""
+        nbytes = prod(dims) * dtype.itemsize
+        if nbytes < LEAST_BYTES:
+            return partial(np.empty, dims, dtype)
+        kept = self._kept.get(result)
+        if kept is None:
+            kept = self._kept[result] = Kept()
+        return partial(_array, kept, nbytes, dims, dtype)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory kept for results, whether a caller uses it or not."""
+        return sum(raw.nbytes for kept in self._kept.values() for raw in kept.arrays)
 
     def fit(self, arena: int, workspace: int) -> None:
-        """Enlarge arena and workspace to at least these bytes; they never shrink. The sessions'
-        tables get the new addresses, so none may be running."""
-        grown = [len(self.arena) < arena, len(self.workspace) < workspace]
-        if not any(grown):
+        """Enlarge arena and workspace to at least these bytes; they never shrink. No session may be
+        running: each compares `version` before its next run."""
+        smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
+        if not (smaller or narrower):
             return
-        if grown[0]:
+        self.version += 1
+        if smaller:
             self.arena = self.arena[:0]
             self.arena = aligned(arena)  # its plan has spare bytes already
-        if grown[1]:
+        if narrower:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
             self.workspace = aligned(workspace + spare)
-        for session in self.sessions:
-            session.find_memory()

@@ -148,12 +148,12 @@ class Runner:
         """Change a session to other sizes of its program for free sizes; None if the program does
         not take them."""
         free = cast(SizedProgram, session.program).free
-        values = free.values(shapes)
-        if values is None:
-            return None
         if self._takes.ranges:
             self._takes.check_signature(shapes)
-        session.resize(free.sized(values))
+        program = free.sized(shapes)
+        if program is None:
+            return None
+        session.resize(program)
         return session
 
     def _taken(
