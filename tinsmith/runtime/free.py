@@ -37,8 +37,7 @@ LEAST_SPARE = 1024
 DENSE = 2
 """Buffers keep their places while they fill at least 1 / DENSE of them. Estimated."""
 NEAR = 1 << 18
-"""Bytes of an arena, small enough for second-level caches, up to which places may be filled less.
-Estimated."""
+"""Bytes up to which an arena, as second-level caches hold it, may be filled less. Estimated."""
 PLACES = 8
 """Sets of places of buffers that are kept. Estimated."""
 
