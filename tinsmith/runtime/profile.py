@@ -26,8 +26,8 @@ class Row:
     arithmetic and memory traffic, and the bytes (`mbytes`) that it reads and writes. `peak_share`:
     GFLOP/s / the peak of all threads together; None if the step has no arithmetic.
 
-    The plan counts operations and bytes for the sizes for which it was made alone: for other sizes
-    of a program for free sizes, the rates are None.
+    Plans count operations and bytes only for the sizes for which they were made: when a program
+    for free sizes has run at other sizes, rates and bytes are None.
     """
 
     name: str
