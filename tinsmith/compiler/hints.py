@@ -39,8 +39,10 @@ sizes several times take these. Estimated."""
 
 
 def hints_of(sizes: Any) -> dict[str, Hint] | None:
-    """Check the option `sizes` of `compile`, and return it sorted by name; None if it is empty.
-    Raises OptionError."""
+    """Check the option `sizes` of `compile`, and return it sorted by name; None if it is None or
+    empty. Raises OptionError."""
+    if sizes is None:
+        return None
     if not isinstance(sizes, Mapping):
         raise OptionError(
             "sizes must be a dict of ranges (least, largest) or typical sizes by the names of free "
