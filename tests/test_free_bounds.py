@@ -108,6 +108,17 @@ def test_sizes_beyond_what_can_be_addressed(size: int) -> None:
     assert y.shape == (5, 4)
 
 
+def test_no_plan_for_more_memory_than_there_is() -> None:
+    graph = Graph("rows")
+    x = graph.input("x", Type("float32", ("n", 64)))
+    graph.outputs = [OPS["Softmax"](OPS["Softmax"](x, axis=0), axis=1)]
+    net = ts.compile(graph, shapes="free", cache=False)
+    net(np.ones((3, 64), np.float32))
+    with pytest.raises(OutOfMemory, match="rows needs .* for its tensors at these sizes"):
+        net.program(((1 << 40, 64),))
+    assert net(np.ones((5, 64), np.float32)).shape == (5, 64)
+
+
 def test_sizes_beyond_hints_come_before_those_beyond_memory() -> None:
     graph = Graph("rows")
     graph.outputs = [OPS["Softmax"](graph.input("x", Type("float32", ("a", "b"))), axis=1)]

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.budget import machine_memory
 from tinsmith.conditions import Scope
-from tinsmith.errors import OutOfMemory
+from tinsmith.errors import OutOfMemory, size_text
 from tinsmith.formulas import Form, added, computed, number_form, shown, valued
 from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
@@ -114,7 +115,7 @@ class FreeProgram:
 
     def sized(self, signature: Signature) -> SizedProgram | None:
         """Return the program for a signature; None if it does not fit the program's shapes, or does
-        not meet its conditions. Raises OutOfMemory for sizes beyond what a machine can address."""
+        not meet its conditions. Raises OutOfMemory for sizes that need more than this machine has."""
         values = self._values(signature)
         if values is None:
             return None
@@ -150,6 +151,13 @@ class FreeProgram:
                 ends = zip(nbytes, most, self._largest, strict=True)
                 most = tuple(max(n, min(wide, end)) for n, wide, end in ends)
         found = _Places(most, *self._lives.offsets(most), sum(most))
+        memory = machine_memory()
+        if memory is not None and found.peak > memory:
+            raise OutOfMemory(
+                f"{self.program.plan.model} needs {size_text(found.peak)} for its tensors at these "
+                f"sizes, this machine has {size_text(memory)}; run it with a smaller batch or "
+                "smaller inputs"
+            )
         self._places = [*self._places, found][-PLACES:]
         return found
 
