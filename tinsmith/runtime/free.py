@@ -115,7 +115,8 @@ class FreeProgram:
 
     def sized(self, signature: Signature) -> SizedProgram | None:
         """Return the program for a signature; None if it does not fit the program's shapes, or does
-        not meet its conditions. Raises OutOfMemory for sizes that need more than this machine has."""
+        not meet its conditions. Raises OutOfMemory for sizes that need more than the machine
+        has."""
         values = self._values(signature)
         if values is None:
             return None

@@ -49,6 +49,9 @@ class Kept:
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self.starts: list[int] = []
+        self.used: list[int] = []
+        """The most bytes of each that an array had: the rest was not touched, and takes no memory
+        of the machine."""
 
     def room(self, nbytes: int) -> tuple[Array, int]:
         """Return (bytes, start): a byte array to which nobody else refers, and an aligned index
@@ -59,12 +62,14 @@ class Kept:
                 if self.arrays[at].nbytes < nbytes + LINE:
                     spare = max(nbytes // SPARE, min(nbytes, UNTOUCHED))
                     self.arrays[at], self.starts[at] = _bytes(nbytes + spare)
-                    start = self.starts[at]
+                    start, self.used[at] = self.starts[at], 0
+                self.used[at] = max(self.used[at], nbytes)
                 return self.arrays[at], start
         raw, start = _bytes(nbytes)
         if ALONE > 0 and len(self.arrays) < KEPT:
             self.arrays.append(raw)
             self.starts.append(start)
+            self.used.append(nbytes)
         return raw, start
 
 
@@ -113,7 +118,7 @@ class RunMemory:
     @property
     def kept_bytes(self) -> int:
         """Bytes of memory kept for results, whether a caller uses it or not."""
-        return sum(raw.nbytes for kept in self._kept.values() for raw in kept.arrays)
+        return sum(used for kept in self._kept.values() for used in kept.used)
 
     def fit(self, arena: int, workspace: int) -> None:
         """Enlarge arena and workspace to at least these bytes; they never shrink. No session may be
