@@ -1,5 +1,5 @@
 """Formulas of sizes: polynomials with integer coefficients in symbols and in operations on formulas
-(`OPERATIONS`: //, max, min, pieces).
+(`OPERATIONS`: //, max, min, and pieces, which counts the pieces of one size that `cut` makes).
 
 A `Form` is a normal form: formulas that are equal by the rules of this module are equal tuples.
 Formulas that are equal for other reasons count as different, as x // 2 + (x + 1) // 2 and x.

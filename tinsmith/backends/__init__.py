@@ -49,7 +49,7 @@ class Job(PlanOptions):
 
 
 class Runner(Protocol):
-    """A compiled graph. Several threads may call it at once."""
+    """A compiled graph. Several threads may call `run` at once."""
 
     def run(self, arrays: Sequence[Any], /) -> list[Any]:
         """Return the graph's outputs, in order. `arrays` are its inputs, in order and of their

@@ -119,8 +119,8 @@ def dim_options(names: Iterable[str]) -> str:
 def signature_of(
     name: str, types: Mapping[str, Type], chosen: Mapping[str, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the input shapes of a model; a free dimension without a chosen size is 1. Raises
-    InputShapeError for an input of unknown rank."""
+    """Return the input shapes of the model `name`; a free dimension has the size that `chosen` has
+    for its name, else 1. Raises InputShapeError for an input of unknown rank."""
     shapes = []
     for input_name, type_ in types.items():
         if type_.shape is None:

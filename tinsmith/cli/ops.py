@@ -62,7 +62,8 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
 
 
 def describe(op: Any) -> dict[str, Any]:
-    """Return an operator as plain data."""
+    """Return an operator as data for JSON: its name, inputs, attributes with defaults (None: they
+    have none), traits, formula, signature, and whether it is variadic."""
     attributes = {k: None if v is inspect.Parameter.empty else v for k, v in op.attrs.items()}
     inputs = [{"name": n, "optional": i >= op.required} for i, n in enumerate(op.inputs)]
     return {

@@ -278,9 +278,10 @@ def product_of(target: Target, left: str, right: str) -> Product:
 
 
 def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
-    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n], each a k-group of a
-    column, with zeros at the end. With `stored`, elements are kept in this numpy dtype: lanes may
-    then be narrower than the step takes, and `Product.widened` widens them."""
+    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n], integers that each hold a
+    k-group of a column (the elements themselves where that is 1), with zeros at the end. Elements
+    of bfloat16 are given as bits (uint16). With `stored`, elements are kept in this numpy dtype:
+    lanes may be narrower than the step takes, and `Product.widened` widens them."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
     wide = np.zeros((row.depth(k) * g, n), dtype)

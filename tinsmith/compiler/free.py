@@ -264,10 +264,10 @@ class Leaving(NamedTuple):
 
 
 def leaving_free(made: Compilation, signature: Signature, numbers: Collection[str] = ()) -> Leaving:
-    """Return a signature with symbols for free dimensions. Type inference finds which of them must
-    be equal (those of x and y in `x + y`: one symbol) or one number (channels that meet weights).
-    `numbers`: names of dimensions that are known to be numbers. Raises TypeRuleError where sizes do
-    not fit."""
+    """Return the numbers of a signature replaced by symbols for free dimensions, if they lie from
+    LEAST to LARGEST. Type inference finds which of them must be equal (those of x and y in `x + y`:
+    one symbol) or stay a number (channels that meet weights). `numbers`: names of dimensions known
+    before to have to stay numbers. Raises TypeRuleError where sizes do not fit."""
     told: dict[str, str | int] = dict.fromkeys(numbers, 0)
     while True:
         scope = Scope()

@@ -116,8 +116,9 @@ def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
 
 
 def _own(graph: Graph, v: Value, made: dict[Value, Value], values: Mapping[str, Value]) -> Value:
-    """Return the value of `graph` that stands for v of the approximate graph: one already `made`, a
-    copy of a constant, or the exact value of the same name."""
+    """Return the value of `graph`, a copy of the exact graph, that stands for v of the approximate
+    graph: the one in `made`, else a copy of a constant, or the exact value of the same name
+    (`values`), which is added to `made`."""
     if v not in made:
         made[v] = values[v.name] if v.const is None else graph.const(v.const, v.name)
     return made[v]

@@ -352,8 +352,9 @@ def _onnxruntime(
 def _against_engine(
     model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
 ) -> Culprit | None:
-    """Return the first node of the imported graph whose reference differs from ONNX Runtime's
-    value; None if there is none."""
+    """Return the first node of the imported graph, computed by references from the model's inputs
+    `arrays`, with a value that differs from ONNX Runtime's intermediate value of the same name.
+    None if no such value differs; the model's outputs are not compared."""
     proto = _proto(model, load_external_data=False)
     known = {n for node in proto.graph.node for n in node.output}
     known -= {o.name for o in proto.graph.output}

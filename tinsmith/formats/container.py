@@ -180,8 +180,9 @@ class Container:
             raise ModelFileError(f"{path} has a corrupt index: {error}") from error
 
     def _checked(self, size: int) -> Table:
-        """Return the table of sections from the index, whose places are checked to be in the file
-        of `size` bytes. Raises ModelFileError, ValueError."""
+        """Return the table of sections from the index. Raises ModelFileError where the format's
+        version is unknown or a section is not inside the file of `size` bytes, ValueError where the
+        index is malformed."""
         if not isinstance(self.index, dict) or self.index.get("version") != VERSION:
             raise ModelFileError(f"{self.path} has an unknown version of the format; write it anew")
         found = decode(Table, self.index.get("sections"))

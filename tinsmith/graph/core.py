@@ -1,4 +1,5 @@
-"""The model graph: values that know their producer and uses, and the three verbs that edit it.
+"""The model graph: values that know their producer and uses. A graph is edited by three verbs,
+`add`, `replace` and `sweep` (which drops dead nodes), and a few smaller steps.
 
 A `Graph` is not safe to edit from two threads; reading one that nobody edits is.
 """

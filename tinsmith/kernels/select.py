@@ -46,10 +46,12 @@ class Candidate:
 
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
-    """`kernels=` or the environment's `TINSMITH_KERNELS` as {operator or node: kernel}; "*" is all.
-    A kernel that is left out is {kernel: "-"}, of several {"winograd*": "-"}.
+    """`kernels=`, or if it is None the environment's `TINSMITH_KERNELS`, as {operator or node:
+    kernel}; "*" is all. A kernel that is left out is {kernel: "-"}: a key "winograd*" stands for
+    all that begin so, and becomes an entry for each.
 
-    Raises UnknownName, with suggestions, for a kernel that does not exist.
+    Raises UnknownName, with suggestions, for a kernel that does not exist; OptionError for `text`
+    that is neither text nor a mapping.
     """
     said = os.environ.get("TINSMITH_KERNELS", "")
     text = said if text is None else text

@@ -188,7 +188,8 @@ class _Heap(_Kept):
         self.fill(self.count + 1, heap_size(self.count), -1)
 
     def push(self, entry: Entry) -> None:
-        """Replace the root by an entry: move it down until all below it are better."""
+        """Emit code that replaces the root, the worst entry, by `entry`, and moves that down, past
+        children that are worse, until both its children are better."""
         with self.b.loop(0, self.levels, carry=[self.b.index(1)]) as loop:
             here = loop.vars[0]
             left = here * 2

@@ -44,8 +44,9 @@ def _best(
     boxes: Array, scores: Array, labels: Array | None, overlap: float, candidates: int | None,
     most: int | None, grown: bool,
 ) -> Array:  # fmt: skip
-    """The rows (label, score, x1, y1, x2, y2) of one image in `BestBoxes`, best score first. boxes
-    [B,4], scores [C,B], labels [B] or None; `grown` is `regions`."""
+    """The rows (label, score, x1, y1, x2, y2) of one image in `BestBoxes`, best score first, boxes
+    with score NaN left out. boxes [B,4], scores [C,B], labels [B] or None (the label is 1 + the
+    class); `grown` is its `regions`: sides count as longer by 1."""
     corners = corners_of(boxes, 0).T + np.array([[0], [0], [grown], [grown]], np.float32)
     found = [np.zeros((0, 6), np.float32)]
     for c, s in enumerate(scores):

@@ -158,7 +158,8 @@ def _scores(
     value: Value, outputs: set[Value], once: Once
 ) -> tuple[Value, Value, float, tuple[tuple[Value, Array], ...]]:
     """(left, right, scale, terms) such that `value`, which a softmax reads, is left @ right * scale
-    + terms; `terms` are pairs as of `term_of`. Raises Skip where it is anything else."""
+    + terms; `terms` are pairs as of `term_of`, scaled too. Raises Skip where it is anything else,
+    or a value in between is in `outputs` or read elsewhere. `once`: caches results of `term_of`."""
     scale = 1.0
     terms: list[tuple[Value, Array]] = []
     shape = value.dims

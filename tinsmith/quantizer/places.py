@@ -34,9 +34,9 @@ def weighted(node: Node) -> Weights | None:
 
 
 def axis_of(node: Node, found: Weights) -> int | None:
-    """Return the axis of a node's weights (its output channels) along which each index has a scale
-    of its own. None if only one scale is possible: for grouped weights whose output channels are
-    not the first axis."""
+    """Return the axis of a node's weights (its output channels) for quantisation by channel, with
+    a scale for each index. None if only one scale for all is possible: for a number, and for
+    grouped weights whose output channels are not the first axis."""
     v = node.inputs[found.inputs[0]]
     assert v is not None and v.const is not None
     axis = found.axis % v.const.ndim if v.const.ndim else None

@@ -274,8 +274,8 @@ class SizedProgram(Program):
         return known
 
     def _settled(self, value: Any) -> Any:
-        """Return a value of a plan (a size, a tuple, a step, ...) with numbers in the place of
-        Sizes."""
+        """Return a value of a plan (a size, a tuple or named tuple, as a step, of any depth) with
+        numbers in the place of Sizes; a value of another type as it is."""
         if isinstance(value, Size):
             return self._known[value.form]
         if isinstance(value, tuple):

@@ -69,7 +69,8 @@ class Schema:
         return next((p for p in self.params if p.id == id), None)
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters by name: the given ones, and defaults of the others."""
+        """Return all parameters of the layer type by name: the given value, else that of the
+        parameter `like`, else the default. Given names that the type lacks are left out."""
         found: dict[str, Any] = {}
         for p in self.params:
             found[p.name] = given.get(p.name, found[p.like] if p.like else p.default)

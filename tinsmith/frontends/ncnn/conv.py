@@ -128,9 +128,10 @@ def byte_weights(w: Array, scales: Array) -> Array:
 
 
 def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> Value:
-    """An int8 layer: x and w are quantised, product(x, w) emits their int32 product, which is
-    scaled back to float32, gets the bias b and the activation, and is quantised to int8 again if
-    the layer has a `top_scale`. The scales are weights of the layer."""
+    """An int8 layer: x and w are quantised, unless they are int8 already; product(x, w) emits their
+    int32 product, which is scaled back to float32, gets the float bias b (None: none) and the
+    activation, and is quantised to int8 if the layer has a `top_scale`. The scales are weights of
+    the layer."""
     scales, bottom = node.weight("weight_scales"), node.weight("bottom_scale")
     q = byte_weights(w, scales)
     sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")

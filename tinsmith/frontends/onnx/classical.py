@@ -237,9 +237,10 @@ def linear_regressor(call: Call) -> Result:
 
 
 def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
-    """x @ coefficients^T + intercepts, by the attributes of these names; `coefficients` is [rows,
-    columns], flat. More numbers than these (`columns` None: unknown) are noted and ignored. Raises
-    Unsupported where they do not make `rows` rows."""
+    """x @ coefficients^T + intercepts (if there are any), by the attributes of these names;
+    `coefficients` is [rows, columns], flat; `columns` None: as many as there are. Numbers beyond
+    these are ignored, with a note for the user. Raises Unsupported for a number of coefficients
+    that `rows` does not divide."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
     if columns is not None and weights.size > rows * columns:

@@ -35,8 +35,9 @@ def schema_of(type: str, opset: int, domain: str) -> Any:
 def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
     """The body (a FunctionProto) by which ONNX defines the operator of a NodeProto, or None.
 
-    Some bodies depend on the types of the inputs, which are taken from `call`. With `call` None the
-    result only tells, by being true or false, whether there is a body.
+    Some bodies depend on the types of the inputs, which are taken from `call`; lists of tensors in
+    `call.inputs` become sequences before. Raises Unsupported where an input's rank is not known.
+    With `call` None the result only tells, by being true or false, whether there is a body.
     """
     domain = "" if proto.domain in STANDARD else proto.domain
     opset = scope.opset(domain)

@@ -217,8 +217,9 @@ None: those of the input), and the function that computes the result from the ot
 
 
 def _scalar(op: str) -> Callable[..., Value]:
-    """Import the sum or product (`op`) with a number, for which PyTorch changes the scale and zero
-    point, and not the integers."""
+    """Return the importer function of a sum or product (`op`: "Add", "Mul") with a number. It emits
+    `op` on floats; `node.grid` gets the scale and zero point that PyTorch derives from those of x.
+    The function raises Unsupported for x that is not quantised, or by channel."""
 
     def run(node: PnnxNode, x: Value, number: float) -> Value:
         grid = node.grid

@@ -116,7 +116,8 @@ class Start:
         return replace(self, distances=(self.distances + rows).fixed())
 
     def at(self, row: Position) -> Ptr:
-        """Return a pointer to the first element of a row of the item."""
+        """Return a pointer to the first element of row number `row` of this item (one batch and
+        head). With `distances`, emits the load of the row's offset."""
         if self.distances is None:
             return self.base + (self.first + row * self.stride)
         return self.base + (self.first + (self.distances + row).load())

@@ -109,9 +109,9 @@ Cell = Callable[[TimeStep], None]
 
 
 class States:
-    """The states of direction d, in scratch behind the input products: two buffers of h, which swap
-    roles after each step (before, after), one of c or other data, and for a GRU one more
-    (`buffers`). Each is [row][padded]. `count`: how many states the cell has."""
+    """The states of direction d, in scratch behind the input products, each [row][padded]: two
+    buffers of h, which swap roles after each step (read, written), and `c`: of an LSTM its c, of a
+    GRU r * h, followed by its z (`buffers`). `count`: how many states the cell has, 1 or 2."""
 
     def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
         self.em, self.layer, self.d, self.count = em, layer, d, count

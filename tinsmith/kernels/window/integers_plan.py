@@ -121,7 +121,8 @@ class Plan:
 
     @property
     def joined(self) -> bool:
-        """Whether neighbouring taps of a window's row are neighbouring pixels."""
+        """Whether the taps along the width read adjacent pixels (dilation 1), or there is only one
+        tap, so that a row of a window is one stretch of memory."""
         return self.geo.dilation[2] == 1 or self.geo.kernel[2] == 1
 
     @property

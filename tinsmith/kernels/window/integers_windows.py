@@ -19,13 +19,14 @@ SUMMED = 4  # lanes in which a sum of a window is computed, each the same
 
 @dataclass(frozen=True)
 class Source:
-    """The input from which windows are read, packed or in place; distances are in 32-bit lanes.
+    """The input from which windows are read, packed in scratch or in place; distances are in 32-bit
+    lanes. In place, an image has several groups; packed, each group is an image of its own.
 
     first  the address at which the first window of the first image begins
-    image  from an image to the next; of a packed input, from a group of an image to the next
+    image  from an image to the next
     group  from a group of an image to the next, if the input is in place
     step   from a pixel to the next along (depth, height, width)
-    block  from a block of channels to the next
+    block  from a block of channels to the next, if the input is in place
     """
 
     first: Ptr

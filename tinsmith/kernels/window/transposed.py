@@ -84,7 +84,8 @@ class Phases:
 
     @property
     def products(self) -> int:
-        """The sum of outputs times taps over all direct convolutions, for one image and channel."""
+        """The multiplications of all direct convolutions, for one image and one pair of input
+        and output channel: the sum of outputs times taps."""
         return sum(len(g.members) * prod(g.out) * prod(g.kernel) for g in self.groups)
 
 

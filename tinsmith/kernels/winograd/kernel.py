@@ -145,8 +145,8 @@ def planes(w: Array, plan: WinogradPlan) -> Array:
 
 
 def plane_site(site: Site) -> ConvSite:
-    """Return a Conv site, decoded. Raises Skip if Winograd's method cannot compute it: if it has
-    groups, or both a stride and dilation."""
+    """Return a Conv site (of any rank), decoded. Raises Skip if Winograd's method cannot compute
+    it: if it has groups, both a stride and dilation, or weights or a bias that are not constant."""
     conv = dense_site(site)
     geo = conv.geo
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:

@@ -317,7 +317,8 @@ class WinogradPlan:
 
     @property
     def halo(self) -> Halo:
-        """The halo of the input that tiles read, also those beyond the last row and column."""
+        """The halo, (before, after) for each spatial axis, in which all input elements that tiles
+        read lie, also those read by tiles that reach beyond the last row and column of outputs."""
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]
