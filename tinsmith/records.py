@@ -1,5 +1,5 @@
-"""`dataclass` and `NamedTuple` as the standard library's, for classes that are many, and of which
-few are used.
+"""`dataclass`, `NamedTuple` and `cached_property` as the standard library's, for classes and objects
+that are many, and of which few are used.
 
 The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
 which would be a large part of a start. Here `__init__` is written at a class's first call, and
@@ -26,8 +26,25 @@ except ImportError:  # not CPython
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from functools import cached_property as cached_property
     from typing import NamedTuple as NamedTuple
 else:
+
+    class cached_property:  # noqa: N801
+        """`functools.cached_property` without the lock that Python 3.11 takes at each object's
+        first access. Two threads may both compute the value."""
+
+        def __init__(self, function):
+            self.function, self.__doc__ = function, function.__doc__
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.name] = self.function(instance)
+            return value
 
     class _Rows(type):
         """Makes classes whose base is `NamedTuple`: what `collections.namedtuple` makes, but for

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 
 LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
 """Numbers that layers have in common."""

@@ -77,10 +77,11 @@ TRAITS = frozenset((
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
 
-def need(condition: Any, message: str) -> None:
-    """In a type rule: raise TypeRuleError with `message` unless the condition holds."""
+def need(condition: Any, message: str, *values: Any) -> None:
+    """In a type rule: raise TypeRuleError with `message` unless the condition holds. With `values`
+    the message is a template for `str.format`: rules run often, and texts of types take long."""
     if not condition:
-        raise TypeRuleError(message)
+        raise TypeRuleError(message.format(*values) if values else message)
 
 
 def need_one_of(known: Iterable[str], **attrs: str) -> None:
@@ -113,6 +114,8 @@ class Op:
         self.attrs: dict[str, Any] = {
             p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
         }
+        self._needed = [n for n, d in self.attrs.items() if d is inspect.Parameter.empty]
+        self._takes_holders = bool(self.traits & {"control", "holder"})
         self._checks = checks_of(self.attrs.items())
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
@@ -189,10 +192,7 @@ class Op:
             raise TypeRuleError(
                 f"{self.name} has no attribute {', '.join(map(repr, sorted(unknown)))}.{hint}"
             )
-        missing = [
-            n for n, d in self.attrs.items() if d is inspect.Parameter.empty and n not in attrs
-        ]
-        if missing:
+        if missing := [n for n in self._needed if n not in attrs]:
             raise TypeRuleError(f"{self.name} needs the attribute {', '.join(missing)}")
         if not self.variadic and len(inputs) > len(self.inputs):
             raise TypeRuleError(
@@ -213,7 +213,7 @@ class Op:
         """The output types for these inputs and bound attributes. Operators with the trait
         `elementwise` that have no rule of their own give the broadcast shape in the first input's
         element type. Raises TypeRuleError."""
-        if not self.traits & {"control", "holder"}:
+        if not self._takes_holders:
             for v in inputs:
                 if v is not None and isinstance(v.type, Holder):
                     raise TypeRuleError(f"{v!r} is no tensor")
@@ -353,6 +353,8 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
+    if one := _one_of(known):
+        return one
     rank = max((len(s) for s in known), default=0)
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
@@ -369,6 +371,18 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
         else:
             out.append(numbers[0] if numbers else (rest[0] if rest else 1))
     return tuple(out)
+
+
+def _one_of(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    """The shape that all of `shapes` have but for those of rank 0, as most often, if its dims are
+    numbers; else None. No `Size` is compared."""
+    one = None
+    for shape in shapes:
+        if shape and shape is not one:
+            if not all([type(d) is int for d in shape]) or (one and shape != one):
+                return None
+            one = shape if one is None else one
+    return one
 
 
 def _show(shape: tuple[Dim, ...]) -> str:

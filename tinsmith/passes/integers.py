@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, filled_dims, shape_of
 from tinsmith.passes.lower_integers import is_depthwise
@@ -89,7 +90,7 @@ def need_left(x: Value, scale: Array, zero: Value | None) -> None:
 
 
 def need_bytes(x: Value, scale: Array) -> None:
-    if x.dtype.name not in BYTES:
+    if name_of(x.dtype) not in BYTES:
         raise Skip(f"{x.name!r} is {x.dtype}, not bytes")
     if scale.dtype != FLOAT32:
         raise Skip(f"a scale is {scale.dtype}")

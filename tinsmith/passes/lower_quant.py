@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
@@ -69,7 +70,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     """dequantise(x, s, z) -> (float(x) - float(z)) * s."""
     if scale.dtype != FLOAT32 or q.output.dtype != FLOAT32:
         raise Skip(f"the scale is {scale.dtype}, the result {q.output.dtype}")
-    if x.dtype.name not in (*SMALL, "int32"):
+    if name_of(x.dtype) not in (*SMALL, "int32"):
         raise Skip(f"x is {x.dtype}")
     y = OPS["Cast"](x, to="float32")
     if zero is not None and not _is_zero(zero):
@@ -88,7 +89,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
 def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     """quantise(x, s, z) -> round(x / s) + float(z) as an integer, which saturates."""
     low = q.output.dtype
-    if low.name not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
+    if name_of(low) not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip(f"the result is {low}, the scale {scale.dtype}")
     if x.dtype != FLOAT32 and x.dtype != np.int32:
         raise Skip(f"x is {x.dtype}")

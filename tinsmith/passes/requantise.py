@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import (
@@ -252,7 +253,7 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     y = OPS["Round"](y)
     if nonzero(zero) is not None:
         y = OPS["Add"](y, OPS["Cast"](flat(zero), to="float32"))
-    return OPS["Cast"](y, to=low.name)
+    return OPS["Cast"](y, to=name_of(low))
 
 
 @requantise.rule(

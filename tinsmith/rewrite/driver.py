@@ -101,15 +101,21 @@ class _Driver:
         self.near: dict[tuple[str, Node], Trace] = {}
 
     def push(self, node: Node, priority: float) -> None:
-        if node not in self.queued and any(r.promising(node) for r in self.rules_for(node)):
+        rules = self.rules_for(node)
+        if rules and node not in self.queued and any([r.promising(node) for r in rules]):
             self.queued.add(node)
             self.count += 1
             heapq.heappush(self.queue, (priority, self.count, node))
 
     def run(self, start: Start | None) -> Rewritten:
         if start is None:
+            rules_for: dict[str, list[Rule]] = {}
             for i, node in enumerate(self.graph.nodes):
-                self.push(node, float(i))
+                name = node.op.name
+                if name not in rules_for:
+                    rules_for[name] = self.rules_for(node)
+                if rules_for[name]:
+                    self.push(node, float(i))
         else:
             for node in filter(self.graph.__contains__, start.nodes):
                 self.push(node, 0.0)
@@ -205,9 +211,13 @@ class _Driver:
         seen = {root: None}
         level = [root]
         for _ in range(self.reach):
-            above = [v.producer for n in level for v in n.inputs if v is not None and v.producer]
-            level = [n for n in dict.fromkeys(above) if n not in seen]
-            seen.update(dict.fromkeys(level))
+            above: list[Node] = []
+            for n in level:
+                for v in n.inputs:
+                    if v is not None and (made := v.producer) is not None and made not in seen:
+                        seen[made] = None
+                        above.append(made)
+            level = above
         return list(seen)
 
     def push_downstream(
@@ -218,13 +228,17 @@ class _Driver:
         other readers: what is below them is queued only if each output has at most FEW readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
-        many = {n for n in same if any(len(v.uses) > FEW for v in n.outputs)}
+        many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}
         for distance in range(self.reach + 1):
+            below: list[Node] = []
             for n in level:
                 self.push(n, priority + distance * 1e-6)
-            below = [u for n in level if n not in many for v in n.outputs for u in v.uses]
-            level = [n for n in dict.fromkeys(below) if n not in seen]
-            seen.update(dict.fromkeys(level))
+                for v in () if n in many or distance == self.reach else n.outputs:
+                    for u in v.uses:
+                        if u not in seen:
+                            seen[u] = None
+                            below.append(u)
+            level = below
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
