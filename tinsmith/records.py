@@ -1,5 +1,5 @@
-"""`dataclass`, `NamedTuple` and `cached_property` as the standard library's, for classes and objects
-that are many, and of which few are used.
+"""`dataclass`, `NamedTuple` and `cached_property` as the standard library's, for classes that are
+many, and of which few are used, or that have many objects.
 
 The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
 which would be a large part of a start. Here `__init__` is written at a class's first call, and
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
 else:
 
-    class cached_property:  # noqa: N801
+    class cached_property:
         """`functools.cached_property` without the lock that Python 3.11 takes at each object's
         first access. Two threads may both compute the value."""
 

@@ -37,6 +37,7 @@ from tinsmith.ops.control import Part
 from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
+from tinsmith.plan.planner import Built
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
@@ -159,19 +160,17 @@ class Compilation:
 
     def compile(
         self, placed: Graph, preferences: Preferences | None = None,
-        forced: Mapping[str, str] | None = None, room: Room | None = None,
-        shared_weights: SharedWeights | None = None,
+        forced: Mapping[str, str] | None = None, room: Room | None = None, **fields: Any,
     ) -> Compiled:  # fmt: skip
         """A program for a placed graph. `forced`: node -> kernel, besides the caller's overrides.
-        Weights that `shared_weights` has are shared with it; others go to `room` (None: to
-        memory)."""
+        Its weights go to `room` (None: to memory). `fields` are others of the `Job`."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
         job = replace(
             made, overrides={**self.overrides, **(forced or {})}, preferences=preferences,
             small=self.options.memory == "small", room=_LettingGo(room or Heap(), self._constants),
-            shared_weights=shared_weights, kept=self.kept,
+            kept=self.kept, **fields,
         )  # fmt: skip
         compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.
@@ -194,34 +193,40 @@ class Compilation:
         shared_weights: SharedWeights | None = None,
     ) -> Made:  # fmt: skip
         """Pass, plan and compile for a signature; with `measure`, kernels are chosen by timing
-        (`tune`). `room` and `shared_weights` are as in `compile`, and count only without
+        (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both count only without
         `measure`."""
         check_unchanged(self._constants)
-        placed = self.place(signature)
-        check_held(signature)
-        reports = self.reports
-        known = Winners(open_cache() if self.cache else None, self.target)
-        tuned = ""
+        with HOST.compiler(self.target, self.options.threads, self.cache) as compiler:
+            placed = self.place(signature)
+            check_held(signature)
+            known = Winners(open_cache() if self.cache else None, self.target)
+            texts: dict[str, str] = {}
 
-        def compiled_for(preferences: Preferences) -> Compiled:
-            return self.compile(placed, preferences)
+            def tell(built: Built) -> None:
+                texts.update(self._told(placed, built))
 
-        if measure:
-            from tinsmith.compiler.tune import tune
+            if measure:
+                from tinsmith.compiler.tune import tune
 
-            compiled, tuning = tune(compiled_for, known.read())
-            known.add(tuning.winners)
-            tuned = str(tuning)
-        else:
-            compiled = self.compile(placed, known.read(), room=room, shared_weights=shared_weights)
-        texts = {
-            "placed": str(placed),
-            "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),
-            "tuned": tuned,
-            "idle": self._idle(placed),
-            "slow": "\n".join(slow_notes(compiled.built, self.overrides)),
-        }
+                compiled, tuning = tune(lambda p: self.compile(placed, p), known.read())
+                known.add(tuning.winners)
+                texts["tuned"] = str(tuning)
+                tell(compiled.built)
+            else:
+                compiled = self.compile(
+                    placed, known.read(), room=room, shared_weights=shared_weights,
+                    compiler=compiler, planned=tell,
+                )  # fmt: skip
         return Made(compiled.program, lambda name: texts.get(name, ""))
+
+    def _told(self, placed: Graph, built: Built) -> dict[str, str]:
+        """The texts about a program of a placed graph, by name, but for that of `tune`."""
+        return {
+            "placed": str(placed),
+            "explain": json.dumps([e.to_json() for e in explain_steps(built, self.reports)]),
+            "idle": self._idle(placed),
+            "slow": "\n".join(slow_notes(built, self.overrides)),
+        }
 
     def _idle(self, placed: Graph) -> str:
         """Lines on what was asked for and had no effect: a precision, kernels, backends; "" if
