@@ -187,7 +187,7 @@ class Op:
         """All attributes of a node with these inputs: `attrs`, and defaults for the others; lists
         as tuples. Raises TypeRuleError for unknown, missing or wrong attributes, and for too many
         or missing inputs."""
-        if unknown := attrs.keys() - self.attrs.keys():
+        if attrs and (unknown := attrs.keys() - self.attrs.keys()):
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
                 f"{self.name} has no attribute {', '.join(map(repr, sorted(unknown)))}.{hint}"
@@ -301,15 +301,16 @@ class Op:
 
         Over arrays only, evaluates the reference.
         """
-        from tinsmith.graph import Value
-
-        graph = next((v.graph for v in inputs if isinstance(v, Value)), None)
+        graph = None
+        for v in inputs:
+            if isinstance(v, Value):
+                graph = v.graph
+                break
         if graph is None:
             arrays = tuple(map(as_value if "holder" in self.traits else _array, inputs))
             got = self.evaluate(arrays, self.bind(inputs, attrs))
             return got[0] if len(got) == 1 else got
-        options = {k: attrs.pop(k) for k in ("name", "origin", "outputs", "before") if k in attrs}
-        node = graph.add(self, *inputs, **options, **attrs)
+        node = graph.add(self, *inputs, **attrs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def __repr__(self) -> str:

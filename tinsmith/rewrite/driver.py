@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 from itertools import islice
+from typing import Any
 
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Node, Value
@@ -88,6 +89,7 @@ class _Driver:
            node's priority is its place in the graph, or that of the node whose change concerns it
     reach  how many nodes deep the deepest pattern is: so far a change may concern other nodes
     near   by rule and node: why the rule did not fire the last time it was tried there
+    roots  by operator: the alternatives of the patterns that may have it at their top
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
@@ -99,23 +101,26 @@ class _Driver:
         self.count = 0
         self.result = Rewritten()
         self.near: dict[tuple[str, Node], Trace] = {}
+        self.roots: dict[str, list[Any]] = {}
 
     def push(self, node: Node, priority: float) -> None:
-        rules = self.rules_for(node)
-        if rules and node not in self.queued and any([r.promising(node) for r in rules]):
-            self.queued.add(node)
-            self.count += 1
-            heapq.heappush(self.queue, (priority, self.count, node))
+        roots = self.roots.get(node.op.name)
+        if roots is None:
+            rules = self.rules_for(node)
+            roots = self.roots[node.op.name] = [root for r in rules for root in r.roots]
+        if not roots or node in self.queued:
+            return
+        for root in roots:
+            if root.promising(node):
+                self.queued.add(node)
+                self.count += 1
+                heapq.heappush(self.queue, (priority, self.count, node))
+                return
 
     def run(self, start: Start | None) -> Rewritten:
         if start is None:
-            rules_for: dict[str, list[Rule]] = {}
             for i, node in enumerate(self.graph.nodes):
-                name = node.op.name
-                if name not in rules_for:
-                    rules_for[name] = self.rules_for(node)
-                if rules_for[name]:
-                    self.push(node, float(i))
+                self.push(node, float(i))
         else:
             for node in filter(self.graph.__contains__, start.nodes):
                 self.push(node, 0.0)
