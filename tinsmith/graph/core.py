@@ -141,9 +141,7 @@ class Graph:
         `before`: take that node's place in the order. Raises TypeRuleError, naming node and file,
         if inputs or attributes do not fit the operator; GraphError for values of another graph.
         """
-        values = tuple(
-            [v if v is None or isinstance(v, Value) else self.const(v) for v in inputs]
-        )
+        values = tuple([v if v is None or isinstance(v, Value) else self.const(v) for v in inputs])
         while values and values[-1] is None:
             values = values[:-1]
         if foreign := [v.name for v in values if v is not None and v.graph is not self]:

@@ -119,16 +119,16 @@ class _Driver:
 
     def run(self, start: Start | None) -> Rewritten:
         if start is None:
-            for i, node in enumerate(self.graph.nodes):
-                self.push(node, float(i))
+            for node in self.graph._nodes:
+                self.push(node, 0.0)
         else:
             for node in filter(self.graph.__contains__, start.nodes):
                 self.push(node, 0.0)
             self.push_downstream([n for n in dict.fromkeys(start.changed) if n in self.graph], 0.0)
-            if self.queue:
-                place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
-                self.queue = [(place[n], i, n) for _, i, n in self.queue]
-                heapq.heapify(self.queue)
+        if self.queue:  # else nobody needs to know the order, which takes long
+            place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
+            self.queue = [(place[n], i, n) for _, i, n in self.queue]
+            heapq.heapify(self.queue)
         while self.queue:
             priority, _, node = heapq.heappop(self.queue)
             self.queued.discard(node)
