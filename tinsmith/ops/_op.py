@@ -354,8 +354,8 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
-    if one := _one_of(known):
-        return one
+    if (numbers := _of_numbers(known)) is not None:
+        return numbers
     rank = max((len(s) for s in known), default=0)
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
@@ -374,16 +374,28 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     return tuple(out)
 
 
-def _one_of(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
-    """The shape that all of `shapes` have but for those of rank 0, as most often, if its dims are
-    numbers; else None. No `Size` is compared."""
-    one = None
+def _of_numbers(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    """`broadcast` of shapes whose dims are all numbers, as most often; None for others, and if they
+    do not fit."""
+    longest: tuple[Dim, ...] = ()
     for shape in shapes:
-        if shape and shape is not one:
-            if not all([type(d) is int for d in shape]) or (one and shape != one):
+        for d in shape:
+            if type(d) is not int:
                 return None
-            one = shape if one is None else one
-    return one
+        if len(shape) > len(longest):
+            longest = shape
+    out = longest
+    for shape in shapes:
+        if shape is out or shape == out:
+            continue
+        start = len(out) - len(shape)
+        for i, d in enumerate(shape, start):
+            if d == 1 or d == out[i]:
+                continue
+            if out[i] != 1:
+                return None
+            out = (*out[:i], d, *out[i + 1 :])
+    return out
 
 
 def _show(shape: tuple[Dim, ...]) -> str:

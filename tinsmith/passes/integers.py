@@ -11,7 +11,7 @@ The float operator would round each of its sums; these are exact.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -94,13 +94,16 @@ def need_bytes(x: Value, scale: Array) -> None:
         raise Skip(f"{x.name!r} is {x.dtype}, not bytes")
     if scale.dtype != FLOAT32:
         raise Skip(f"a scale is {scale.dtype}")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    one = scale.item() if scale.size == 1 else None
+    if not (np.all((scale > 0) & (scale < inf)) if one is None else 0 < one < inf):
         raise Skip("a scale is not positive")
 
 
 def nonzero(zero: Value | None) -> Value | None:
     """The zero points `zero`; None if there are none, or all are known to be 0."""
-    return None if zero is None or (zero.const is not None and not zero.const.any()) else zero
+    if zero is None or zero.const is None:
+        return zero
+    return zero if (zero.const.item() if zero.const.size == 1 else zero.const.any()) else None
 
 
 def flat(zero: Value | None) -> Any:

@@ -44,8 +44,11 @@ def known(v: Value | None) -> Any:
     return v if v is None or v.const is None else v.const
 
 
-def floated(v: Value) -> Any:
-    """A value as float32, as an operand: an array if it is a constant, else perhaps a cast."""
+def floated(v: Value | Array) -> Any:
+    """A value as float32, as an operand: an array if it is a constant (or an array itself), else
+    perhaps a cast."""
+    if not isinstance(v, Value):
+        return v.astype(FLOAT32)
     if v.const is not None:
         return v.const.astype(FLOAT32)
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")

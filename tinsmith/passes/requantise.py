@@ -24,7 +24,7 @@ from tinsmith.passes.integers import (
     need_bytes,
     nonzero,
 )
-from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.lower_quant import FLOAT32, floated, given
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -252,7 +252,7 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     """saturate(round(y) + zero)."""
     y = OPS["Round"](y)
     if nonzero(zero) is not None:
-        y = OPS["Add"](y, OPS["Cast"](flat(zero), to="float32"))
+        y = OPS["Add"](y, floated(flat(zero)))
     return OPS["Cast"](y, to=name_of(low))
 
 
