@@ -100,10 +100,12 @@ class Call(SourceNode):
 
         Names that begin with _ are notes that tools leave for themselves.
         """
+        unread = self.unread()
+        if not unread:
+            return
         from tinsmith.frontends.onnx.functions import schema_of
 
-        unread = self.unread()
-        schema = schema_of(self.type, self.opset, self.domain) if unread else None
+        schema = schema_of(self.type, self.opset, self.domain)
         known = sorted(schema.attributes) if schema else []
         for name in unread:
             if name in known:

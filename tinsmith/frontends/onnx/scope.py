@@ -139,10 +139,10 @@ class Scope(nodes.Scope):
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
         """`value` as a value of the graph: of a TensorList a sequence, by a new node for the node
         `label` that comes from `origin`; anything else itself."""
-        from tinsmith.ops import OPS
-
         if not isinstance(value, TensorList):
             return value
+        from tinsmith.ops import OPS
+
         name = "SequenceConstruct" if value.items else "SequenceEmpty"
         attrs: dict[str, Any] = {} if value.items else {"dtype": value.dtype}
         node = self.graph.add(
@@ -156,12 +156,13 @@ class Scope(nodes.Scope):
         """What imports a node: the importer function of its operator, or one that expands a
         function of the model, or ONNX's own definition by other operators. Raises Unsupported where
         there is none."""
-        from tinsmith.frontends.onnx.functions import find_function
-
         local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
         function = None if local else IMPORTERS.get(node.key)
-        if local is None and function is None and not find_function(self, node.proto, None):
-            raise Unsupported(_REFUSED.get(node.domain, ""))
+        if local is None and function is None:
+            from tinsmith.frontends.onnx.functions import find_function
+
+            if not find_function(self, node.proto, None):
+                raise Unsupported(_REFUSED.get(node.domain, ""))
         return partial(self._call, function, local)
 
     def _call(self, function: Importer | None, local: Any, call: Call) -> Any:
