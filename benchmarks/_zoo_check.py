@@ -52,7 +52,7 @@ def heaviest(steps: Any, peak: float, count: int = 3) -> list[dict[str, Any]]:
         by.setdefault(step.kernel or step.op, []).append(step)
     found = []
     for kernel, own in by.items():
-        ms, work = sum(s.ms for s in own), sum(s.gflops * s.ms for s in own)
+        ms, work = sum(s.ms for s in own), sum((s.gflops or 0.0) * s.ms for s in own)
         rate = work / ms / peak if work else None
         found.append(
             {"kernel": kernel, "share": sum(s.share for s in own), "steps": len(own), "peak": rate}

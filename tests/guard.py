@@ -36,13 +36,13 @@ from tinsmith.errors import PlanError
 from tinsmith.plan import arena, planner
 from tinsmith.plan.memory import Buffer, align
 from tinsmith.plan.placed import Placed
-from tinsmith.plan.plan import ARENA, SLACK, WORKSPACE, Ref, Step
+from tinsmith.plan.plan import SLACK, Ref, Step
 from tinsmith.plan.planner import Built
 from tinsmith.plan.tensors import Tensor
 from tinsmith.runtime import outputs
 from tinsmith.runtime import program as programs
 from tinsmith.runtime.program import Program
-from tinsmith.runtime.results import Results, RunMemory
+from tinsmith.runtime.results import RunMemory
 from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
@@ -176,49 +176,39 @@ class Layout:
         return step._replace(calls=tuple(calls))
 
 
-class _Results(Results):
-    """Each result in memory of its own."""
+class _RunMemory(RunMemory):
+    """Guarded memory, with each result in memory of its own."""
 
-    side = "after"
-    memory: Memory | None = None
+    def __init__(self, layout: Layout, rows: Rows) -> None:
+        super().__init__()
+        self.side = layout.arena.side
+        self.spaces = {"arena": Memory(layout.arena.rows), "workspace": Memory(rows)}
+        self.arena, self.workspace = (space.bytes for space in self.spaces.values())
+        self.results: dict[int, Memory] = {}
 
-    @property
-    def maker(self) -> Callable[[], Array]:
-        return self._guarded
+    def fit(self, arena: int, workspace: int) -> None:
+        """It is as large as the layout says."""
 
-    def _guarded(self) -> Array:
-        self.memory, found = alone(self.dims, self.dtype, self.side)
-        return found
+    def maker(
+        self, result: int, dims: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Callable[[], Array]:
+        def made() -> Array:
+            self.results[result], found = alone(dims, dtype, self.side)
+            return found
+
+        return made
 
 
 class _Session(Session):
     """A session whose memory is guarded."""
 
-    layout: Layout
+    _memory: _RunMemory
 
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
-        super().__init__(program)  # in memory of its own
-        plan, self.layout = program.plan, _LAYOUTS[id(program.plan.steps)][1]
+        plan, layout = program.plan, _LAYOUTS[id(program.plan.steps)][1]
         each = plan.memory.workspace // plan.threads
-        rows = [
-            (o + t * each, n) for t in range(plan.threads) for o, n in self.layout.workspace.rows
-        ]
-        self._memories = {"arena": Memory(self.layout.arena.rows), "workspace": Memory(rows)}
-        self._arena = self._memories["arena"].bytes
-        self._workspace = self._memories["workspace"].bytes
-        self._table[ARENA] = self._arena.ctypes.data
-        self._table[WORKSPACE] = self._workspace.ctypes.data
-        self._faults = [
-            (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
-        ]
-        self._results = [made and self._result(made) for made in self._results]
-        news = zip(self._new, self._results, strict=True)
-        self._new = [new if made is None else made.maker for new, made in news]
-
-    def _result(self, made: Results) -> Results:
-        found = _Results(made.dims, made.dtype)
-        found.side = self.layout.arena.side
-        return found
+        rows = [(o + t * each, n) for t in range(plan.threads) for o, n in layout.workspace.rows]
+        super().__init__(program, _RunMemory(layout, rows))
 
     def run_checked(
         self,
@@ -226,21 +216,21 @@ class _Session(Session):
         cycles: dict[int, int] | None = None,
         into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
-        for memory in self._memories.values():
+        spaces = self._memory.spaces
+        for memory in spaces.values():
             memory.fill()
         given = [self._given(a) for a in inputs]
         results = super().run_checked([a for _, a in given], cycles, into)
-        for name, memory in self._memories.items():
+        for name, memory in spaces.items():
             memory.check(name)
-        for made in self._results:
-            if isinstance(made, _Results) and made.memory is not None:
-                made.memory.check("output", 1)
+        for memory in self._memory.results.values():
+            memory.check("output", 1)
         return results
 
     def _given(self, array: Any) -> tuple[Memory | None, Any]:
         if not isinstance(array, np.ndarray) or array.dtype == object or not array.size:
             return None, array
-        memory, inside = alone(array.shape, array.dtype, self.layout.arena.side)
+        memory, inside = alone(array.shape, array.dtype, self._memory.side)
         inside[...] = array
         return memory.only_read(), inside
 

@@ -288,9 +288,15 @@ def shown_atom(atom: Atom) -> str:
     raise AssertionError(atom.name)
 
 
-def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
+def computed(
+    forms: Sequence[Form],
+    symbols: Iterable[str],
+    conditions: Iterable[tuple[Form, str]] = (),
+) -> Callable[..., Any]:
     """A function of the symbols' values that gives the values of all forms; each atom, each product
-    of atoms and each cut into pieces is computed once."""
+    of atoms and each cut into pieces is computed once. It gives None where one of the conditions,
+    pairs (form, relation to 0), does not hold; these are tested in order, before what follows is
+    computed, so that a divisor which a condition says is not 0 is tested first."""
     given = {name: f"s{k}" for k, name in enumerate(symbols)}
     names: dict[str, str] = {}
     lines: list[str] = []
@@ -324,6 +330,8 @@ def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tup
     def text(form: Form) -> str:
         return " + ".join(term(*t) for t in form) or "0"
 
+    for form, relation in conditions:
+        lines.append(f" if {text(form)} {OPPOSITE[relation]} 0: return None")
     rows = "".join(f"{text(form)}, " for form in forms)
     source = "\n".join([f"def run({', '.join(given.values())}):", *lines, f" return ({rows})"])
     counts = {"cut": lambda length, sizes: cut(length, sizes).get}

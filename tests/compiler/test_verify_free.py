@@ -141,5 +141,7 @@ def test_a_profile_of_a_program_for_free_sizes() -> None:
             and found.program == "free"
         )
         assert "the program for free sizes" in str(found)
+        planned = (n, t) == (2, 9)  # the sizes for which operations were counted
+        assert all((row.gbytes_per_s is not None) == planned for row in found.rows)
     fixed = ts.compile(transformer(), shapes="fixed", cache=False).profile(ids, mask, repeat=2)
     assert fixed.program == "fixed" and "free" not in str(fixed)

@@ -22,6 +22,7 @@ from tests.kernels.byte_cases import (
 from tests.kernels.harness import check, one_node, site_of
 from tests.kernels.matrix_registers import can_run
 from tests.kernels.window_cases import machine_code
+from tests.machines import with_core
 from tinsmith.codegen.products import PRODUCTS, spelled
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
@@ -112,7 +113,8 @@ def test_matrix_registers_are_taken_for_many_products():
     wide = [ends("uint8", 256, 512), ends("int8", 512, 512)]
     few = [ends("uint8", 1, 512), ends("int8", 512, 512)]
     for arrays, best in ((wide, "matmul_integer_amx"), (few, "matmul_integer")):
-        site = site_of(one_node("MatMulInteger", arrays, {}, [1]), level("amx"))
+        machine = with_core("amx")
+        site = site_of(one_node("MatMulInteger", arrays, {}, [1]), machine)
         names = ("matmul_integer", "matmul_integer_amx")
         costs = {name: min(c.cost for c in KERNELS[name].offer(site)) for name in names}
         assert min(costs, key=costs.get) == best

@@ -109,13 +109,13 @@ def test_scales_and_zero_points_of_results_are_no_part_of_the_code(checked):
 
 def test_the_memo_is_bounded(monkeypatch):
     memo.forget()
-    monkeypatch.setattr(memo, "LIMIT", 20_000)
+    monkeypatch.setattr(memo.kept, "limit", 20_000)
     for n in range(3, 30):
         graph = Graph("g")
         graph.outputs = [OPS["Exp"](graph.input("x", Type("float32", (n,))))]
         ts.compile(graph, cache=False)
-    assert 0 < memo._size <= 20_000
-    assert sum(len(c.text) for c in memo._kept.values()) == memo._size
+    assert 0 < memo.kept.size <= 20_000
+    assert sum(len(c.text) for c in memo.kept.values.values()) == memo.kept.size
     memo.forget()
 
 

@@ -239,8 +239,8 @@ def test_programs_in_micro_batches_agree_with_the_reference(name, micro_batches,
     made = compile_placed(placed(graph), level(isa), threads=threads, micro_batches=micro_batches)
     session = made.program.session()
     for _ in range(2):
-        session._workspace[:] = 0xFF  # nothing may be read that no micro-batch has written
-        session._arena[:] = 0xFF
+        session._memory.workspace[:] = 0xFF  # nothing may be read that no micro-batch has written
+        session._memory.arena[:] = 0xFF
         for got, expected in zip(session.run(fed), want, strict=True):
             np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
 

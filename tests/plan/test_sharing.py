@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.machines import machine_with
+from tests.machines import machine_with, with_core
 from tests.models import array, conv
 from tinsmith import ops
 from tinsmith.backends.cpu import compile_placed
@@ -63,7 +63,7 @@ def test_large_images_are_shared_by_positions(kernel: str) -> None:
     """The first layer at least, of few channels; what others do depends on the core."""
     g, kernels = net_of(kernel, 1, (28, 28))
     run_passes(g, "machine")
-    steps = compile_placed(g, level("host"), threads=2, overrides=kernels).built.plan.steps
+    steps = compile_placed(g, with_core("host"), threads=2, overrides=kernels).built.plan.steps
     calls = [s.calls[-1] for s in steps if s.kernel == kernel]
     assert calls[0].sweep, calls
 
@@ -74,7 +74,7 @@ def test_a_last_panel_with_less_to_do_is_shared_apart(
     batch: int, channels: int, isa: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each thread gets its share of either kind; they run side by side."""
-    target = level(isa)
+    target = with_core(isa)
     if not runnable(target):
         pytest.skip(f"no {isa} here")
     monkeypatch.setattr("tinsmith.kernels.window.order.by_positions", lambda *_, **__: False)

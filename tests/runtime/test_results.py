@@ -10,9 +10,15 @@ import pytest
 import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
-from tinsmith.runtime.results import KEPT, LEAST_BYTES, LINE, Results
+from tinsmith.runtime.results import KEPT, LEAST_BYTES, LINE, RunMemory
 
 LARGE = LEAST_BYTES // 4
+
+
+def kept(count: int = LARGE):
+    """Memory, and what makes a result of so many elements there."""
+    memory = RunMemory()
+    return memory, memory.maker(0, (count,), np.dtype("float32"))
 
 
 def place(array: np.ndarray) -> int:
@@ -20,13 +26,13 @@ def place(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_after_the_array_is_gone():
-    results = Results((LARGE,), np.dtype("float32"))
-    y = results.maker()
+    memory, maker = kept()
+    y = maker()
     at = place(y)
     assert at % LINE == 0 and y.shape == (LARGE,) and y.dtype == np.float32
     del y
-    assert place(results.maker()) == at
-    assert LARGE * 4 <= results.nbytes < 2 * LARGE * 4
+    assert place(maker()) == at
+    assert LARGE * 4 <= memory.kept_bytes < 2 * LARGE * 4
 
 
 @pytest.mark.parametrize(
@@ -44,28 +50,28 @@ def test_memory_is_used_again_after_the_array_is_gone():
     ],
 )  # fmt: skip
 def test_memory_that_is_referred_to_is_left_alone(hold):
-    results = Results((LARGE,), np.dtype("float32"))
-    y = results.maker()
+    _, maker = kept()
+    y = maker()
     at = place(y)
     held = hold(y)
     del y
-    others = [results.maker() for _ in range(KEPT + 2)]
+    others = [maker() for _ in range(KEPT + 2)]
     places = {place(o) for o in others}
     assert at not in places and len(places) == len(others)
     del held
-    assert place(results.maker()) == at
+    assert place(maker()) == at
 
 
 def test_what_is_kept_is_bounded():
-    results = Results((LARGE,), np.dtype("float32"))
-    held = [results.maker() for _ in range(KEPT + 5)]
-    assert results.nbytes == KEPT * (LARGE * 4 + LINE)
+    memory, maker = kept()
+    held = [maker() for _ in range(KEPT + 5)]
+    assert memory.kept_bytes == KEPT * (LARGE * 4 + LINE)
     assert len({place(y) for y in held}) == len(held)
 
 
 def test_small_results_are_not_kept():
-    results = Results((LARGE - 1,), np.dtype("float32"))
-    assert results.maker().flags.owndata and results.nbytes == 0
+    memory, maker = kept(LARGE - 1)
+    assert maker().flags.owndata and memory.kept_bytes == 0
 
 
 def test_a_net_never_writes_to_results_that_are_held():

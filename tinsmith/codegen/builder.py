@@ -30,13 +30,16 @@ ADDRESSING = ("getelementptr ", "bitcast ", "mul i64", "add i64", "udiv i64", "u
 """Instructions that are written once in a basic block: LLVM finds equal ones too, but their text
 takes time to write and to read."""
 SIZES = "sizes"
-"""The last parameter of a function that reads sizes which the call tells."""
+"""Name of the last parameter of a generated function that reads sizes which are known only when a
+model is called (`tinsmith/sizes.py`): the address of a table of i64."""
 NUMBERS = "numbers"
-"""The parameter before that of a function that reads numbers of a layer from a table."""
+"""Name of the parameter before `sizes` of a generated function that reads numbers of 4 bytes, such
+as scales, from a table of its layer: the table's address."""
 
 
 class Loop:
-    """What `Builder.loop` yields: `index`, the carried values `vars`, and after the loop `out`."""
+    """A loop with carried values (phis), as `Builder.loop` yields it: in the body `index` and the
+    carried values `vars` of this iteration, after the loop their final values `out`."""
 
     def __init__(self, index: Val, carried: list[Val]) -> None:
         self.index, self.vars = index, carried
@@ -44,7 +47,7 @@ class Loop:
         self._next: list[Val] | None = None
 
     def next(self, values: Sequence[Val]) -> None:
-        """The carried values for the next iteration; call once, at the end of the body."""
+        """Set the carried values of the next iteration; call once, at the end of the body."""
         self._next = list(values)
 
 
@@ -59,10 +62,10 @@ class Builder:
         self._block = "entry"
         self._written: dict[str, str] = {}  # ADDRESSING of the block so far -> its results
         self.sizes: dict[Size, str] = {}
-        """Those that the function reads, in the order of its table."""
+        """The sizes that the function reads, in the order of its table -> their LLVM names."""
         self._sizes_from: tuple[str, ...] = ()
         self.numbers: Mapping[Hashable, int] = {}
-        """Where in the table of numbers those lie that are read from there, by their keys."""
+        """Keys of the numbers that are read from the table of numbers -> their index in it."""
         self._read: dict[tuple[int, Ty], str] = {}
         self.args = {name: Val(self, ty, f"%{name}") for name, ty in function.params}
 
@@ -93,9 +96,9 @@ class Builder:
         self, name: str, ty: Ty | None, args: Sequence[Val] = (), *, text: str = "",
         params: str = "",
     ) -> Val:  # fmt: skip
-        """Call an LLVM intrinsic or outside function, and declare it; its result of type `ty`
-        (None: it has none). `text`, `params`: operands and types in place of those of `args`. Gate
-        a target's own on its ISA."""
+        """Declare and call an LLVM intrinsic or an outside function, and return its result, of type
+        `ty` (None: it has none). `text` and `params` are operands and their types as LLVM text, in
+        place of those of `args`. Call a target's own intrinsics only for targets that have them."""
         text = text or ", ".join(f"{a.ty.llvm} {a.ref}" for a in args)
         params = params or ", ".join(a.ty.llvm for a in args)
         result = "void" if ty is None else ty.llvm
@@ -113,12 +116,12 @@ class Builder:
         self, address: str, kind: Function, args: Sequence[Val | Ptr | Number],
         result: Ty | None = None,
     ) -> Val:  # fmt: skip
-        """Call the function at an address (an LLVM operand) with the parameters of `kind`; its
-        result of type `result` (None: it has none). The table of sizes is passed on if `kind` has
-        one more than `args`."""
+        """Call the function at `address` (an LLVM operand), which has the parameters of `kind`.
+        Return its result, of type `result` (None: it has none). If the last parameter is a table of
+        sizes that `args` lacks, the caller's table is passed on."""
         shown = []
         params, table = kind.params, list[str]()
-        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):  # it shares our table
+        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):
             params, table = params[:-1], [f"ptr %{SIZES}"]
         for (_, ty), a in zip(params, args, strict=True):
             if isinstance(a, Size):
@@ -134,7 +137,7 @@ class Builder:
         return Val(self, I32, "poison")
 
     def pause(self) -> None:
-        """Tell the core that this is a loop that waits for another thread."""
+        """Emit the hint by which a core saves power in a loop that waits for another thread."""
         arch = self.target.triple.split("-")[0]
         if arch == "x86_64":
             self.intrinsic("llvm.x86.sse2.pause", None)
@@ -142,7 +145,8 @@ class Builder:
             self.intrinsic("llvm.aarch64.hint", None, [self.const(1, I32)])
 
     def barrier(self) -> None:
-        """A place across which LLVM moves no load or store. It makes no instruction."""
+        """Emit a barrier for the compiler: LLVM moves no load or store across it. It makes no
+        instruction."""
         self.line('call void asm sideeffect "", "~{memory}"()')
 
     # ---- values
@@ -165,14 +169,14 @@ class Builder:
         return Val(self, ty.x(len(values)), f"<{inner}>")
 
     def size(self, value: Size) -> Val:
-        """The value of a Size, an i64, from the table of sizes, a parameter that the function then
-        has."""
+        """The value of a Size, an i64, which the function reads from its table of sizes."""
         ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
         return Val(self, I64, ref)
 
     def number(self, key: Hashable, value: float, ty: Ty) -> Val:
-        """A number of 4 bytes: read from the table, if that has its key, so that layers of other
-        numbers share the code; otherwise a constant."""
+        """A number of 4 bytes in all lanes of `ty`. If `numbers` has the key, it is read from the
+        table, so that layers that differ only in such numbers share code; else it is the constant
+        `value`."""
         if key not in self.numbers:
             return self.const(value, ty)
         place = self.numbers[key], ty
@@ -183,12 +187,12 @@ class Builder:
         return bool(self._read)
 
     def sizes_from(self, *lines: str) -> None:
-        """Set the address of the table of sizes, `%sizes`, by these lines of LLVM text, not by a
-        parameter."""
+        """Let the function compute the address of the table of sizes, `%sizes`, by these lines of
+        LLVM text, instead of taking it as a parameter."""
         self._sizes_from = lines
 
     def index(self, value: Val | Number) -> Val:
-        """An i64 value, also for a Python int."""
+        """A Val, int or Size as an i64 value."""
         return value if isinstance(value, Val) else self.const(value, I64)
 
     def pointer(self, name: str, elem: Ty) -> Ptr:
@@ -196,11 +200,11 @@ class Builder:
         return Ptr(self, self.args[name].ref, elem)
 
     def null(self, elem: Ty) -> Ptr:
-        """The pointer to nothing."""
+        """The null pointer."""
         return Ptr(self, "null", elem)
 
     def stack(self, elem: Ty, count: int) -> Ptr:
-        """Memory of this call, of so many elements, not initialised."""
+        """Memory for `count` elements on the stack, not initialised."""
         text = f"alloca [{count} x {elem.llvm}], align {elem.nbytes}"
         return Ptr(self, self.emit(PTR, text).ref, elem)
 
@@ -224,9 +228,11 @@ class Builder:
         return steps < clipped.to("i32").splat(lanes)
 
     def pieces(self, count: Number, lanes: int) -> list[tuple[int, int, Val | None]]:
-        """(offset, lanes, mask) of vectors that cover the first `count` of `lanes` elements: one,
-        masked if it must be, where masks are cheap or `count` is a Size; else narrower ones,
-        without masks."""
+        """Vectors that cover the first `count` of `lanes` elements, as (offset, lanes, mask).
+
+        One vector, masked if it must be, where masks are cheap or `count` is a Size; else narrower
+        vectors without masks: lanes 4, 2 and 1 for 7 of 8 elements.
+        """
         if not isinstance(count, int):
             return [(0, lanes, self.first_lanes(count, lanes))]
         if count == lanes:
@@ -246,8 +252,9 @@ class Builder:
         self, start: Val | int, count: int, lanes: int,
         body: Callable[[Any, int, Val | None], None],
     ) -> None:  # fmt: skip
-        """`body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: one masked
-        vector where the target has cheap masks, else single elements."""
+        """Call `body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: once,
+        with a mask, where the target has cheap masks; else in a loop over single elements (lanes 1,
+        mask None)."""
         if self.target.has_masks and lanes > 1:
             body(start, lanes, self.first_lanes(count, lanes))
         else:
@@ -260,11 +267,11 @@ class Builder:
     def loop(
         self, start: Val | int, stop: Val | int, step: int = 1, carry: Sequence[Val] | None = None,
     ) -> Iterator[Any]:  # fmt: skip
-        """`for index in range(start, stop, step)`.
+        """A loop over i64 indices `range(start, stop, step)`.
 
-        Without `carry` yields the index. With it (even if it is empty) yields a Loop, whose `next`
-        must be called.
-        Where both bounds are numbers there must be at least one iteration.
+        Yields the index; with `carry`, the values that enter the first iteration (perhaps none), a
+        Loop, whose `next` must be called. Where both bounds are numbers there must be at least one
+        iteration.
         """
         static = isinstance(start, int) and isinstance(stop, int)
         if static and start >= stop:  # type: ignore[operator]
@@ -294,25 +301,21 @@ class Builder:
         again = bumped < hi
         last = self._block
         self.line(f"br i1 {again.ref}, label %{body}, label %{after}")
-        phis = [f"  {index.ref} = phi i64 [ {lo.ref}, %{before} ], [ {bumped.ref}, %{last} ]"]
-        phis += [
-            f"  {c.ref} = phi {c.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]"
-            for c, a, n in zip(carried, values, following, strict=True)
-        ]
-        self._lines[at] = "\n".join(phis)
+
+        def phi(first: Val, later: Val) -> str:
+            return f"phi {first.ty.llvm} [ {first.ref}, %{before} ], [ {later.ref}, %{last} ]"
+
+        ends = list(map(phi, values, following))
+        phis = zip((index, *carried), (phi(lo, bumped), *ends), strict=True)
+        self._lines[at] = "\n".join(f"  {name.ref} = {text}" for name, text in phis)
         self._place(after)
-        if static:
-            loop.out = list(following)
-        else:
-            loop.out = [
-                self.emit(a.ty, f"phi {a.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]")
-                for a, n in zip(values, following, strict=True)
-            ]
+        outs = zip(values, following, ends, strict=True)
+        loop.out = [new if static else self.emit(old.ty, text) for old, new, text in outs]
 
     @contextmanager
     def repeat(self) -> Iterator[Callable[[Val], None]]:
-        """Repeat the body for ever. It is given `leave_if(condition)`, which leaves the loop at the
-        place of its call if that scalar i1 is on."""
+        """A loop without end. Yields `leave_if(condition)`: a call of it in the body leaves the
+        loop there if the condition, a scalar i1, is on."""
         body, after = self._label("repeat"), self._label("end")
         self.line(f"br label %{body}")
         self._place(body)
@@ -346,7 +349,7 @@ class Builder:
 
     @contextmanager
     def when(self, condition: Val) -> Iterator[None]:
-        """Run the body where the scalar i1 holds."""
+        """A context whose body runs only if the condition, a scalar i1, is on."""
         yes, after = self._label("then"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{yes}, label %{after}")
         self._place(yes)
@@ -355,7 +358,8 @@ class Builder:
         self._place(after)
 
     def choose(self, condition: Val, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """Run one of two bodies, by a scalar i1."""
+        """Emit a branch: to what `yes()` emits if the condition, a scalar i1, is on, else to what
+        `no()` emits."""
         first, second, after = self._label("then"), self._label("else"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{first}, label %{second}")
         self._place(first)
@@ -375,16 +379,14 @@ class Builder:
         has cheap masks, else as single elements (lanes 1, mask None).
         """
         full: Val | int = count // lanes * lanes
-        if not isinstance(full, int) or full:
-            if isinstance(full, int) and full == lanes:
-                body(0, lanes, None)
-            else:
-                with self.loop(0, full, lanes) as i:
-                    body(i, lanes, None)
+        if isinstance(full, int) and full == lanes:
+            body(0, lanes, None)
+        elif not isinstance(full, int) or full:
+            with self.loop(0, full, lanes) as i:
+                body(i, lanes, None)
         if isinstance(count, int) and isinstance(full, int):
-            if count == full:
-                return
-            self.rest(full, count - full, lanes, body)
+            if full < count:
+                self.rest(full, count - full, lanes, body)
             return
         if self.target.has_masks and lanes > 1:
             rest = self.index(count) - self.index(full)
@@ -408,7 +410,7 @@ class Builder:
         return self.function
 
     def _reads(self) -> Iterator[str]:
-        """The loads of the sizes and numbers that the function needs."""
+        """The lines at the function's start that load the sizes and numbers that it reads."""
         yield from (f"  {line}" for line in self._sizes_from if self.sizes)
         for k, ref in enumerate(self.sizes.values()):
             yield f"  {ref}.at = getelementptr i64, ptr %{SIZES}, i64 {k}"

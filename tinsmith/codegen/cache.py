@@ -60,7 +60,7 @@ class Cache:
         return self.path / f"{key}{_SUFFIX}"
 
     def get(self, key: str) -> bytes | None:
-        """The data of an entry; None if there is none, or a damaged one, which is removed."""
+        """The data of an entry. None if there is none, or if it is damaged: then it is removed."""
         file = self.file(key)
         try:
             raw = file.read_bytes()
@@ -196,7 +196,8 @@ def _make(path: Path) -> None:
 
 
 def open_cache() -> Cache | None:
-    """The user's cache; None if it is off, or cannot be used, which a warning says (once)."""
+    """The user's cache. None if TINSMITH_CACHE is "off", or if the directory cannot be used: then
+    there is a warning, once."""
     named = os.environ.get("TINSMITH_CACHE", "")
     if named.lower() in ("off", "none", "0"):
         return None
@@ -211,11 +212,13 @@ def _open(named: str, size: str) -> Cache | None:
         warn(f"{error}. Code is compiled anew by each process.")
         return None
 
-    # ---- notes: small texts beside the code, which count only if they are undamaged
+
+# ---- notes: small texts in files of their own, beside the code
 
 
 def read_note(path: Path) -> str | None:
-    """The text of a note; None if there is none, or if it is damaged."""
+    """The text that `write_note` stored in the file; None if there is none, or if its checksum is
+    wrong."""
     try:
         seal, _, text = path.read_bytes().partition(b"\n")
     except OSError:
@@ -224,8 +227,8 @@ def read_note(path: Path) -> str | None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Store a note, replacing the file as a whole; nothing is stored if the disk is full or
-    read-only."""
+    """Store a text with a checksum in a file, which is replaced as a whole. If the disk is full or
+    read-only, nothing is stored."""
     data = text.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
@@ -245,11 +248,10 @@ def _seal(data: bytes) -> bytes:
 
 @functools.cache
 def compiler_version() -> str:
-    """A text for what compiled code depends on besides its text and target: the versions of
-    Tinsmith and LLVM.
+    """A text that changes with the versions of Tinsmith and LLVM, as a part of keys.
 
-    llvmlite is not imported for it: its version is read from its file, and its library is known by
-    size and date.
+    Importing llvmlite would take long: its version is read from its file, and its library is
+    recognised by size and date.
     """
     spec = PathFinder.find_spec("llvmlite")
     if spec is None:  # perhaps others find it; importlib.util takes a millisecond to import

@@ -1,13 +1,14 @@
 """How fast processor cores are: the rates by which the cost model chooses kernels.
 
-They come from this table alone, by what the processor says it is: the same processor always gets
-the same kernels, and with them the same bits. What a machine really does is measured for reports
-only (`runtime/limits.py`). Choices depend on ratios: a machine of another clock gets the same ones.
+Rates come from this table alone, by vendor, family and model: the same processor always gets the
+same kernels, and so the same bits of results. The true speed of a machine is measured for reports
+only (`runtime/limits.py`). Only ratios of rates matter: a machine of another clock gets the same
+kernels.
 
 A row marked `measured` holds the best of several runs of `python -m benchmarks.peak --row` on one
-machine; the others are set by published clocks and widths of caches, at the shares of these that
-the measured ones reach. A core that is not here is taken for the one that its instruction set
-names (`Isa.core`).
+machine. Other rows are estimated: published clocks and widths of caches, times the shares that
+measured cores reach of theirs. A core that is not in the table gets the row that its instruction
+set names (`Isa.core`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ CORES = {
         Core("Zen 2", 3.3, (2, 2, 0), 21.6, 20.0, 22.0, 30.0, 200.0, apart=True),
         Core("Zen 3", 3.5, (2, 2, 0), 21.6, 24.0, 26.0, 35.0, 200.0, apart=True),
         Core("Zen 4", 3.66, (2, 2, 1), 21.6, 25.7, 32.0, 42.0, 200.0, apart=True, measured=True),
-        Core("Zen 5", 4.0, (2, 2, 2), 32.0, 27.0, 36.0, 45.0, 200.0, apart=True),
+        Core("Zen 5", 4.19, (2, 2, 2), 36.9, 28.0, 39.0, 81.0, 180.0, apart=True, measured=True),
         Core("Zen 5 mobile", 4.0, (2, 2, 1), 21.6, 25.7, 36.0, 45.0, 200.0, apart=True),
         Core("Haswell", 3.2, (2, 2, 0), 22.6, 12.0, 15.0, 25.0, 300.0),
         Core("Skylake", 4.0, (2, 2, 0), 22.6, 12.0, 20.0, 28.0, 200.0),

@@ -34,7 +34,7 @@ class _Section:
     data: bytes
     align: int
     address: int = 0
-    place: int = 0  # in the file
+    place: int = 0
 
 
 @dataclass
@@ -65,8 +65,9 @@ class _Relocation:
 
 @dataclass
 class _Object:
-    """What of a relocatable ELF object is linked. `index` is its number, for errors; `machine` and
-    `flags` are those of its header; sections have the object's own numbers."""
+    """The parts of a relocatable ELF object that are linked. `index` is its number among the
+    objects, for errors; `machine` and `flags` are from its header; `sections` holds sections by
+    their number in the object."""
 
     index: int
     machine: int
@@ -172,9 +173,9 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """What a symbol stands for, to compare definitions of one name: its bytes, and what its
-    relocations refer to, by names (local constants: by their section's bytes). Equal contents are
-    equal code."""
+    """What tells whether two definitions of one name are the same code: the symbol's bytes, and its
+    relocations, each with the name to which it refers (for local constants: the bytes of their
+    section)."""
     if s.section not in obj.sections:
         return s.value
     end = s.value + s.size
@@ -194,8 +195,8 @@ def _content(obj: _Object, s: _Symbol) -> object:
 
 
 class _Image:
-    """The library file while it is written: `data` so far, and `segments`. `gap` is what the
-    address of a byte exceeds its file offset by; it grows by a page from segment to segment."""
+    """The library file while it is written: `data` so far, and `segments`. `gap` is the address of
+    the next byte minus its file offset; it grows by a page from segment to segment."""
 
     def __init__(self) -> None:
         self.data = bytearray(_HEADER)
@@ -336,7 +337,8 @@ class _Link:
                 yield obj, r
 
     def _target(self, obj: _Object, r: _Relocation) -> tuple[int, str | int]:
-        """What a word of the global offset table refers to."""
+        """A key for the symbol of a relocation: relocations of equal keys share a word of the
+        global offset table."""
         s = obj.symbols[r.symbol]
         return (-1, s.name) if s.bind else (obj.index, r.symbol)
 

@@ -6,9 +6,9 @@ numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
 from tinsmith.records import cached_property, dataclass
 
+T = TypeVar("T")
+
 LITERAL = frozenset((0.0, 0.5, 1.0, 2.0, 3.0, 6.0, -1.0))
-"""Numbers that layers have in common."""
+"""Constants that many layers have: they stay in the code, and are not in `Expr.numbers`."""
 SHOWN = 120
 """The most characters of an expression's printed text."""
 
@@ -29,7 +31,7 @@ class Expr:
     `args`, or an operand ("leaf"), a number ("const"), a size ("size").
 
     `param` is the index of a leaf's operand, a const's number, a size's `Size`; some functions have
-    one, too. Parts that are one object are computed once.
+    one, too. A subexpression that occurs several times as one object is computed once.
     """
 
     name: str
@@ -52,21 +54,19 @@ class Expr:
 
     @cached_property
     def form(self) -> tuple[str, bool]:
-        """What its code depends on: `key` without the values of `numbers`, and `keeps_zero`."""
+        """A key that is equal for expressions with the same code: `key`, in which the values of
+        `numbers` are replaced by their places in the table, and `keeps_zero`."""
         own: dict[int, list[tuple[str, int]]] = {}
         for i, (node, name) in enumerate(self.numbers):
             own.setdefault(node, []).append((name, i))
-        texts: dict[int, str] = {}
 
-        def text(e: Expr) -> str:
-            if id(e) not in texts:
-                param = own.get(id(e), "" if e.param is None else e.param)
-                if e.name == "narrowed" and e.param:
-                    param = param, e.param[1]
-                texts[id(e)] = e._text(repr(param), [text(a) for a in e.args])
-            return texts[id(e)]
+        def text(e: Expr, inner: list[str]) -> str:
+            param = own.get(id(e), "" if e.param is None else e.param)
+            if e.name == "narrowed" and e.param:
+                param = param, e.param[1]
+            return e._text(repr(param), inner)
 
-        return text(self), self.keeps_zero
+        return self.fold(text), self.keeps_zero
 
     @cached_property
     def keeps_zero(self) -> bool:
@@ -78,14 +78,15 @@ class Expr:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, str], np.generic]:
-        """Its numbers of 4 bytes, such as scales, by the id of their node and a name, if it reads
-        or gives bytes. Quantised layers that are alike in all else differ in these: they lie in a
-        table, and are no part of the code. Those of LITERAL stay in the code."""
+        """The numbers of 4 bytes, such as scales, that code reads from a table: (id of a node,
+        name) -> number. {} if the expression neither reads nor gives bytes. Quantised layers that
+        are otherwise alike differ in these numbers, and so share code."""
         from tinsmith.codegen.functions import zeros_of
 
         found: dict[tuple[int, str], np.generic] = {}
         nodes = self.nodes()
-        if any(_is_byte(e.dtype) or e.name == "narrowed" for e in nodes):
+        byte = any(e.dtype.kind in "iu" and e.dtype.itemsize == 1 for e in nodes)
+        if byte or any(e.name == "narrowed" for e in nodes):
             for e in nodes:
                 if e.name == "const" and e.dtype == np.float32 and e.param not in LITERAL:
                     found[id(e), ""] = np.float32(e.param)
@@ -106,23 +107,30 @@ class Expr:
         walk(self)
         return list(seen.values())
 
+    def fold(self, result: Callable[[Expr, list[T]], T]) -> T:
+        """`result(node, results of its args)` of this node: called once for each node, those of the
+        args first, from left to right."""
+        memo: dict[int, T] = {}
+
+        def of(e: Expr) -> T:
+            if id(e) not in memo:
+                memo[id(e)] = result(e, list(map(of, e.args)))
+            return memo[id(e)]
+
+        return of(self)
+
     def evaluate(self, leaves: Sequence[Any]) -> Any:
         """The value in numpy, for arrays or scalars in place of the leaves."""
         from tinsmith.codegen.functions import FUNCTIONS
 
-        memo: dict[int, Any] = {}
+        def value(e: Expr, args: list[Any]) -> Any:
+            if e.name == "leaf":
+                return np.asarray(leaves[e.param])
+            if e.name in ("const", "size"):
+                return np.asarray(e.param, e.dtype)
+            return np.asarray(FUNCTIONS[e.name].numpy(e, *args))
 
-        def value(e: Expr) -> Any:
-            if id(e) not in memo:
-                if e.name == "leaf":
-                    memo[id(e)] = np.asarray(leaves[e.param])
-                elif e.name in ("const", "size"):
-                    memo[id(e)] = np.asarray(e.param, e.dtype)
-                else:
-                    memo[id(e)] = np.asarray(FUNCTIONS[e.name].numpy(e, *map(value, e.args)))
-            return memo[id(e)]
-
-        return value(self)
+        return self.fold(value)
 
     def __str__(self) -> str:
         """The expression as a tree, cut short: written out, shared parts may grow exponentially."""
@@ -146,10 +154,6 @@ class Expr:
             yield ")"
 
 
-def _is_byte(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iu" and dtype.itemsize == 1
-
-
 def leaf(index: int, dtype: Any = "float32") -> Expr:
     return Expr("leaf", (), np.dtype(dtype), index)
 
@@ -159,26 +163,22 @@ def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
 
 
 def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
-    """Emit the expression; `leaves` are the operands by index, vectors of equal length. The result
-    is one, too.
+    """Emit the instructions that compute the expression; return the result. `leaves` are the
+    operands by index, vectors of equal length, which the result has, too.
 
     A leaf of dtype bool may be u8, as in memory, or i1. A result of dtype bool is i1, which
     `Ptr.store` writes as one byte.
     """
     from tinsmith.codegen.functions import emit_function
 
-    memo: dict[int, Val] = {}
     lanes = leaves[0].ty.lanes if leaves else 1
 
-    def value(e: Expr) -> Val:
-        if id(e) not in memo:
-            if e.name == "leaf":
-                given = leaves[e.param]
-                memo[id(e)] = given.to("i1") if e.dtype == np.bool_ else given
-            elif (id(e), "") in b.numbers:
-                memo[id(e)] = b.number((id(e), ""), e.param, F32.x(lanes))
-            else:
-                memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
-        return memo[id(e)]
+    def value(e: Expr, args: list[Val]) -> Val:
+        if e.name == "leaf":
+            given = leaves[e.param]
+            return given.to("i1") if e.dtype == np.bool_ else given
+        if (id(e), "") in b.numbers:
+            return b.number((id(e), ""), e.param, F32.x(lanes))
+        return emit_function(b, e, args, lanes)
 
-    return value(expr)
+    return expr.fold(value)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math as _math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,6 @@ import numpy as np
 from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Builder
-from tinsmith.codegen.math import (
-    LOG2E,
-    at_least,
-    at_most,
-    bits_of,
-    expm1_near,
-    horner,
-    split,
-    two_to,
-)
 from tinsmith.codegen.pieces import ENTRIES, gelu, has_tables, look_up
 from tinsmith.codegen.table import (
     FUNCTIONS,
@@ -45,8 +36,10 @@ from tinsmith.codegen.table import (
 from tinsmith.codegen.types import I32, Ty
 from tinsmith.codegen.values import Val
 
-_HIGH = float(np.float32(LOG2E))
-_LOW = LOG2E - _HIGH
+Pair = Callable[[Val, Val], Val]
+
+_HIGH = float(np.float32(m.LOG2E))
+_LOW = m.LOG2E - _HIGH
 _EXP2 = {  # entries of the table: (2^g - 1) / g on |g| <= 1 / (2 * entries)
     16: (0.69314718, 0.2402359, 0.05550281),  # relative error 1.1e-9 of 2^g
     8: (0.69314721, 0.24026407, 0.0554989),  # 1.8e-8
@@ -61,12 +54,12 @@ def one_plus_exp_of_minus(x: Val) -> Val:
         return _without_table(x)
     shift = 24 - entries.bit_length()  # of the bits of t, to where exponents are
     rounder = 1.5 * 2.0**shift
-    x = at_most(x, _ENOUGH)
-    t = at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
+    x = m.at_most(x, _ENOUGH)
+    t = m.at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
     g = x.fma(-_LOW, x.fma(-_HIGH, rounder - t))
-    bits = bits_of(t)
+    bits = m.bits_of(t)
     power = (look_up(bits, _powers(entries, shift), I32) + (bits << shift)).bitcast(x.ty)
-    return power.fma(horner(g, _EXP2[entries]) * g, power + 1.0)
+    return power.fma(m.horner(g, _EXP2[entries]) * g, power + 1.0)
 
 
 def sigmoid(x: Val) -> Val:
@@ -75,9 +68,9 @@ def sigmoid(x: Val) -> Val:
 
 
 def _without_table(x: Val) -> Val:
-    t, r = split(at_most(at_least(-x, -_ENOUGH), 89.0))
-    half = two_to(t, 126)  # 2^(n - 1): n may be 128
-    y = half.fma(expm1_near(r), half + 0.5)
+    t, r = m.split(m.at_most(m.at_least(-x, -_ENOUGH), 89.0))
+    half = m.two_to(t, 126)  # 2^(n - 1): n may be 128
+    y = half.fma(m.expm1_near(r), half + 0.5)
     return y + y
 
 
@@ -209,27 +202,20 @@ def _is_const(x: Val) -> bool:
     return not x.ref.startswith("%")
 
 
-@function("maximum", ALL + "b")
-def _maximum(x: Val, y: Val) -> Val:
+def _extreme(of_masks: Pair, of_numbers: Pair, x: Val, y: Val) -> Val:
+    """numpy's maximum or minimum, NaN where x or y is NaN. `of_numbers` is `Val.max` or `Val.min`,
+    which gives its second operand where the first is NaN."""
     if _is_mask(x):
-        return x | y
+        return of_masks(x, y)
     if not x.ty.is_float:
-        return x.max(y)
-    if _is_const(y):  # max gives its second operand where the first is NaN
-        return y.max(x)
-    return x.max(y) if _is_const(x) else x.is_nan().select(x, x.max(y))
-
-
-@function("minimum", ALL + "b")
-def _minimum(x: Val, y: Val) -> Val:
-    if _is_mask(x):
-        return x & y
-    if not x.ty.is_float:
-        return x.min(y)
+        return of_numbers(x, y)
     if _is_const(y):
-        return y.min(x)
-    return x.min(y) if _is_const(x) else x.is_nan().select(x, x.min(y))
+        return of_numbers(y, x)
+    return of_numbers(x, y) if _is_const(x) else x.is_nan().select(x, of_numbers(x, y))
 
+
+function("maximum", ALL + "b")(partial(_extreme, operator.or_, Val.max))
+function("minimum", ALL + "b")(partial(_extreme, operator.and_, Val.min))
 
 # ---- of float32 alone
 
@@ -323,8 +309,8 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Instructions for "narrowed" (see below): x is clipped and rounded, and the zero point is
-    added. Clipping may come first, as its bounds are whole numbers."""
+    """Emit "narrowed" (see below): clip and round the operand, and add the zero point. Clipping may
+    come first, as its bounds are whole numbers."""
     x, given = args[0], zeros_of(expr)
 
     def number(name: str, kind: str = "f32") -> Val:
@@ -340,7 +326,9 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
 
 
 def zeros_of(expr: Any) -> dict[str, np.generic]:
-    """The numbers by which "narrowed" (see below) moves, and between which it clips."""
+    """The constants of a "narrowed" node (see below) by name: the zero point as int32 (`zero`) and
+    as float32 (`float`), the bounds of x before it is added (`least`, `most`), and the number that
+    stands for NaN (`nan`)."""
     zero, low = expr.param
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
@@ -355,6 +343,5 @@ def _narrowed(e: Any, x: Any) -> Any:
 
 
 FUNCTIONS["narrowed"] = Function("narrowed", _narrowed, _emit_narrowed, NATIVE, 4.0)
-"""Float32 to the nearest whole number, halves to even, plus a number: `param` is that and the name
-of a small integer type. What is out of its range becomes its end, NaN 0. The result is of that
-type, or float32."""
+"""Quantisation of float32 x: rint(x) + zero, clipped to the range of an integer type, NaN to 0.
+`param` is (zero, name of that type). The result is of that type, or float32."""

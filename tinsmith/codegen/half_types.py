@@ -16,7 +16,6 @@ from tinsmith.codegen.types import Ty
 if TYPE_CHECKING:
     from tinsmith.codegen.values import Val
 
-HALVES = ("f16", "bf16")
 CONVERTING = ("avx2", "avx512", "neon")  # instruction sets that convert float16
 
 _SIGN = 0x8000  # the sign bit of either kind

@@ -12,8 +12,9 @@ CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 @functools.cache
 def may_use_matrices() -> bool:
-    """Ask Linux to let this process use matrix registers; whether it does. They must be asked for,
-    as their state makes the frames of signals larger (Documentation/arch/x86/xstate.rst)."""
+    """Ask Linux for permission to use matrix registers, and return whether this process has it.
+    Permission is needed as their state makes the frames of signals larger
+    (Documentation/arch/x86/xstate.rst)."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -36,7 +37,7 @@ def arch() -> str:
 
 @functools.cache
 def cpuinfo() -> dict[str, str]:
-    """What Linux tells of the first processor; nothing on other systems."""
+    """The fields of the first processor in /proc/cpuinfo, by name; {} on other systems."""
     try:
         with open("/proc/cpuinfo", "rb", 0) as file:
             first = file.read().partition(b"\n\n")[0].decode(errors="replace")
@@ -48,7 +49,7 @@ def cpuinfo() -> dict[str, str]:
 
 @functools.cache
 def caches() -> dict[int, int]:
-    """Level -> bytes of the data or unified cache, as Linux tells them; {} on other systems."""
+    """Level of a data or unified cache -> its bytes, as Linux tells them; {} on other systems."""
     sizes: dict[int, int] = {}
     try:
         names = [n for n in os.listdir(CACHES) if n.startswith("index")]
@@ -77,9 +78,8 @@ TOLD = (
 
 
 def identity() -> str:
-    """A text that differs between machines for which different code is made; "" where the system
-    does not tell. Asks for matrix registers where the processor has them, as they are part of
-    it."""
+    """A text that differs between machines for which different code is made; "" where /proc/cpuinfo
+    does not tell. It says whether this process may use matrix registers, for which it asks."""
     info = cpuinfo()
     told = [info.get(name, "") for name in TOLD]
     matrices = "amx_tile" in info.get("flags", "").split() and may_use_matrices()

@@ -10,11 +10,11 @@ from typing import Any
 
 from tinsmith.codegen.target import ISAS, Target
 from tinsmith.codegen.types import QUICK
+from tinsmith.codegen.workers import Together
 from tinsmith.errors import CodegenError
 
 _lock = threading.Lock()
 _ready = False
-_emitting = 0
 
 
 def _llvm() -> Any:
@@ -75,29 +75,18 @@ def _module(text: str, layout: str) -> Iterator[Any]:
             module.close()
 
 
-@contextmanager
-def _as_written() -> Iterator[None]:
-    """A context in which LLVM keeps loops' address arithmetic as written: its loop strength
-    reduction took most of the time of compiling deep loops, whose code was no faster. The option is
-    of the whole process; it is set back at the end, for others that use LLVM."""
-    global _emitting
-    llvm = _llvm()
-    with _lock:
-        _emitting += 1
-        if _emitting == 1:
-            llvm.set_option("tinsmith", "-disable-lsr")
-    try:
-        yield
-    finally:
-        with _lock:
-            _emitting -= 1
-            if not _emitting:
-                llvm.set_option("tinsmith", "-disable-lsr=false")
+_as_written = Together(
+    lambda: _llvm().set_option("tinsmith", "-disable-lsr"),
+    lambda _: _llvm().set_option("tinsmith", "-disable-lsr=false"),
+)
+"""A context in which LLVM leaves out loop strength reduction, and so keeps the address arithmetic
+of loops as written: the pass took most of the time of compiling deep loops, whose code was no
+faster. The option is of the whole process; others that use LLVM find it set back."""
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object (ELF, on Linux) for a module's text, not optimised where the text says
-    QUICK. Thread-safe. Raises CodegenError."""
+    """Compile a module's text to a relocatable object (ELF, on Linux), without optimisation if the
+    text contains QUICK. Thread-safe. Raises CodegenError if LLVM refuses the text."""
     machine, layout = _machines.of(target, 0 if QUICK in text else 2)
     with _module(text, layout) as module:
         return _emit(machine, module)
@@ -115,7 +104,7 @@ def _emit(machine: Any, module: Any) -> bytes:
     locked = ffi.lib.LLVMPY_TargetMachineEmitToMemory
     emit = getattr(locked, "_cfn", locked)
     with ffi.OutputString() as message:
-        with _as_written():
+        with _as_written:
             memory = emit(machine, module, 1, message)
         if not memory:
             raise CodegenError(f"LLVM could not generate code: {message}")
@@ -129,7 +118,7 @@ def _emit(machine: Any, module: Any) -> bytes:
 def assembly(text: str, target: Target) -> str:
     """The assembly for a module's text, for tests and for reading."""
     machine = _machine(target)
-    with _module(text, str(machine.target_data)) as module, _as_written():
+    with _module(text, str(machine.target_data)) as module, _as_written:
         return str(machine.emit_assembly(module))
 
 

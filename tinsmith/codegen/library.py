@@ -12,14 +12,13 @@ import ctypes
 import itertools
 import os
 import sys
-from _thread import allocate_lock
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import Cache, key_of
 from tinsmith.codegen.host import usable_cores
-from tinsmith.codegen.workers import Call, Workers, after
+from tinsmith.codegen.recent import Recent
+from tinsmith.codegen.workers import Call, Together, Workers, after
 from tinsmith.errors import CodegenError
 from tinsmith.progress import tell
 
@@ -50,7 +49,8 @@ class SharedLibrary:
 
 
 def _opened(data: bytes) -> Any:
-    """The library, loaded from memory: a file of the cache may change while its code runs."""
+    """Load a shared library from its bytes; return its `ctypes.CDLL`. It is not loaded from the
+    cache's file, which may change while the code runs."""
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError), open(os.memfd_create("tinsmith"), "wb") as out:
             out.write(data)
@@ -69,9 +69,9 @@ def _opened(data: bytes) -> Any:
 
 
 def _detour(number: int) -> str:
-    """A relative path that leads from a folder back to itself, different for each number. It makes
-    the path of a library unique: the loader identifies libraries by path, and numbers of file
-    descriptors are reused."""
+    """A relative path that leads from a folder back to itself, different for each number: "/.//."
+    for 5. It makes the path of a library unique: the loader identifies libraries by path, and
+    numbers of file descriptors are reused."""
     return f"{number:b}".replace("0", "/").replace("1", "/.")
 
 
@@ -80,10 +80,12 @@ def uses_elf(target: Target) -> bool:
 
 
 class Compiler:
-    """Compiles texts on other threads: on all cores but one while more texts come (`add` returns at
-    once), on all cores while somebody waits. What the cache holds is not compiled. The caller's
-    thread never compiles, as an interrupt there would leave LLVM's lock held. Use it as a context
-    manager; leaving drops what nobody waited for."""
+    """Compiles texts of LLVM IR to objects on other threads, unless the cache holds them.
+
+    `add` begins a text and returns at once: then all cores but one compile. `objects` waits: then
+    all cores do. The caller's thread never compiles, as an interrupt there would leave LLVM's lock
+    held. Use it as a context manager; leaving cancels texts for which nobody waited.
+    """
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
@@ -101,8 +103,8 @@ class Compiler:
             self._found[text] = known
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
-        """symbol -> object, for `codes`: symbol -> text. Compiles what is not known yet on all
-        cores. Raises CodegenError if LLVM refuses a text."""
+        """The objects of `codes` (symbol -> text), by symbol. Raises CodegenError if LLVM refuses a
+        text."""
         calls, self._calls = self._calls, {}  # after an interrupt none must be left cancelled
         self._calls = {text: call for text, call in calls.items() if not call.cancel()}
         self._pools.append(Workers(usable_cores()))
@@ -117,7 +119,7 @@ class Compiler:
     def _result(self, text: str) -> bytes:
         return self._found[text] if text in self._found else self._calls[text].result()
 
-    def _key(self, text: str) -> Key:
+    def _key(self, text: str) -> tuple[str, str, str]:
         return ("" if self.cache is None else str(self.cache.path), self.target.key, text)
 
     def _object(self, text: str) -> bytes:
@@ -145,89 +147,40 @@ class Compiler:
             pool.close()
 
 
-Key = tuple[str, str, str]  # the cache, the target, the text
+LIMIT = 16 << 20  # bytes of objects and texts in `_known`; estimated
+
+_known: Recent[bytes] = Recent(LIMIT, lambda key, data: len(key[-1]) + len(data))
+"""(cache, target, text) -> object, for what this process used last: compiling a model for another
+shape needs most of it again."""
+forget = _known.clear
 
 
-class _Known:
-    """The objects that this process used last, up to LIMIT bytes with their texts: compiling a
-    model for another shape needs most of them again."""
-
-    LIMIT = 16 << 20  # bytes; estimated
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._kept: OrderedDict[Key, bytes] = OrderedDict()
-        self._size = 0
-
-    def get(self, key: Key) -> bytes | None:
-        with self._lock:
-            data = self._kept.get(key)
-            if data is not None:
-                self._kept.move_to_end(key)
-            return data
-
-    def put(self, key: Key, data: bytes) -> None:
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = data
-                self._size += len(key[-1]) + len(data)
-            while self._size > self.LIMIT:
-                (*_, text), dropped = self._kept.popitem(last=False)
-                self._size -= len(text) + len(dropped)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-            self._size = 0
+SLICE = 0.00003
+"""Seconds of a time slice of Python's threads while code is compiled. On two cores of Zen 5, in
+turns, with an empty cache, mobilenet_v3_large of bytes compiles in 0.95 of the time that 0.0003
+takes, vit_tiny of bytes in 0.96."""
 
 
-_known = _Known()
+def _shorten() -> float:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(SLICE, before))
+    return before
 
 
-def forget() -> None:
-    """Drop the objects that this process keeps."""
-    _known.clear()
-
-
-class _ShortSlices:
-    """Shorter time slices of Python's threads while code is compiled: a compiling thread asks for
-    the interpreter's lock some ten times a kernel, and each time waits for a whole slice. Entered
-    only by threads that no interrupt strikes."""
-
-    SECONDS = 0.00003
-    """Of a time slice. On two cores of Zen 5, in turns, with an empty cache, mobilenet_v3_large of
-    bytes compiles in 0.95 of the time that 0.0003 takes, vit_tiny of bytes in 0.96."""
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._users, self._before = 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self.SECONDS, self._before))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                sys.setswitchinterval(self._before)
-
-
-_short_slices = _ShortSlices()
+_short_slices = Together(_shorten, sys.setswitchinterval)
+"""A context in which Python switches between threads sooner: a thread that compiles asks for the
+interpreter's lock some ten times a kernel, and each time waits for a whole time slice. Entered only
+by threads that no interrupt strikes."""
 
 
 def load_library(
-    codes: Mapping[str, str],
-    target: Target,
-    cache: Cache | None = None,
+    codes: Mapping[str, str], target: Target, cache: Cache | None = None,
     compiler: Compiler | None = None,
-) -> Any:
-    """Load all functions of `codes` (symbol -> text) into this process: an object with `data`, and
-    `address(symbol)`. The library is taken from the cache if it is there. `compiler` may have begun
-    with some texts. Raises CodegenError for an undefined symbol, and for text that LLVM refuses."""
+) -> Any:  # fmt: skip
+    """Load all functions of `codes` (symbol -> text) into this process, from the cache if their
+    library is there. Return a SharedLibrary, or an InProcess where there is no ELF: both have
+    `address(symbol)`, and `data`, bytes. `compiler` may have begun with some texts. Raises
+    CodegenError for an undefined symbol, and for text that LLVM refuses."""
     if compiler is None:
         with Compiler(target, cache) as compiler:
             return load_library(codes, target, cache, compiler)

@@ -1,12 +1,14 @@
 """Functions of a byte, as tables of 256 bytes that are read in registers.
 
-Shuffles pick bytes out of a register by other bytes. A machine whose shuffles know 16 bytes goes
-through the table 16 entries at a time: a shuffle gives 0 where its index is negative, so all that
-do not hold an entry add nothing, and what they give is put together by XOR.
+A shuffle picks bytes out of a register by indices in another one. Where it picks from 16 bytes, the
+table is gone through 16 entries (a row) at a time. A shuffle gives 0 where its index is negative,
+so rows without the wanted entry give 0, and XOR puts the results of all rows together.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import xor
 from typing import Any
 
 import numpy as np
@@ -30,20 +32,20 @@ TBL = "llvm.aarch64.neon.tbl4.v16i8"
 
 
 def width(target: Target) -> int:
-    """How many bytes are looked up together."""
+    """How many bytes `look_up` looks up with one vector; 1 where the target has no shuffles."""
     return ROW if target.vectors == "neon" else max(1, row_bytes(target))
 
 
 def row_bytes(target: Target) -> int:
-    """Bytes of a register, if the target looks bytes up in rows of 16 entries; 0 for other
-    targets."""
+    """Bytes of a register on targets that look bytes up by rows of 16 entries (`SHUFFLES`); 0 on
+    others."""
     return SHUFFLES[target.vectors][0] if target.vectors in SHUFFLES else 0
 
 
 def pack(table: Array, size: int) -> Array:
-    """A table of 256 bytes in the form that `look_up` reads; `size` is the target's `row_bytes`. If
-    0, the table itself; else its rows, each XOR the one before in its half, repeated to fill a
-    register."""
+    """A table of 256 bytes as `look_up` reads it; `size` is the target's `row_bytes`. If that is 0,
+    a copy of the table; else 16 registers of `size` bytes, one for each row: the row XOR the one
+    before it in the same half of the table, repeated."""
     table = table.view(np.uint8)
     if not size:
         return table.copy()
@@ -53,8 +55,8 @@ def pack(table: Array, size: int) -> Array:
 
 
 def look_up(table: Ptr, x: Val) -> Val:
-    """For each byte of a vector, the entry of a packed table at that index (0 to 255), as u8. A
-    vector shorter than `width` is extended for it."""
+    """For each byte of the vector x, the entry of a packed table at that index (0 to 255), as u8.
+    x may be shorter than `width`."""
     target, lanes = x.b.target, x.ty.lanes
     size = width(target)
     x = Val(x.b, U8.x(lanes), x.ref)
@@ -92,10 +94,8 @@ def _by_rows(table: Ptr, x: Val) -> Val:
 
 
 def _by_quarters(table: Ptr, x: Val) -> Val:
-    b, ty, found = x.b, x.ty, None
-    for quarter in range(ENTRIES // QUARTER):
+    def look(quarter: int) -> Val:
         rows = [(table + quarter * QUARTER + at).load(ROW) for at in range(0, QUARTER, ROW)]
-        part = b.intrinsic(TBL, ty, [*rows, x - quarter * QUARTER if quarter else x])
-        found = part if found is None else found ^ part
-    assert found is not None
-    return found
+        return x.b.intrinsic(TBL, x.ty, [*rows, x - quarter * QUARTER if quarter else x])
+
+    return reduce(xor, map(look, range(ENTRIES // QUARTER)))

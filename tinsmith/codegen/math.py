@@ -87,13 +87,9 @@ def with_sign(size: Val, sign: Val) -> Val:
 # ---- rounding
 
 
-def _has_rounding(x: Val) -> bool:
-    return x.b.target.has_rounding
-
-
 def rint(x: Val) -> Val:
     """The nearest whole number, halves to even; exact."""
-    if _has_rounding(x):
+    if x.b.target.has_rounding:
         return x.unary("rint")
     limit = 2.0 ** (23 if x.ty.kind == "f32" else 52)
     size = x.abs()
@@ -110,14 +106,14 @@ def nearest(x: Val) -> Val:
 
 
 def floor(x: Val) -> Val:
-    if _has_rounding(x):
+    if x.b.target.has_rounding:
         return x.unary("floor")
     near = rint(x)
     return copysign_zero(near - (near > x).select(x.b.const(1, x.ty), 0.0), x)
 
 
 def ceil(x: Val) -> Val:
-    if _has_rounding(x):
+    if x.b.target.has_rounding:
         return x.unary("ceil")
     near = rint(x)
     return copysign_zero(near + (near < x).select(x.b.const(1, x.ty), 0.0), x)
@@ -129,7 +125,7 @@ def copysign_zero(y: Val, x: Val) -> Val:
 
 
 def trunc(x: Val) -> Val:
-    if _has_rounding(x):
+    if x.b.target.has_rounding:
         return x.unary("trunc")
     return with_sign(floor(x.abs()), x)
 
@@ -174,12 +170,9 @@ def _scale(p: Val, t: Val) -> Val:
 def scalef(p: Val, n: Val) -> Val:
     """p * 2^n on AVX-512."""
     v = p.ty.llvm
-    return p.b.intrinsic(
-        "llvm.x86.avx512.mask.scalef.ps.512",
-        p.ty,
-        text=f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4",
-        params=f"{v}, {v}, {v}, i16, i32",
-    )
+    name, params = "llvm.x86.avx512.mask.scalef.ps.512", f"{v}, {v}, {v}, i16, i32"
+    text = f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4"
+    return p.b.intrinsic(name, p.ty, text=text, params=params)
 
 
 def exp(x: Val) -> Val:
@@ -259,7 +252,8 @@ def _log_sum(f: Val, e: Val) -> Val:
 
 
 def _log_edges(y: Val, x: Val, u: Val) -> Val:
-    """The result for u = 0, for u < 0, and for u that is infinite or NaN; `y` elsewhere."""
+    """The logarithm `y` of u, corrected at the edges: -inf where u is 0, NaN where u < 0, x where u
+    is infinite or NaN."""
     y = (u < INF).select(y, x)
     y = u.eq(0.0).select(-INF, y)
     return (u < 0.0).select(NAN, y)

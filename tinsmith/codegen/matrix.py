@@ -72,7 +72,8 @@ def multiply_bytes(b: Builder, c: int, a: int, w: int) -> None:
 
 
 def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = "") -> None:
-    """An instruction on registers, and on what `text` names."""
+    """Emit an instruction on matrix registers, by their numbers. `text` and `params` are further
+    operands and their types, as LLVM text."""
     numbers = ", ".join(f"i8 {register}" for register in registers)
     kinds = ", ".join(["i8 immarg"] * len(registers))
     b.intrinsic(f"llvm.x86.{name}", None, text=numbers + text, params=kinds + params)
@@ -80,7 +81,7 @@ def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = ""
 
 def split(b: Builder, x: Val, y: Val, parts: int = 2, endless: bool = True) -> list[Val]:
     """Two vectors of 16 float32 in split precision: `parts` vectors of 32 bfloat16, hi first, with
-    x in lanes 0 to 15 and y in lanes 16 to 31, whose sum is x and y.
+    the parts of x in lanes 0 to 15 and those of y in lanes 16 to 31.
 
     With `endless`, NaN, infinities and numbers from LARGEST on (whose bfloat16 is infinite) are in
     the last part alone, and 0 in the others: products multiply the last part by the other operand's
@@ -99,7 +100,8 @@ def split(b: Builder, x: Val, y: Val, parts: int = 2, endless: bool = True) -> l
 
 
 def split_array(x: Array, parts: int = 2) -> list[Array]:
-    """The bits of the parts of every element of a float32 array, which must be finite."""
+    """A finite float32 array in split precision: `parts` arrays of its shape, hi first, of the bits
+    of bfloat16 as uint16."""
     flat, half = x.reshape(-1), np.uint32(0x8000)
     found = [np.empty(flat.shape, np.uint16) for _ in range(parts)]
     for at in range(0, flat.size, STRETCH):
@@ -114,7 +116,7 @@ def split_array(x: Array, parts: int = 2) -> list[Array]:
 
 
 def _join(b: Builder, x: Val, y: Val) -> Val:
-    """The bfloat16 nearest to the lanes of x, then of y."""
+    """A vector of 32 bfloat16: those nearest to the 16 lanes of x, then to those of y."""
     name, inner, native = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", x.ty.llvm, f"<{DEPTH} x bfloat>"
     b.module.declare(name, f"declare {native} @{name}({inner}, {inner})")
     ty = BF16.x(DEPTH)

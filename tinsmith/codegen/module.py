@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Function:
-    """A function of a module, to be called from others."""
+    """Name and parameters of a generated function, which calls of it need."""
 
     def __init__(self, name: str, params: Sequence[tuple[str, Ty]]) -> None:
         self.name, self.params = name, list(params)
@@ -34,8 +34,8 @@ class Module:
     def function(
         self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
     ) -> Builder:
-        """Start a function without a result, which is visible in its module only if `internal`: its
-        builder. End it with `Builder.ret`."""
+        """Start a function without a result, and return its builder, to be ended by `Builder.ret`.
+        An `internal` function can be called only in its module."""
         from tinsmith.codegen.builder import Builder
 
         return Builder(self, Function(name, params), internal)

@@ -57,9 +57,9 @@ def gelu(x: Val) -> Val:
 
 @functools.cache
 def _gelu_tables() -> tuple[tuple[float, ...], ...]:
-    """table[d][i]: the coefficient of u^d, lowest first, of the polynomial for erf(y / sqrt(2)) / 2
-    in interval i, where u is the distance from its middle in intervals. In the last one it is
-    1/2."""
+    """Polynomials for erf(y / sqrt(2)) / 2: table[d][i] is the coefficient of u^d in interval i,
+    where u is the distance of y from the interval's middle, in intervals. In the last interval the
+    polynomial is 1/2."""
     pieces = [
         fit(lambda u, n=n: math.erf((n + u) / _GELU_PITCH / math.sqrt(2)) / 2, _GELU_DEGREE)
         for n in range(ENTRIES - 1)

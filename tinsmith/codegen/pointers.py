@@ -43,9 +43,8 @@ class Ptr:
     def address(self) -> str:
         if not self.offset:
             return self.ref
-        return self.b.emit(
-            PTR, f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
-        ).ref
+        text = f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
+        return self.b.emit(PTR, text).ref
 
     @property
     def value(self) -> Val:
@@ -55,7 +54,7 @@ class Ptr:
         return Val(self.b, PTR, self.address)
 
     def is_some(self) -> Val:
-        """Whether it is not null."""
+        """Whether the address is not null, as an i1."""
         return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
 
     def of(self, value: Val) -> Ptr:
@@ -66,8 +65,9 @@ class Ptr:
         self, lanes: int = 1, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> Val:  # fmt: skip
-        """`lanes` elements from here on. Lanes that are off in `mask`, and those from `count` on,
-        are 0, and their memory is not read. `align` is in bytes; None: that of an element."""
+        """Load `lanes` elements from this address on. Lanes that are off in `mask`, and those from
+        `count` on, are 0, and their memory is not read. `align` is in bytes; None: that of an
+        element."""
         ty = self.elem.x(lanes)
         if isinstance(count, Val | Size):
             return self.load(lanes, self.b.first_lanes(count, lanes))
@@ -92,12 +92,12 @@ class Ptr:
         return value
 
     def splat(self, lanes: int) -> Val:
-        """One element in every lane."""
+        """Load one element, and put it into every lane."""
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """The elements `places` (a vector of integers) further, one for each lane. Lanes that are
-        off in `mask` are 0, and their memory is not read."""
+        """Load a vector whose lane k is the element places[k] (an integer) further than this one.
+        Lanes that are off in `mask` are 0, and their memory is not read."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()
@@ -113,16 +113,16 @@ class Ptr:
         self, value: Val, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> None:  # fmt: skip
-        """Write the lanes of a value from here on, but for those that are off in `mask`, and those
-        from `count` on. `align` is in bytes; None: that of an element. An i1 is written as a
-        byte."""
+        """Store the lanes of a value from this address on, but for those that are off in `mask`,
+        and those from `count` on. `align` is in bytes; None: that of an element. An i1 is stored as
+        a byte, 0 or 1."""
         lanes = value.ty.lanes
         if isinstance(count, Size):
             count = self.b.size(count)
         if isinstance(count, Val) or (count is not None and count < lanes):
             self._store_some(value, count)
             return
-        if value.ty.kind == "i1" and self.elem.nbytes == 1:  # a bool is one byte, 0 or 1
+        if value.ty.kind == "i1" and self.elem.nbytes == 1:
             value = value.to(self.elem.kind)
         if value.ty.kind != self.elem.kind and value.ty.elem.llvm != self.elem.llvm:
             raise CodegenError(f"cannot store {value.ty} through a pointer to {self.elem}")
@@ -158,34 +158,33 @@ class Ptr:
         b.choose(count >= lanes, lambda: self.store(value), some)
 
     def atomic(self, how: str, value: Val | int, order: str = "monotonic") -> Val:
-        """Change the integer here in one operation (LLVM's `how`: add, sub, and, xchg); the value
-        before. `order` is LLVM's: with "release", a thread that sees the new value sees all that
-        this one has stored before."""
+        """Change the integer at this address in one operation (LLVM's `how`: add, sub, and, xchg),
+        and return the value before. `order` is LLVM's: with "release", a thread that sees the new
+        value also sees all earlier stores of this thread."""
         ty = self.elem
         given = value.ref if isinstance(value, Val) else str(value)
         text = f"atomicrmw {how} ptr {self.address}, {ty.llvm} {given} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def compare_exchange(self, old: Val, new: Val, order: str) -> Val:
-        """Replace the integer here by `new` if it is `old`, in one operation; an i1: whether it
-        was. `order` is LLVM's."""
+        """If the integer at this address is `old`, replace it by `new`, in one operation. Return
+        whether it was, as an i1. `order` is LLVM's."""
         ty = self.elem
-        pair = self.b.emit(
-            ty, f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {order} "
-            f"monotonic, align {ty.nbytes}",
-        )  # fmt: skip
+        how = f"{order} monotonic, align {ty.nbytes}"
+        text = f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {how}"
+        pair = self.b.emit(ty, text)
         return self.b.emit(I1, f"extractvalue {{ {ty.llvm}, i1 }} {pair.ref}, 1")
 
     def load_atomic(self, order: str) -> Val:
-        """The integer here, which other threads may write meanwhile; `order` is LLVM's, such as
-        "acquire"."""
+        """Load the integer at this address, which other threads may write meanwhile. `order` is
+        LLVM's, such as "acquire"."""
         ty = self.elem
         text = f"load atomic {ty.llvm}, ptr {self.address} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def store_atomic(self, value: Val, order: str) -> None:
-        """Store an integer here, which other threads may read meanwhile; `order` is LLVM's, such as
-        "release"."""
+        """Store an integer at this address, which other threads may read meanwhile. `order` is
+        LLVM's, such as "release"."""
         ty = self.elem
         place = f"ptr {self.address} {order}, align {ty.nbytes}"
         self.b.line(f"store atomic {ty.llvm} {value.ref}, {place}")
@@ -193,7 +192,7 @@ class Ptr:
     def call(
         self, kind: Function, args: Sequence[Val | Ptr | int], result: Ty | None = None
     ) -> Val:
-        """Call the function at this address, as `Builder.call_at`; its result of type `result`."""
+        """Call the function at this address, as `Builder.call_at` does."""
         return self.b.call_at(self.address, kind, args, result)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:

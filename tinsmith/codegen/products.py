@@ -84,8 +84,7 @@ class Product:
 
     @property
     def parts(self) -> int:
-        """Of how many parts (hi, lo, ...) each element of an operand is the sum; 1: it is not
-        split."""
+        """How many parts (hi, lo, ...) each element of an operand is split into; 1: not split."""
         return 1 + max(part for term in self.terms for part in term)
 
     @property
@@ -111,7 +110,8 @@ class Product:
 
     @property
     def fold(self) -> Product:
-        """The row whose steps add up packed elements."""
+        """The row of vectors whose steps sum up elements packed for this row: itself, or `folds`.
+        Sums of one operand are needed for zero points."""
         return PRODUCTS[self.folds] if self.folds else self
 
     def one(self, kind: Ty) -> int:
@@ -140,14 +140,13 @@ class Product:
 
 
 def fused(acc: Val, x: Val, w: Val) -> Val:
-    """One product of each lane: a multiply-add."""
+    """A step of rows with one element a lane: a multiply-add."""
     return x.fma(w, acc).fenced()
 
 
 def spelled(left: Ty, right: Ty) -> Step:
-    """The step of an integer row in common instructions, for any machine: the products of a
-    k-group, one after the other. Rows with instructions of their own are defined to give the
-    same."""
+    """The step of an integer row in instructions that any machine has: the products of a k-group,
+    one after the other. Rows with special instructions must give the same results."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         for i in range(BITS // left.bits):
@@ -163,7 +162,7 @@ def _element(v: Val, i: int, kind: Ty) -> Val:
     raised = v << above if above else v
     if kind.is_signed:
         return raised >> (BITS - kind.bits)
-    return Val(v.b, raised.ty.of("u32"), raised.ref).__rshift__(BITS - kind.bits).to("i32")
+    return (Val(v.b, raised.ty.of("u32"), raised.ref) >> BITS - kind.bits).to("i32")
 
 
 PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
@@ -171,8 +170,6 @@ PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
 """Sums of two products of 16 bits, by lanes (Intel 64 and IA-32 Architectures SDM, volume 2)."""
 WHOLE = ("scalar", "sse2", "avx2", "avx512")
 """Instruction sets of x86-64 that have whole numbers in vectors as wide as those of floats."""
-VPDPBUSD = {lanes: f"llvm.x86.avx512.vpdpbusd.{BITS * lanes}" for lanes in (4, 8, 16)}
-"""Four products of unsigned by signed bytes, added to 32 bits without saturation (ibidem)."""
 
 
 def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
@@ -181,48 +178,24 @@ def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
     return (acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)).fenced()
 
 
-def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
-    lanes = acc.ty.lanes
-    return acc.b.intrinsic(
-        VPDPBUSD[lanes], acc.ty, [acc, x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
-    )
-
-
+VPDPBUSD, VPDPWSSD = (f"llvm.x86.avx512.{name}.{{bits}}" for name in ("vpdpbusd", "vpdpwssd"))
+"""Four products of unsigned by signed bytes, and two products of 16 bits, added to 32 bits without
+saturation (ibidem)."""
 SDOT, USDOT = (f"llvm.aarch64.neon.{name}.v4i32.v16i8" for name in ("sdot", "usdot"))
 """Four products of signed bytes, and of unsigned by signed ones, added to 32 bits without
 saturation (Arm Architecture Reference Manual for A-profile, C7)."""
 
 
-def multiply_by_dot(name: str, left: Ty) -> Step:
-    """The step of an instruction of Arm's that adds four products of bytes."""
+def added_by(intrinsic: str, left: Ty, right: Ty) -> Step:
+    """The step of an integer row for which one instruction adds the products of a k-group;
+    `{bits}` in the name of its intrinsic stands for the bits of a vector."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
-        both = [x.bitcast(left.x(4 * acc.ty.lanes)), w.bitcast(I8.x(4 * acc.ty.lanes))]
-        return acc.b.intrinsic(name, acc.ty, [acc, *both])
+        bits = BITS * acc.ty.lanes
+        both = [v.bitcast(ty.x(bits // ty.bits)) for v, ty in ((x, left), (w, right))]
+        return acc.b.intrinsic(intrinsic.format(bits=bits), acc.ty, [acc, *both])
 
     return step
-
-
-VPDPWSSD = {lanes: f"llvm.x86.avx512.vpdpwssd.{BITS * lanes}" for lanes in (4, 8, 16)}
-"""Two products of 16 bits, added to 32 bits without saturation (ibidem)."""
-
-
-def multiply_shorts(acc: Val, x: Val, w: Val) -> Val:
-    lanes = acc.ty.lanes
-    both = [v.bitcast(I16.x(2 * lanes)) for v in (x, w)]
-    return acc.b.intrinsic(VPDPWSSD[lanes], acc.ty, [acc, *both])
-
-
-def spelled_halves(acc: Val, x: Val, w: Val) -> Val:
-    """Two products of bfloat16 one after the other, on any machine: what vdpbf16ps gives, but for
-    numbers below 1.2e-38, which are 0 there."""
-    lanes = acc.ty.lanes
-    pairs = [(v.bitcast(I32.x(lanes)) << BITS // 2, v.bitcast(I32.x(lanes))) for v in (x, w)]
-    low, high = zip(*pairs, strict=True)
-    for a, b in (high, low):
-        a, b = ((v & -(1 << BITS // 2)).bitcast(F32.x(lanes)) for v in (a, b))
-        acc = a.fma(b, acc)
-    return acc.fenced()
 
 
 VDPBF16PS = {lanes: f"llvm.x86.avx512bf16.dpbf16ps.{BITS * lanes}" for lanes in (4, 8, 16)}
@@ -243,7 +216,7 @@ def multiply_halves(acc: Val, x: Val, w: Val) -> Val:
 
 
 def multiply_adds(ty: Ty) -> Product:
-    """One product a lane, of operands and sums of one type."""
+    """A row that is not in the table: multiply-adds of operands and sums of the one type `ty`."""
     return Product(ty.kind, frozenset(), ty, ty, ty, ty, fused)
 
 
@@ -259,13 +232,13 @@ PRODUCTS: dict[str, Product] = {
         _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
                needs=lambda target: target.vectors in WHOLE),
-        _pairs("vpdpwssd", step=multiply_shorts, rate=2.0,
+        _pairs("vpdpwssd", step=added_by(VPDPWSSD, I16, I16), rate=2.0,
                needs=lambda target: target.byte_products == "vpdpbusd"),
-        Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
+        Product("vpdpbusd", _BYTES, U8, I8, I32, I32, added_by(VPDPBUSD, U8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "vpdpbusd"),
-        Product("sdot", _BYTES, I8, I8, I32, I32, multiply_by_dot(SDOT, I8), rate=4.0,
+        Product("sdot", _BYTES, I8, I8, I32, I32, added_by(SDOT, I8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "sdot"),
-        Product("usdot", _BYTES, U8, I8, I32, I32, multiply_by_dot(USDOT, U8), rate=4.0,
+        Product("usdot", _BYTES, U8, I8, I32, I32, added_by(USDOT, U8, I8), rate=4.0,
                 needs=lambda target: target.byte_products == "usdot"),
         Product("tdpbusd", _BYTES, U8, I8, I32, I32, matrix.multiply_bytes, rate=16.0,
                 needs=lambda target: target.has_matrices, unit=MATRICES, folds="vpdpbusd"),
@@ -291,8 +264,9 @@ FLOAT32 = PRODUCTS["float32"]
 
 
 def product_of(target: Target, left: str, right: str) -> Product:
-    """The fastest row, of those that compute in vectors and are exact, for operands of these
-    element types (numpy's names). Raises CodegenError where the target has none."""
+    """The fastest row of the table for operands of these element types (numpy's names), of those
+    that compute in vectors and do not round operands. Raises CodegenError where the target has
+    none."""
     exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
     if not rows:
@@ -304,9 +278,9 @@ def product_of(target: Target, left: str, right: str) -> Product:
 
 
 def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
-    """Pack a matrix [k, n] of elements of `b` as lanes [k / group rounded up, n], each a k-group of
-    a column, with zeros at the end. With `stored`, elements have this numpy dtype, so that lanes
-    may be narrower than the step takes; `Product.widened` makes those."""
+    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n], each a k-group of a
+    column, with zeros at the end. With `stored`, elements are kept in this numpy dtype: lanes may
+    then be narrower than the step takes, and `Product.widened` widens them."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
     wide = np.zeros((row.depth(k) * g, n), dtype)
@@ -318,14 +292,14 @@ def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
 
 
 def narrow_lane(row: Product, stored: Any) -> Ty:
-    """The type of the lanes that `packed_lanes` makes of elements `stored`."""
+    """The type of the lanes that `packed_lanes` makes with elements of dtype `stored`."""
     dtype = np.dtype(stored)
     return from_dtype(dtype) if row.group == 1 else Ty(f"i{8 * dtype.itemsize * row.group}")
 
 
 def joined(elements: list[Val], row: Product) -> Val:
-    """Lanes of `b`, as int32, each made of one element of every vector (int32 too): element i of
-    the k-group comes from `elements[i]`."""
+    """Pack lanes of `b` in registers: each result lane is a k-group, whose element i is that lane
+    of `elements[i]`. All are vectors of int32."""
     bits, lane = row.right.bits, None
     for i, v in enumerate(elements):
         part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)

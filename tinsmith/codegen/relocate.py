@@ -53,8 +53,8 @@ def _near(image: bytearray, at: int, place: int, value: int) -> None:
 
 
 def _low(shift: int) -> Write:
-    """For instructions with 12 bits for the low part of an address, in units of an access of 1 <<
-    `shift` bytes: writes (value mod 4096) >> shift into bits 10 to 21."""
+    """A writer for AArch64 instructions that hold the low 12 bits of an address, in units of 1 <<
+    `shift` bytes: writes (value mod 4096) >> shift into bits 10 to 21 of the instruction."""
 
     def write(image: bytearray, at: int, place: int, value: int) -> None:
         _put(image, at, (value & 0xFFF) >> shift << 10)

@@ -7,16 +7,14 @@ the tiles that it took, and the next job until it has left.
 
 Waiting is a bounded spin, then yields, then a semaphore (between jobs) or naps (inside a job). So a
 caller that calls again at once finds the workers awake, and other processes get the core otherwise.
-Inside a job, a thread that others wait for so long has probably been descheduled in favour of
-another process; napping frees this core, to which the system can move it. If threads of a team
-share one core, because another process has the second, every spin would be in vain: inside a job
-each spin in vain halves the next one, until one succeeds. Semaphore, yield and nap are function
-pointers in the sync block, so that the code is the same on every system.
+Inside a job, a thread for which others wait so long has probably been descheduled in favour of
+another process; a nap frees a core, to which the system can move the thread. If threads of a team
+share one core, because another process has the second, every spin fails: inside a job each failed
+spin halves the next one, until one succeeds. Semaphore, yield and nap are function pointers in the
+sync block (`sync_block.py`), so that the code is the same on every system.
 
-A post may come late: to a worker that took its job without sleeping, or when the job is over. So a
-worker that wakes up looks at the gate first.
-
-`sync_block.py` says where things lie.
+A post of the semaphore may come late: to a worker that took its job without sleeping, or when the
+job is over. So a worker that wakes up looks at the gate first.
 """
 
 from __future__ import annotations
@@ -80,8 +78,8 @@ def team_text(target: Target) -> str:
 
 
 def add_await(module: Module) -> None:
-    """`void await(ptr counter, i64 goal, ptr block)`: returns once the i64 counter has reached the
-    goal, with all that was stored before it did."""
+    """Add the function `void await(ptr counter, i64 goal, ptr block)`: it returns once the i64
+    counter has reached the goal; its caller then sees all that others stored before that."""
     b = module.function(AWAIT.name, AWAIT.params)
     block, counter = _Block(b), b.pointer("counter", I64)
     patience = block.at(PATIENCE, I32)
@@ -176,9 +174,8 @@ def _add_submit(module: Module) -> None:
 
 
 def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], None]) -> None:
-    """What a waiting loop does after a check in vain: pause, and count the check in `looks`. If
-    there were at least `spins`, also call `give_way(vain)`, with the number of checks beyond
-    `spins`."""
+    """Emit what a waiting loop does after a failed check: pause, and count the check in `looks`.
+    From the check number `spins` on, also `give_way(n)`, with n the number of checks since then."""
     b.pause()
     looked = looks.load() + 1
     looks.store(looked)
@@ -211,8 +208,8 @@ class _Block:
         self.at(JOB, PTR).load_pointer(U8).call(_JOB, [argument, tid])
 
     def give_way(self, vain: Val) -> None:
-        """Give the core away after a look in vain: yield it; after more than YIELDS looks, nap for
-        MICROSECONDS."""
+        """Emit how a thread frees its core after failed check number `vain` beyond the spins: it
+        yields, or, if that is above YIELDS, naps for MICROSECONDS."""
         self.b.choose(vain > YIELDS, self.nap, self.let_others)
 
     def nap(self) -> None:

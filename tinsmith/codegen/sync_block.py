@@ -1,10 +1,10 @@
-"""Where the things lie that the threads of a team share: what generated code and those who call it
-agree on.
+"""The layout of the sync block: memory that the threads of a team share, as generated code
+(`sync.py`) and Python (`runtime/threads.py`) use it.
 
-The sync block, in bytes: 0 gate (i64: the number of the last job, the flag OPEN, and how many
-workers are inside), 192 stop flag, 256 job function, 264 job argument, 320 wait, 328 post, 336
-yield, 344 nap, 352 most spins (i32), 356 most yields between jobs (i32), 448 spins inside a job
-(i32). For thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
+By offset in bytes: 0 gate (i64: the number of the last job, the flag OPEN, and how many workers are
+inside), 192 stop flag, 256 job function, 264 job argument; functions 320 wait, 328 post, 336 yield,
+344 nap; 352 most spins, 356 most yields between jobs, 448 spins inside a job (i32 each). For thread
+t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ NATIVE = frozenset().union(*_CLASSES.values())
 class Function:
     """A row of the table of elementwise functions.
 
-    numpy   (expr, *arrays) -> what it means
-    emit    (b, expr, args, lanes) -> its instructions
-    dtypes  those of its first operand for which `emit` works
+    numpy   (expr, *arrays) -> the result: the definition of the function
+    emit    (b, expr, args, lanes) -> the result as a Val, whose instructions it emits
+    dtypes  dtypes of the first operand for which `emit` works
     flops   of one element, approximately
     """
 
@@ -49,16 +49,17 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """The element kind inside expressions: bool is "i1"."""
+    """The element kind of values of a dtype in registers: bool is "i1", others as in memory."""
     return "i1" if dtype == np.bool_ else from_dtype(dtype).kind
 
 
 def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that registers `emit(*args)` for a function; `numpy` is what it means, by default
-    numpy's function of its name. `classes` are the dtypes for which it works: f float32, d float64,
-    i signed, u unsigned, b bool, h float16 and bfloat16 (which are only moved)."""
+    """A decorator that registers a function of the table: what it decorates, called with a Val for
+    each operand, emits the result. `numpy` defines the function; by default numpy's of that name.
+    `classes` are the dtypes for which it works: f float32, d float64, i signed, u unsigned, b bool,
+    h float16 and bfloat16 (which are only moved)."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
@@ -74,15 +75,10 @@ def function(
 
 def unsupported(expr: Any) -> str | None:
     """Why the expression has no native code; None if it has."""
-    seen: set[int] = set()
 
-    def check(e: Any) -> str | None:
-        if id(e) in seen:
-            return None
-        seen.add(id(e))
-        for a in e.args:
-            if reason := check(a):
-                return reason
+    def check(e: Any, reasons: list[str | None]) -> str | None:
+        if reason := next(filter(None, reasons), None):
+            return reason
         if name_of(e.dtype) not in NATIVE:
             return f"{e.dtype.name} has no native code"
         if e.name in ("leaf", "const", "size"):
@@ -97,7 +93,7 @@ def unsupported(expr: Any) -> str | None:
             return f"{e.name} of {operands[0].dtype.name} has no native code"
         return None
 
-    return check(expr)
+    return expr.fold(check)
 
 
 def flops_of(expr: Any) -> float:
@@ -106,8 +102,9 @@ def flops_of(expr: Any) -> float:
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Emit one node of an expression, given the values of its operands; constants get `lanes`
-    lanes. Raises CodegenError for a function without native code."""
+    """Emit one node of an expression that is no leaf; return its value. `args` are the values of
+    its operands; constants get `lanes` lanes. Raises CodegenError for a function without native
+    code."""
     if expr.name in ("const", "size"):
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)

@@ -75,8 +75,8 @@ ISAS = {
 
 @dataclass(frozen=True)
 class Target:
-    """One machine: what decides which code is generated for it, and rates by which kernels are
-    chosen. Frozen; part of every cache key."""
+    """The machine to generate code for: its instruction set, on which code depends, and its rates,
+    by which kernels are chosen. Frozen; part of every cache key."""
 
     isa: str
     triple: str
@@ -113,20 +113,15 @@ class Target:
     @property
     def has_exact_tails(self) -> bool:
         """Whether the last elements of a row should be read and written in narrower vectors that
-        fit exactly: so where the target has no cheap masks."""
+        fit exactly, since the target has no cheap masks."""
         return not self.has_masks
 
     @estimate
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core by the roofline model: arithmetic or memory traffic, whichever takes
         longer."""
-        bandwidth = (
-            self.l2_bandwidth
-            if nbytes < self.l2
-            else self.l3_bandwidth
-            if nbytes < self.l3
-            else self.dram_bandwidth
-        )
+        far = self.l3_bandwidth if nbytes < self.l3 else self.dram_bandwidth
+        bandwidth = self.l2_bandwidth if nbytes < self.l2 else far
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     def kept(self, growth: float = 1.0) -> float:
@@ -154,7 +149,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What generated code depends on."""
+        """A text that is equal for targets for which equal LLVM texts become equal code."""
         return f"{self.triple}|{self.cpu}|{self.features}|{self.isa}"
 
     def __str__(self) -> str:

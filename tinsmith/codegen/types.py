@@ -53,7 +53,7 @@ class Ty:
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether arithmetic on it is floating-point. Not for float16 and bfloat16, which are only
+        """Whether the type is f32 or f64: floats with arithmetic. float16 and bfloat16 are only
         moved and converted."""
         return self.kind in ("f64", "f32")
 
@@ -77,7 +77,7 @@ class Ty:
 
     @cached_property
     def suffix(self) -> str:
-        """The type in the names of LLVM's intrinsics."""
+        """The type as it stands in names of LLVM's intrinsics: "f32", "v8i16"."""
         scalar = self.kind if self.is_float or self.kind == "i1" else f"i{self.bits}"
         return scalar if self.lanes == 1 else f"v{self.lanes}{scalar}"
 
@@ -100,7 +100,7 @@ BF16, F32, F64, I1, I32, I64, U8, U64, PTR = (
 
 @cache
 def name_of(dtype: np.dtype[Any]) -> str:
-    """`dtype.name`, which numpy spells anew each time."""
+    """`dtype.name`, kept, as numpy builds the text anew each time."""
     return dtype.name
 
 

@@ -134,7 +134,8 @@ class Val:
         return self.b.const(0, self.ty) - self
 
     def compare(self, how: str, other: Any) -> Val:
-        """Lanes of i1: `how` is one of lt le gt ge eq ne. With NaN only ne holds."""
+        """Compare lane by lane: i1 lanes. `how` is one of lt le gt ge eq ne. With NaN only ne
+        holds."""
         self._need_arithmetic()
         rhs = self._like(other)
         if self.ty.is_float:
@@ -156,16 +157,14 @@ class Val:
         return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {other.ref}")
 
     def select(self, yes: Val | float | int, no: Val | float | int) -> Val:
-        """Lane-wise choice by this i1 value."""
+        """`yes` in the lanes in which this value, an i1 mask, is on, `no` in the others."""
         if not isinstance(yes, Val):
             assert isinstance(no, Val)
             yes = no._like(yes)
         no = yes._like(no)
         yes = no._like(yes)
-        return self.b.emit(
-            yes.ty,
-            f"select {self.ty.llvm} {self.ref}, {yes.ty.llvm} {yes.ref}, {no.ty.llvm} {no.ref}",
-        )
+        both = f"{yes.ty.llvm} {yes.ref}, {no.ty.llvm} {no.ref}"
+        return self.b.emit(yes.ty, f"select {self.ty.llvm} {self.ref}, {both}")
 
     def max(self, other: Any) -> Val:
         """`self > other ? self : other`: one instruction; gives `other` where self is NaN."""
@@ -184,9 +183,8 @@ class Val:
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
     def fenced(self) -> Val:
-        """The same value, behind a fence for LLVM, which otherwise regroups whole numbers that are
-        added to a sum one after the other: it adds them up first, and keeps them on the stack
-        meanwhile."""
+        """The same value, behind a fence against LLVM's reassociation of integer sums. Without it,
+        LLVM would add the terms of a long sum to each other first, and spill them meanwhile."""
         if self.ty.is_float or self.ty.lanes == 1:
             return self
         found = self.bitcast(self.ty.of(f"f{self.ty.bits}")).unary("arithmetic.fence")
@@ -210,11 +208,8 @@ class Val:
             return self
         ty = self.ty.x(lanes)
         first = self.b.emit(ty, f"insertelement {ty.llvm} poison, {self.ty.llvm} {self.ref}, i64 0")
-        return self.b.emit(
-            ty,
-            f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, "
-            f"<{lanes} x i32> zeroinitializer",
-        )
+        lane = f"<{lanes} x i32> zeroinitializer"
+        return self.b.emit(ty, f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, {lane}")
 
     def lane(self, index: int | Val) -> Val:
         """One element of a vector."""
@@ -229,21 +224,17 @@ class Val:
 
     def with_lane(self, index: int | Val, value: Val) -> Val:
         where = index.ref if isinstance(index, Val) else str(index)
-        return self.b.emit(
-            self.ty,
-            f"insertelement {self.ty.llvm} {self.ref}, {value.ty.llvm} {value.ref}, i64 {where}",
-        )
+        text = f"insertelement {self.ty.llvm} {self.ref}, {value.ty.llvm} {value.ref}, i64 {where}"
+        return self.b.emit(self.ty, text)
 
     def shuffle(self, other: Val | None, indices: Sequence[int]) -> Val:
         """A vector of the lanes with these indices, counted through `self` and then `other`; -1
         leaves a lane undefined."""
-        second = other.ref if other is not None else "poison"
-        mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
-        return self.b.emit(
-            self.ty.x(len(indices)),
-            f"shufflevector {self.ty.llvm} {self.ref}, {self.ty.llvm} {second}, "
-            f"<{len(indices)} x i32> <{mask}>",
-        )
+        ty, second = self.ty.llvm, other.ref if other is not None else "poison"
+        picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
+        mask = f"<{len(indices)} x i32> <{picks}>"
+        text = f"shufflevector {ty} {self.ref}, {ty} {second}, {mask}"
+        return self.b.emit(self.ty.x(len(indices)), text)
 
     def bitcast(self, ty: Ty) -> Val:
         if ty.llvm == self.ty.llvm:
@@ -251,8 +242,8 @@ class Val:
         return self.b.emit(ty, f"bitcast {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def to(self, kind: str) -> Val:
-        """Each lane converted to another kind as C does it, but from floats to integers beyond C:
-        out of range becomes the nearest end, NaN 0. From float to "i1": whether it is not 0."""
+        """Convert each lane to another kind as C does. Where C leaves floats to integers undefined:
+        numbers out of range become its nearest end, NaN 0. "i1" tells whether a lane is not 0."""
         src, dst = self.ty, self.ty.of(kind)
         if src.kind == kind:
             return self
@@ -279,13 +270,14 @@ class Val:
         return self.b.emit(dst, f"{op} {src.llvm} {self.ref} to {dst.llvm}")
 
     def truncated(self, kind: str) -> Val:
-        """Floats in the range of an integer kind, as that."""
+        """Floats rounded towards 0 to integers of `kind`; undefined for floats out of its range."""
         ty = self.ty.of(kind)
         op = "fptosi" if ty.is_signed else "fptoui"
         return self.b.emit(ty, f"{op} {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def _saturated(self, dst: Ty) -> Val:
-        """Floats as integers; LLVM's own saturating conversion goes lane by lane."""
+        """Floats rounded towards 0 to integers of type `dst`: its nearest end for floats out of
+        range, 0 for NaN. LLVM's own saturating conversion goes lane by lane."""
         ones = dst.bits - dst.is_signed
         low, high = -(1 << ones) if dst.is_signed else 0, (1 << ones) - 1
         top = high - high % (1 << max(0, ones - (24 if self.ty.kind == "f32" else 53)))
@@ -294,13 +286,13 @@ class Val:
         return got if top == high else (self > top).select(self.b.const(high, dst), got)
 
     def reduce(self, how: str) -> Val:
-        """All lanes to one: "add", "mul", "max", "min", as `halved`."""
+        """Reduce all lanes to one by "add", "mul", "max" or "min", in the order of `halved`."""
         combine = {"add": Val.__add__, "mul": Val.__mul__, "max": Val.max, "min": Val.min}[how]
         return self.halved(combine)
 
     def halved(self, combine: Callable[[Val, Val], Val]) -> Val:
-        """One lane for all: combines the low half of the lanes with the high half until one is
-        left. Their number must be a power of two; otherwise CodegenError is raised."""
+        """Reduce all lanes to one: combine the low half of the lanes with the high half until one
+        lane is left. Raises CodegenError unless their number is a power of two."""
         value, lanes = self, self.ty.lanes
         while lanes > 1:
             if lanes % 2:
@@ -321,7 +313,7 @@ class Val:
         return self.b.intrinsic(f"llvm.vector.reduce.or.{self.ty.suffix}", self.ty.elem, [self])
 
     def lanes_on(self) -> Val:
-        """A mask as an i64 whose bit k is lane k."""
+        """A mask (lanes of i1, at most 64) as an i64 whose bit k is lane k."""
         whole = self.b.emit(self.ty, f"bitcast {self.ty.llvm} {self.ref} to i{self.ty.lanes}")
         return self.b.emit(Ty("i64"), f"zext i{self.ty.lanes} {whole.ref} to i64")
 

@@ -3,10 +3,10 @@
 Inner steps are right to about 1e-11, so that the result is the float32 nearest to the true value in
 all but one of thousands of cases. `fmod`, `floor` and similar ones are exact.
 
-So is the quarter turn in which an angle lies, and the remaining angle (`quadrant`). From an angle
-up to 2^20 a multiple of pi / 2, given in three parts, is subtracted. A larger angle is multiplied
-by 2 / pi in chunks of 24 bits, whose products with a float32 are exact in float64; each product is
-reduced modulo 4 before it is added. That path runs only if some lane needs it.
+Angles are reduced to a quadrant and an angle within it (`quadrant`). From an angle up to 2^20 a
+multiple of pi / 2, given in three parts, is subtracted. A larger angle is multiplied by 2 / pi in
+chunks of 24 bits, whose products with a float32 are exact in float64; each product is reduced
+modulo 4 before it is added. That path runs only if some lane needs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TWO_OVER_PI = (  # the bits of 2 / pi, 24 in each
 
 
 def _cut(value: float, bits: int) -> float:
-    """The leading bits of a number."""
+    """A number > 0, truncated to its `bits` leading bits."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.floor(mantissa * (1 << bits)), exponent - bits)
 
@@ -99,7 +99,7 @@ _ASIN = (  # (asin(s) - s) / s^3 in s^2 on |s| <= 1/2
 
 
 def _wide(function: Callable[..., Val]) -> Callable[..., Val]:
-    """A function of float64 vectors as one of float32 vectors."""
+    """A function of float64 vectors as one of float32 vectors, converted before and after."""
 
     def narrow(*args: Val) -> Val:
         return function(*(a.to("f64") for a in args)).to("f32")
@@ -121,8 +121,7 @@ def _exp(x: Val) -> Val:
 
 
 def _log(x: Val) -> Val:
-    """log(x) for normal x > 0, error 2e-11 of the result; for other x, NaN included, it means
-    nothing."""
+    """log(x) for normal x > 0, error 2e-11 of the result; undefined for other x, NaN included."""
     half = _bits(math.sqrt(0.5))
     k = bits_of(x) + (_bits(1.0) - half)
     m = ((k & ((1 << 52) - 1)) + half).bitcast(x.ty)
@@ -257,13 +256,13 @@ def _asin(x: Val) -> Val:
 
 @_wide
 def arcsin(x: Val) -> Val:
-    """NaN for |x| > 1."""
+    """The angle in [-pi / 2, pi / 2] whose sine is x; NaN for |x| > 1."""
     return (x.abs() > 1.0).select(NAN, _asin(x))
 
 
 @_wide
 def arccos(x: Val) -> Val:
-    """NaN for |x| > 1."""
+    """The angle in [0, pi] whose cosine is x; NaN for |x| > 1."""
     return (x.abs() > 1.0).select(NAN, math.pi / 2 - _asin(x))
 
 

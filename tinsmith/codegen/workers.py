@@ -60,9 +60,9 @@ class Call(Generic[T]):
         return self._claim.acquire(False)
 
     def run(self, exits: int) -> None:
-        """Make the call and keep its result or error; Cancelled if it was cancelled, or if the
-        process has begun to end (`_exits` is not `exits` any more). Called once, on a thread that
-        no interrupt strikes."""
+        """Make the call and keep its result or error: the error Cancelled, without a call, if it
+        was cancelled, or if the process has begun to end (`_exits` is no longer `exits`). Called
+        once, on a thread that no interrupt strikes."""
         _running[id(self)] = self  # first: `_at_exit` finds it, or has counted before it is begun
         function, self._function = cast("Callable[[], T]", self._function), None
         try:
@@ -82,12 +82,33 @@ class Call(Generic[T]):
             pass
 
     def result(self) -> T:
-        """Wait for the call; what the function returned. Raises what the function raised, or
-        Cancelled."""
+        """Wait for the call and return what the function returned. Raises what the function raised,
+        or Cancelled."""
         self.wait()
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
+
+
+class Together(Generic[T]):
+    """A context that threads share: `begin()` runs when the first one enters it, and `end` with its
+    result when the last one has left."""
+
+    def __init__(self, begin: Callable[[], T], end: Callable[[T], object]) -> None:
+        self._begin, self._end = begin, end
+        self._lock, self._users = allocate_lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._begun = self._begin()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._end(self._begun)
 
 
 def free_imports() -> None:
@@ -101,8 +122,8 @@ def free_imports() -> None:
 
 
 class _Line:
-    """The queue of calls of a pool. Its threads hold this and not the pool, so that they end with
-    the pool."""
+    """The queue of calls of a pool (`Workers`). The pool's threads refer to the queue and not to
+    the pool, so that they end when nobody holds the pool any more."""
 
     def __init__(self, pool: Workers) -> None:
         from queue import SimpleQueue  # the code of a stored program runs without
@@ -143,7 +164,8 @@ class Workers:
         self._threads, self._started = threads, 0
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
-        """A call that a thread will make. Raises TargetError if the system gives no thread."""
+        """Queue a call for one of the threads, and return it at once. Raises TargetError if the
+        system gives no thread."""
         call = Call(function, *arguments)
         self._line.open.append(None)
         if self._started < min(self._threads, len(self._line.open)):
@@ -169,7 +191,8 @@ class Workers:
 
 
 def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
-    """A call on a thread of its own. Raises TargetError if the system gives no thread."""
+    """Start a call on a thread of its own, and return it. Raises TargetError if the system gives no
+    thread."""
     call = Call(function, *arguments)
     _start(call.run, _exits)
     return call

@@ -128,9 +128,7 @@ class Freed:
     def sized(self, program: Program) -> Program | None:
         """A program that was compiled for `shapes`, with the sizes of the signature put in; None
         where its conditions exclude these sizes."""
-        free = FreeProgram(program, self.shapes, self.scope)
-        values = free.values(self._signature)
-        return None if values is None else free.sized(values)
+        return FreeProgram(program, self.shapes, self.scope).sized(self._signature)
 
 
 class Bisection:

@@ -79,9 +79,9 @@ class FreePrograms:
         """The program for these shapes, if one admits them that was made or read before: the first,
         so that it is the same one whatever was called since."""
         for free, told in self.found:
-            values = free.values(signature)
-            if values is not None:
-                return free.sized(values), told
+            program = free.sized(signature)
+            if program is not None:
+                return program, told
         return None
 
     def program(self, signature: Signature) -> tuple[Program, Told] | None:

@@ -46,6 +46,7 @@ class Model(Provider):
         self._options, self._tune = self._stored.options, request.tune
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
+        """By programs, of sized ones by their `base`."""
         self._built = 0  # how many shapes have a program
         self._lock = RLock()
 
@@ -153,7 +154,7 @@ class Model(Provider):
             found = self._free.known(signature)
             if found is None:
                 return None
-            self._told[found[0]] = found[1]
+            self._told[found[0].base] = found[1]
             return found[0]
 
     def _has_own(self, signature: Signature) -> bool:
@@ -205,7 +206,7 @@ class Model(Provider):
                     self._offer(free, self._stored.kept_free(free.most))
                 found = self._read(signature)
             program, told = found or self._new(signature)
-            self._told[program] = told
+            self._told[program.base] = told
             self._built += 1
             return program
 
@@ -312,14 +313,14 @@ class Model(Provider):
 
     def stage(self, name: str, program: Program | None) -> str:
         if name == "placed":
-            return "" if program is None else self._told[program]("placed")
+            return "" if program is None else self._told[program.base]("placed")
         made = self.compilation
         return str(made.imported if name == "imported" else made.canonical)
 
     def explain(self, program: Program | None) -> list[Explanation]:
         if program is None:
             return []
-        return self._explained(program, self._told[program])
+        return self._explained(program, self._told[program.base])
 
     def _explained(self, program: Program, told: Told) -> list[Explanation]:
         """The explanations of a program, and of all programs that its steps run. Raises

@@ -25,12 +25,17 @@ __all__ = ["FRONTENDS", "Frontend", "load"]
 
 @dataclass(frozen=True)
 class Frontend:
-    """One format that models are read from.
+    """One format that models are read from: a row of `FRONTENDS`.
 
-    `sniff(head, path)`: whether a file with these first bytes is of this format (path is "" for
-    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true;
-    `options` are what else it takes, by keyword: see `load` below. `pairs`: whether it also takes
-    two files, (param, weights), each a path or bytes; `sniff` looks at the first.
+    title    the name of the format in messages
+    suffixes usual endings of its files, for messages only
+    sniff    sniff(head, path): whether a file with these first bytes is of this format; path is ""
+             for bytes
+    load     load(source, **options): the Graph of a path, of bytes, or of an object for which
+             `accepts` is true
+    options  the names of the keywords that `load` takes: see the function `load` below
+    pairs    whether `load` also takes two files, (param, weights), each a path or bytes; `sniff`
+             then looks at the first
     """
 
     title: str
@@ -47,17 +52,17 @@ FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends", d
 
 def load(source: Any, **options: Any) -> Graph:
     """The graph of a model: a path, the bytes of a file, an `onnx.ModelProto`, or a pair (param,
-    weights) of paths or bytes where a format has two files.
+    weights) of paths or bytes where a format has two files. A Graph is returned as it is.
 
-    The format is recognised by content. `options`, of those that the format takes:
+    The format is recognised by content. `options`, if the format takes them:
 
-    random_weights  the seed of random weights in place of those of the file, which may lack them
+    random_weights  a seed: weights are random instead of read, so the file of weights may be absent
     batch           "free": inputs of any batch "N" (PNNX, ncnn); for ncnn also a name or a size
-    input_shapes    of all formats that are imported: shapes of inputs by their names, of which the
-                    file says less (ncnn: or says others)
+    input_shapes    {name of an input: shape}, for inputs whose shapes the file leaves open (ncnn:
+                    also in place of the file's)
 
-    Raises ModelFileError where it is missing, damaged or of no known format, ImportFailed where it
-    holds what cannot be imported, and OptionError for an option that is not of its format.
+    Raises ModelFileError for a file that is missing, damaged or of no known format, ImportFailed
+    for operators that cannot be imported, and OptionError for an option of another format.
     """
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, Graph):
@@ -74,7 +79,8 @@ def load(source: Any, **options: Any) -> Graph:
 
 
 def _shapes(given: Any) -> dict[str, tuple[int | str, ...]]:
-    """The shapes of an option `input_shapes`. Raises OptionError."""
+    """The value of the option `input_shapes` as {name: tuple of dims}. Raises OptionError where it
+    is no such mapping."""
     if not isinstance(given, Mapping):
         raise OptionError(f'input_shapes is shapes by names, {{"x": (1, 3, 8, 8)}}, not {given!r}')
     found = {}
@@ -93,7 +99,8 @@ def _shapes(given: Any) -> dict[str, tuple[int | str, ...]]:
 
 
 def _fitting(graph: Graph, shapes: Mapping[str, Any]) -> Graph:
-    """The graph, if its inputs have these shapes. Raises OptionError."""
+    """Return `graph`. Raises OptionError unless its inputs have these `shapes`, {name: dims}: some
+    formats take no option `input_shapes`, and keep the shapes of the file."""
     there = {v.name: v for v in graph.inputs}
     for name, shape in shapes.items():
         if name not in there:
@@ -130,16 +137,16 @@ def _loaded(source: Any, options: dict[str, Any]) -> Graph:
 
 
 def recognise(path: Path) -> None:
-    """Raise ModelFileError where a file is missing, or begins as no model of a known format does:
-    before anything takes the time that its length asks for."""
+    """Raise ModelFileError where a file is missing, or does not begin as a model of a known format:
+    a check that takes little time, whatever the size of the file."""
     head = _head(path)
     if _row_of(head, os.fspath(path)) is None:
         raise ModelFileError(_unknown(head, os.fspath(path)))
 
 
 def _begun(file: Any) -> tuple[bytes, str] | None:
-    """The first bytes and the path, "" of bytes; None for what is neither a path nor bytes. Raises
-    ModelFileError."""
+    """(first bytes, path) of a file given by its path, or as bytes, where the path is ""; None for
+    an object that is neither. Raises ModelFileError."""
     if isinstance(file, bytes | bytearray | memoryview):
         return bytes(memoryview(file).cast("B")[:HEAD]), ""
     if isinstance(file, str | os.PathLike):
@@ -148,7 +155,7 @@ def _begun(file: Any) -> tuple[bytes, str] | None:
 
 
 def _row_of(head: bytes, path: str) -> Frontend | None:
-    """The format of a file that begins so; None where it is not known."""
+    """The format of a file by its first bytes and path; None where it is of no known format."""
     return next((row for row in FRONTENDS.rows() if row.sniff(head, path)), None)
 
 
@@ -158,7 +165,8 @@ def _read(row: Frontend, source: Any, options: dict[str, Any]) -> Graph:
 
 
 def _check_options(options: dict[str, Any], title: str, known: tuple[str, ...]) -> None:
-    """Raises OptionError."""
+    """Raise OptionError unless all `options` are among the `known` ones of a format (`title`), and
+    random_weights is a seed."""
     for name, value in options.items():
         if name not in known:
             raise OptionError(f"{name}={value!r} means nothing where the model is {title}")

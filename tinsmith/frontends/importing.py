@@ -1,8 +1,8 @@
-"""One model while it is imported, whatever its format: what could not be understood of it, which is
-reported at once, and the table of the functions that import its operators.
+"""The import of one model, of any format: the problems that are met, which are reported all at once
+at the end, and tables of importer functions, one for each operator.
 
-With `nodes` it is what the importers of all formats share. One is a table, functions in it, and a
-loop over records; docs/adding.md has a whole one that runs:
+All formats share this module and `nodes`. A frontend is a table of importer functions, and a loop
+over the nodes of a file; docs/adding.md has a whole one that runs:
 
     importer = Importers("ncnn layer", "tinsmith.frontends.ncnn")
 
@@ -38,34 +38,37 @@ if TYPE_CHECKING:
     from tinsmith.frontends.nodes import SourceNode
 
 Importer = Callable[[Any], Any]
-"""Makes our nodes of one of the file's: takes a SourceNode, returns the Value of each output, in
-order; None for one that is not wanted."""
+"""A function that imports one node of a file: it takes a SourceNode, adds nodes to the graph, and
+returns the Value of each output, in order (None for an output that it does not compute)."""
 
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What importers, type rules and packages of a format raise on attributes of the wrong kind."""
+"""Errors of Python that an importer function may raise on attributes of the wrong kind."""
 
 
 class Unsupported(TinsmithError):
-    """A node that cannot be imported; its message says why, "" that nothing imports its operator.
-    Collected, never seen by users."""
+    """Raised by an importer function: the node cannot be imported. The message says why; "" means
+    that there is no importer for its operator. `Import.attempt` collects these errors."""
 
 
 class Skipped(Unsupported):
-    """A node that reads what was not imported, where that was recorded already."""
+    """Raised for a node that reads the output of a node that was not imported: no problem of its
+    own is recorded."""
 
 
 class Broken:
-    """Stands for a value whose node was not imported, so that its readers are passed over."""
+    """The class of BROKEN, which stands for an output of a node that was not imported. Nodes that
+    read it are skipped."""
 
 
 BROKEN = Broken()
 
 
 class Importers(Registry[Importer]):
-    """The importer functions of one format, by operator type; called, a decorator that registers.
+    """The table of the importer functions of one format, by operator type. It is also a decorator:
+    `@importers("Dropout")` registers the function below it.
 
-    `package` is where they are: its modules are imported on the first look-up. `help` is the last
-    line of a message about operators that have none.
+    `package` is the package with the functions, whose modules are imported on the first look-up.
+    `help` ends the error message about operators that have no importer.
     """
 
     def __init__(self, kind: str, package: str | None = None, help: str = "") -> None:
@@ -82,15 +85,16 @@ class Importers(Registry[Importer]):
         return register
 
     def settle(self, function: Callable[..., Any]) -> None:
-        """Fill the table before a function of a user is registered, so that a name that is taken is
-        an error there, and not of the next model."""
+        """Fill the table before `function`, if that is a user's, is registered: a name that is
+        taken is then an error at once, and not when the next model is loaded."""
         if self._package is not None and not function.__module__.startswith(self._package + "."):
             self._load_own()
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why one node was not imported."""
+    """Why one node was not imported: its operator `type` (`edition`: see `Import.fail`), its name,
+    and the `reason`, "" if there is no importer for the type."""
 
     type: str
     edition: str
@@ -99,12 +103,12 @@ class Problem:
 
 
 class Import:
-    """What the import of one model collects: its problems, notes, and how many nodes it has.
+    """The state of the import of one model: its problems, its notes, and how many nodes it has.
 
     file    the name of the model in messages and origins; "" where it comes from no file
-    files   all files that are read for it (`formats.mapped.Files`): programs that are kept of it
-            are found again only while none of them has changed
-    shapes  what the caller gives as shapes of inputs of the model, by their names
+    files   all files that were read for it (`formats.mapped.Files`): a stored program is used again
+            only while none of them has changed
+    shapes  the option `input_shapes`: {name of an input: dims}
     """
 
     def __init__(
@@ -119,14 +123,15 @@ class Import:
         self.count = 0
 
     def count_nodes(self, count: int) -> None:
-        """Count nodes that are to be imported, some more than once. Raises BudgetExceeded."""
+        """Add `count` to the number of nodes of the model, where nodes of functions count for each
+        call. Raises BudgetExceeded for too many."""
         self.count += count
         budget.check("nodes", self.count, f"{self.name}, functions expanded")
 
     def typed(self, name: str, said: Type, *, firm: bool = True) -> Type:
-        """The type of an input of the model: what the file says, or with the shape that the caller
-        gives. Raises OptionError where that is another than the file says; if that is not `firm`,
-        it is taken."""
+        """The type of the model's input `name`: what the file says (`said`), with the shape that
+        the caller gives, if one is given. Raises OptionError if the two shapes contradict each
+        other; if not `firm`, the caller's shape wins instead."""
         given = self.shapes.get(name)
         if given is None:
             return said
@@ -135,18 +140,18 @@ class Import:
         return said.like(shape=given)
 
     def note(self, text: str) -> None:
-        """Record a remark about something that was imported but looks odd; `finish` tells it."""
+        """Record a remark about something that was imported but looks odd; `finish` warns of it."""
         if text not in self.notes:
             self.notes.append(text)
 
     def fail(self, type: str, node: str, reason: str, edition: str = "") -> None:
-        """Record why a node was not imported; "" where nothing imports its type. `edition` says
-        which of several operators of that name it is: "opset 7"."""
+        """Record why the node named `node`, an operator `type`, was not imported; reason "": there
+        is no importer. `edition` is the version of the operator, such as "opset 7"."""
         self.problems.append(Problem(type, edition, node, reason))
 
     def attempt(self, node: SourceNode, work: Importer) -> Any:
-        """`work(node)`; BROKEN where that raises, and why is a problem then. Errors of the whole
-        file, GraphError and BudgetExceeded, are raised."""
+        """Return work(node). If it raises an error of the node, record that as a problem and return
+        BROKEN. Errors of the whole file, GraphError and BudgetExceeded, are passed on."""
         try:
             return work(node)
         except Skipped:
@@ -163,8 +168,8 @@ class Import:
         return BROKEN
 
     def finish(self, graph: Graph) -> Graph:
-        """The graph of the whole model, after all of its nodes. Raises ImportFailed with everything
-        that could not be imported; warns of the notes, which `graph.meta["notes"]` keeps."""
+        """Return `graph`, the whole model, once all nodes are imported. Raises ImportFailed with
+        all problems. Warns of the notes, and keeps them in `graph.meta["notes"]`."""
         if self.problems:
             raise ImportFailed(self._described())
         graph.files = self.files
@@ -174,7 +179,8 @@ class Import:
         return graph
 
     def _described(self) -> str:
-        """All problems in one message: grouped by operator and reason, with the first nodes."""
+        """The message of ImportFailed: problems grouped by operator and reason, with the first
+        three nodes of each group."""
         groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
         for p in self.problems:
             groups[p.type, p.edition, p.reason].append(p.node)
@@ -184,11 +190,9 @@ class Import:
         for (type, edition, reason), named in groups.items():
             where = ", ".join(map(repr, named[:3])) + (", ..." if len(named) > 3 else "")
             shown = f"{type} ({edition})" if edition else type
-            lines.append(f"  {shown} x{len(named)}: {reason or self._missing(type)} [{where}]")
+            close = suggest(type, self.importers)
+            reason = reason or f"there is no importer for this operator.{close}"
+            lines.append(f"  {shown} x{len(named)}: {reason} [{where}]")
         if self.importers.help and any(not p.reason for p in self.problems):
             lines.append(self.importers.help)
         return "\n".join(lines)
-
-    def _missing(self, type: str) -> str:
-        close = suggest(type, self.importers)
-        return f"there is no importer for this operator.{close}"

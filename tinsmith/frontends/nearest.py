@@ -1,4 +1,5 @@
-"""Nearest elements as PyTorch and ncnn choose them, where a Resize would choose others."""
+"""Resizing to the nearest elements as PyTorch and ncnn do it, which at ties and by rounding choose
+other elements than ONNX and our Resize."""
 
 from __future__ import annotations
 
@@ -8,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Value
-from tinsmith.ops._rules import need_room
+from tinsmith.ops._rules import Array, need_room
 from tinsmith.ops.resize import Sampling, axis_tables, resized
-
-Array = np.ndarray[Any, Any]
 
 
 def nearest_gathers(
     node: Any, x: Value, axes: Sequence[int], given: Sequence[Value | None], half: bool = False
 ) -> Value | None:
-    """x resized along `axes` to its nearest elements, by Gathers that `node`, a SourceNode, emits;
-    None where a Resize by `given`, scales or sizes, takes the same elements."""
+    """x resized along `axes` to its nearest elements, by a Gather for each axis; `node` is a
+    SourceNode. `given` are (scales, sizes), one of them None; `half`: see `nearest_moves`. None,
+    and no nodes are added, where a Resize takes the same elements."""
     arrays = [None if v is None else v.const for v in given]
     dims = [x.shape[a] for a in axes] if x.shape is not None else [""]
     found = nearest_moves(dims, arrays, half)
@@ -30,12 +30,13 @@ def nearest_gathers(
 def nearest_moves(
     dims: Sequence[Any], given: Sequence[Array | None], half: bool = False
 ) -> list[Array] | None:
-    """The places of the elements that are nearest along axes of sizes `dims`, `given` their scales
-    or else the sizes that they get; from their middles (`half`) or their beginnings. None where a
-    Resize takes the same, or where sizes are not known.
+    """For axes of sizes `dims`, the indexes that nearest resizing reads along each. `given` are
+    (scales, sizes after resizing), one of them None. With `half` coordinates are those of the
+    middles of elements, else of their beginnings. None where a Resize reads the same elements, or
+    where sizes are not known.
 
-    PyTorch and ncnn multiply by the ratio of the sizes, or by the inverse of the scale, in float32;
-    ONNX, as Resize does, divides by it.
+    PyTorch and ncnn multiply by 1 / scale (or the ratio of the sizes) in float32; ONNX, and our
+    Resize, divide by the scale.
     """
     scales, sizes = given
     if (scales is None and sizes is None) or not all(isinstance(d, int) for d in dims):
@@ -52,7 +53,8 @@ def nearest_moves(
 
 
 def nearest(before: int, after: int, scale: float | None = None, half: bool = False) -> Array:
-    """The places of `after` elements in an axis of `before`. Raises BudgetExceeded."""
+    """The index [after] in an axis of `before` elements that each of `after` elements reads: see
+    `nearest_moves`. Raises BudgetExceeded."""
     need_room((after,), np.float64)
     ratio = (
         np.float32(before) / np.float32(max(after, 1)) if scale is None else np.float32(1 / scale)

@@ -1,4 +1,5 @@
-"""The nodes of a file while they are imported into a graph, and the values they see by name."""
+"""The nodes of a file while they are imported into a graph (`SourceNode`), and the names by which
+they read each other's values (`Scope`). All formats share this module."""
 
 from __future__ import annotations
 
@@ -12,24 +13,24 @@ from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipp
 from tinsmith.graph import Graph, Origin, Type, Value
 from tinsmith.graph.types import compatible
 from tinsmith.ops import OPS
+from tinsmith.ops._rules import Array as Array
 from tinsmith.ops.declared import claim, declare, drop_idle, refuse
 
-Array = np.ndarray[Any, Any]
 Result = Value | tuple[Value | None, ...]
 Record = TypeVar("Record")
 
 
 class SourceNode:
-    """One node of a file while it is imported: what the file says of it, and `emit`, by which its
-    importer function adds nodes of ours in its place.
+    """One node of a file while it is imported: what the file says of it, and methods by which its
+    importer function reads that and adds nodes to the graph (`emit`).
 
-    scope    the values that the node sees by name, and the graph that it is imported into
+    scope    the names that the node sees, and the graph that it is imported into
     type     the operator, as the file calls it; `key` is its name in the table of importers
-    inputs   names of values, "" for one that is absent. While an importer runs, the attribute
-             `inputs` has the Values instead, None for one that is absent
-    outputs  names of values, "" for one that is absent
-    attrs    the attributes, by whatever the format knows them
-    edition  which of several operators of that name it is: see `Import.fail`
+    inputs   names of values, "" for an absent one. While the importer function runs, the attribute
+             `inputs` has the Values instead, None for an absent one
+    outputs  names of values, "" for an absent one
+    attrs    the attributes, by the names (or numbers) that the format gives them
+    edition  the version of the operator: see `Import.fail`
     """
 
     def __init__(
@@ -44,41 +45,42 @@ class SourceNode:
         self.label = f"{scope.prefix}/{name}" if scope.prefix else name
         self.origin = Origin(scope.shared.file, self.label, type)
         self.needs = {n for n in self.input_names if n}
-        """The names of all values that must be there before it."""
+        """The names of all values that the node reads, also in its subgraphs."""
         self.line = 0
-        """Where a file that is text has it, from 1 on."""
+        """The line of the node in a file of text, from 1 on; 0 where there is none."""
         self.own_name = ""
-        """The name that the graph keeps for the node that gives its first output."""
+        """The name of the graph's node that computes the first output."""
         self._read: set[Any] = set()
 
     # ---- what the node says
 
     def arg(self, index: int) -> Value | None:
-        """An input, or None where it is absent."""
+        """Input number `index`; None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def __getitem__(self, index: int) -> Value:
-        """An input that must be there."""
+        """Input number `index`. Raises Unsupported where it is absent."""
         value = self.arg(index)
         if value is None:
             raise Unsupported(f"its input {index} is missing")
         return value
 
     def attr(self, name: Hashable, default: Any = None) -> Any:
+        """An attribute, or `default` where the node lacks it; it then counts as read."""
         self._read.add(name)
         return self.attrs.get(name, default)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """The attributes of these names that the node has."""
+        """Those of the attributes `names` that the node has, with their values."""
         return {n: value for n in names if (value := self.attr(n)) is not None}
 
     def ignore(self, *names: Hashable) -> None:
-        """Count attributes that mean nothing in inference as read, so that `check_attrs` does not
+        """Count attributes as read that mean nothing in inference, so that `check_attrs` does not
         refuse them."""
         self._read.update(names)
 
     def required(self, name: Hashable) -> Any:
-        """An attribute that must be there."""
+        """An attribute. Raises Unsupported where the node lacks it."""
         self._read.add(name)
         if name not in self.attrs:
             raise Unsupported(f"its attribute {name!r} is missing")
@@ -89,7 +91,7 @@ class SourceNode:
         return sorted(self.attrs.keys() - self._read, key=str)
 
     def check_attrs(self) -> None:
-        """Raise Unsupported for attributes that the importer function did not read: what they mean
+        """Raise Unsupported for attributes that the importer function did not read: their meaning
         would be lost."""
         if names := self.unread():
             raise Unsupported(
@@ -97,11 +99,11 @@ class SourceNode:
             )
 
     def wants(self, index: int) -> bool:
-        """Whether the node names this output."""
+        """Whether the node has output number `index`, that is, gives it a name."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
     def used(self, index: int) -> bool:
-        """Whether anything reads this output."""
+        """Whether any node, or the model's outputs, read output number `index`."""
         return self.wants(index) and self.scope.is_read(self.outputs[index])
 
     def constant(self, index: int, what: str) -> Array | None:
@@ -117,9 +119,10 @@ class SourceNode:
     # ---- what the importer builds
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node of our operator `op`; returns its output, or the tuple of outputs. Arrays
-        among the inputs become constants. Raises TypeRuleError if they do not fit; in a body, which
-        may never run, a `Refused` node is added instead, which raises that error when it runs."""
+        """Add a node of our operator `op` to the graph; return its output, or the tuple of outputs.
+        Arrays among the inputs become constants. Raises TypeRuleError if the inputs do not fit; in
+        the body of a branch or loop, which may never run, adds a `Refused` node instead, which
+        raises that error when it runs."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:
@@ -131,6 +134,7 @@ class SourceNode:
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def const(self, array: Any, dtype: Any = None) -> Value:
+        """A constant of the graph."""
         return self.scope.graph.const(np.asanyarray(array, dtype), f"{self.label}/const")
 
     def ints(self, *numbers: int) -> Value:
@@ -138,8 +142,8 @@ class SourceNode:
         return self.const(np.array(numbers, np.int64))
 
     def kept(self, value: Value, count: int) -> list[int]:
-        """What a Reshape is told of the first `count` axes of a value if they stay as they are:
-        their sizes; 0, which has it copy a size, for those that are not known."""
+        """The first `count` numbers in the shape of a Reshape that keeps the first `count` axes of
+        a value: their sizes, and 0 ("as in the input") for those that are not known."""
         shape = value.shape or ("",) * count
         return [d if isinstance(d, int) else 0 for d in shape[:count]]
 
@@ -148,9 +152,9 @@ class SourceNode:
         return self.const(np.array(number, like.dtype))
 
     def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
-        """An LRN whose window of an even `size` has one channel more before than after. Our LRN has
-        it after, so the channels of x are reversed before and after it; for an odd size they are
-        not."""
+        """A local response normalisation as PyTorch and ncnn compute it: for an even `size`, the
+        window has one channel more before its channel than after it. Our LRN has one more after it,
+        so the channels are reversed before and after the LRN."""
 
         def turned(x: Value) -> Value:
             ends = (self.ints(n) for n in (-1, -(2**63), 1, -1))
@@ -158,50 +162,70 @@ class SourceNode:
 
         return turned(self.emit("LRN", turned(x), size=size, alpha=alpha, beta=beta, bias=bias))
 
+    def binned(self, x: Value, axis: int, bins: Sequence[tuple[int, int]], kind: str) -> Value:
+        """x with `axis` reduced to one element for each of `bins`, (begin, end), which may overlap:
+        the mean or the maximum (`kind` "mean", "max") of the elements begin .. end - 1."""
+        self.scope.shared.count_nodes(2 * len(bins))
+        parts, at = [], self.ints(axis)
+        for begin, end in bins:
+            part = self.emit("Slice", x, self.ints(begin), self.ints(end), at)
+            parts.append(self.emit("Reduce", part, at, kind=kind))
+        return self.emit("Concat", *parts, axis=axis)
+
     def note(self, text: str) -> None:
+        """Record a remark about the node: see `Import.note`."""
         self.scope.shared.note(f"{self.origin}: {text}")
 
 
+def bins_of(size: int, count: int) -> list[tuple[int, int]]:
+    """(begin, end) of each of the `count` bins of adaptive pooling along an axis of `size`."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
 class Scope:
-    """The values that a list of nodes sees by name, and the graph that the nodes are imported into.
-    `nested` says that they are those of a body, which may never run. `prefix` stands before the
-    names of nodes of a function that are imported in place of its call."""
+    """The names that a list of nodes (a model, a body, a function) sees, each with its Value, and
+    the graph that the nodes are imported into.
+
+    nested  the nodes are the body of a branch or loop, which may never run
+    prefix  for the nodes of a function, which are imported in place of its call: the name of the
+            call, which is put before their names
+    """
 
     def __init__(
         self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""
     ) -> None:
         self.shared, self.graph, self.nested, self.prefix = shared, graph, nested, prefix
         self.kinds: type | tuple[type, ...] = object
-        """What importers may give."""
+        """The classes of values that importer functions may return."""
         self.declared: dict[str, Type] = {}
-        """What the file says of values that nodes compute: checked, where it does not follow."""
+        """The types that the file declares for values that nodes compute: see `checked`."""
         self.broken = False
         self.env: dict[str, Any] = {}
         self.named: set[Value] = set()
         self.reads: set[str] = set()
         self.offered: set[str] = set()
-        """The names of all that nodes compute, imported or not."""
+        """The names of all outputs of the nodes, imported or not."""
 
     # ---- names
 
     def is_read(self, name: str) -> bool:
-        """Whether a node of this list reads the value of that name, or the list's results include
-        it."""
+        """Whether a node of this list reads the value `name`, or it is one of the results."""
         return name in self.reads
 
     def bind(self, name: str, value: Any) -> None:
+        """Give `value` a name that nodes see. Raises GraphError where the name is taken."""
         if name in self.env:
             raise GraphError(f"{self.shared.name} computes the value {name!r} twice")
         self.env[name] = value
 
     def look_up(self, name: str) -> Any:
-        """The Value of that name, or BROKEN if the node that gives it could not be imported; None
-        where nothing has that name."""
+        """The Value called `name`, or BROKEN if its node was not imported; None for an unknown
+        name."""
         return self.env.get(name)
 
     def read(self, name: str, node: SourceNode) -> Any:
-        """The value named `name` (or BROKEN), which `node` reads. Raises GraphError where there is
-        none."""
+        """The value (or BROKEN) called `name`, which `node` reads. Raises GraphError, naming the
+        node, for an unknown name."""
         value = self.look_up(name)
         if value is None:
             where = f"line {node.line} of " * bool(node.line) + self.shared.name
@@ -215,13 +239,14 @@ class Scope:
     # ---- what is not computed by nodes
 
     def add_input(self, name: str, type: Type) -> Value:
-        """Add an input to the graph; its name means that input from now on."""
+        """Add an input to the graph, and bind its name."""
         value = self.graph.input(name, type)
         self.named.add(value)
         self.bind(name, value)
         return value
 
     def add_constant(self, name: str, array: Any) -> Value:
+        """Add a constant to the graph, and bind its name."""
         value = self.graph.const(array, name)
         value.name = name
         self.named.add(value)
@@ -229,17 +254,18 @@ class Scope:
         return value
 
     def set_outputs(self, names: Sequence[str]) -> None:
-        """Make the values of these names the graph's outputs, after all nodes; those that could not
-        be imported are left out, and set `broken`. Checks of values that no output needs are
-        dropped."""
+        """Make the values called `names` the graph's outputs, once all nodes are imported. Broken
+        ones are left out, and set `broken`. Checks (`Declared`) that no output needs are removed.
+        """
         found = [self.output(name) for name in names]
         self.broken = any(isinstance(v, Broken) for v in found)
         self.graph.outputs = [v for v in found if isinstance(v, Value)]
         drop_idle(self.graph)
 
     def output(self, name: str) -> Value | Broken:
-        """The value of the graph output `name`, under that name, or Broken. A constant or a value
-        with another name gets a second value. Raises GraphError where no node gives it."""
+        """The Value for the graph's output `name`, or Broken. A value whose own name is another one
+        is copied (by an Identity, or as a second constant). Raises GraphError for an unknown name.
+        """
         value = self.look_up(name)
         if value is None:
             raise GraphError(f"the output {name!r} of {self.shared.name} is computed by no node")
@@ -260,9 +286,9 @@ class Scope:
         make: Callable[[Record], SourceNode],
         results: Iterable[str],
     ) -> None:
-        """Import `records`, the nodes as the file lists them, in any order: `make` gives the
-        SourceNode of each. `results` are the names of values that are read besides, such as the
-        graph's outputs. What cannot be imported is recorded; see `Import.attempt`."""
+        """Import `records`, the nodes of a file, in any order: `make(record)` is the SourceNode of
+        one. `results` are names of values that are read besides, such as the graph's outputs. Nodes
+        that cannot be imported become problems: see `Import.attempt`."""
         self.shared.count_nodes(len(records))
         reserved = {v.name for v in self.graph.inputs}
         nodes = [make(record) for record in records]
@@ -278,7 +304,7 @@ class Scope:
             self._bind_results(node, self.shared.attempt(node, self._imported))
 
     def importer_of(self, node: SourceNode) -> Importer | None:
-        """What imports a node; None where nothing does."""
+        """The function that imports a node; None where there is none."""
         return self.shared.importers.get(node.key)
 
     def _imported(self, node: SourceNode) -> Any:
@@ -293,8 +319,8 @@ class Scope:
         return results
 
     def _bind_results(self, node: SourceNode, results: Any) -> None:
-        """Let the names of a node's outputs mean `results`, what its importer function gave; BROKEN
-        for an output that it did not give, which is recorded if anything reads it."""
+        """Bind the names of a node's outputs to `results`, which its importer function returned.
+        An output that it left out is BROKEN, and a problem if anything reads it."""
         failed = isinstance(results, Broken)
         values = results if isinstance(results, tuple) else (results,)
         for i, name in enumerate(node.outputs):
@@ -315,9 +341,9 @@ class Scope:
             self.bind(name, value)
 
     def _name(self, value: Value, name: str, node: SourceNode | None) -> Value:
-        """Give a value that an importer function has made its name in the model; `node`, None but
-        for the node's first output, gives its own to the operator. Returns the value, behind a
-        check of the type that the model declares for it; see `checked`."""
+        """Rename a new value to its `name` in the file, and, if it is the first output of `node`
+        (None for other outputs), the graph's node to the file's name for that. Returns the value,
+        or that of a check of its declared type: see `checked`."""
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")
@@ -328,9 +354,9 @@ class Scope:
         return self.checked(value, name, self.declared.get(name))
 
     def checked(self, value: Value, name: str, declared: Type | None) -> Value:
-        """`value`, behind a `Declared` node where its type `declared` in the model says more than
-        follows from what is known. A declared type that contradicts the known one is noted and
-        ignored."""
+        """`value`, or the output of a new `Declared` node that checks it, if the type that the file
+        declares for it says more than is known. A declared type that contradicts the known one is
+        noted and ignored."""
         node = value.producer
         if declared is None or value.const is not None:
             return value
@@ -339,7 +365,7 @@ class Scope:
                 file = self.shared.name
                 self.shared.note(f"{file} declares {name!r} as {declared}; it is {value.type}")
             return value
-        # What is free now will tell its sizes.
+        # sizes that are free now will be known from the inputs
         told = node is not None and all(v is None or v.type.is_static for v in node.inputs)
         shape = claim(value.type, declared, numbers=told)
         if shape is None:
@@ -351,8 +377,8 @@ class Scope:
 
 
 def _sorted(nodes: list[SourceNode], model: str) -> list[SourceNode]:
-    """The nodes in an order in which each comes after those whose outputs it reads: the given order
-    if that is one. Raises GraphError, naming the file `model`, if there is a cycle."""
+    """The nodes in an order in which each comes after all whose outputs it reads: the given order
+    if it is one. Raises GraphError, naming the file `model`, if there is a cycle."""
     producer = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
     needs = [{producer[name] for name in node.needs if name in producer} for node in nodes]
     if all(j < i for i, need in enumerate(needs) for j in need):

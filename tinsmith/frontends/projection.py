@@ -1,4 +1,5 @@
-"""LSTM layers that project their states: formats have them, ONNX and our operator do not."""
+"""LSTM layers with a projection of the state (`proj_size` in PyTorch), which ONNX and our operator
+do not have: they become an LSTM and products."""
 
 from __future__ import annotations
 
@@ -7,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.nodes import SourceNode
+from tinsmith.frontends.nodes import Array, SourceNode
 from tinsmith.graph import Value
-
-Array = np.ndarray[Any, Any]
 
 
 def projected_lstm(
     node: SourceNode, x: Value, weights: tuple[Array, Array, Array, Any],
     states: Sequence[Value], attrs: dict[str, Any],
 ) -> tuple[Value, ...]:  # fmt: skip
-    """An LSTM whose outputs are p s, where s are its states, of `hidden_size` H.
+    """An LSTM with a projection, h = p s, where s [D,N,H] is the state of an LSTM without.
 
     x [T,N,F]; `weights` are w [D,4H,F], r [D,4H,P], p [D,P,H] and the biases, in our order of
-    gates; `states` are h [D,N,P] and c [D,N,H], or none. Returns y [T,D,N,P] and the last states.
+    gates; `states` are the first h [D,N,P] and c [D,N,H], or none (zeros). `attrs` are those of our
+    LSTM. Returns y [T,D,N,P] and the last states.
 
-    r (p s) = (r p) s, so that r p are the weights of the states themselves. The first h is no p s:
-    it is features of the first step, which are zeros in the others, and have the weights r.
+    As r h = r (p s) = (r p) s, our LSTM gets r p as its recurrent weights. A first h that is given
+    is no p s: it becomes more features of x in the first time step, with the weights r, and zeros
+    in all other steps.
     """
     w, r, p, b = weights
     ends: list[Value | None] = []
@@ -42,8 +43,8 @@ def projected_lstm(
 
 
 def _first_steps(node: SourceNode, x: Value, h: Value, direction: str) -> list[Value]:
-    """For each direction the first state h[d] as features [T,N,P] of x: in the time step that the
-    direction begins with, and zeros in the others."""
+    """For each direction d a tensor [T,N,P] of features: h[d] in the time step that the direction
+    begins with, zeros in the others."""
     size = x.shape[0] if x.shape else ""
     if isinstance(size, int):
         steps = node.ints(size - 1)

@@ -1,4 +1,4 @@
-"""Signals of the spectra of windows, as ncnn's and PyTorch's inverse transforms make them."""
+"""The last part of inverse short-time Fourier transforms, for ncnn and PyTorch: overlap-add."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from tinsmith.graph import Value
 
 
 def overlapped(node: SourceNode, pieces: Value, w: Any, hop: int, frames: int) -> Value:
-    """[N, total]: the sum of `pieces`, [N, len(w), frames], each of which begins `hop` elements
-    behind the one before it and is times the window w already, over the sum of the windows'
-    squares; where these are all 0, the sum alone. Raises Unsupported where no window begins behind
-    another, and BudgetExceeded."""
+    """Overlap-add of `frames` pieces of a signal, [N, total] for total = (frames - 1) * hop + n:
+
+        y[t] = sum over f of pieces[t - f * hop, f]  /  sum over f of w[t - f * hop]^2
+
+    (not divided where the divisor is 0). `pieces` [N, n, frames] are multiplied by the window w [n]
+    already. Raises Unsupported for hop < 1, and BudgetExceeded.
+    """
     n = len(w)
     if hop < 1:
         raise Unsupported(f"its windows begin {hop} elements apart")

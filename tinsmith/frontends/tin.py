@@ -1,4 +1,4 @@
-"""Tinsmith's own files."""
+"""The frontend for Tinsmith's own files (.tin)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tinsmith.graph import Graph
 
 
 def load(source: Any) -> Graph:
-    """The graph of a .tin file, given by path or as bytes. Machine code that the file carries is
-    not read."""
+    """The graph in a .tin file, given by its path or as bytes. A program that the file may hold
+    besides is not read."""
     if isinstance(source, str | os.PathLike):
         return read_graph(Path(source))
     with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:

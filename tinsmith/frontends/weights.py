@@ -18,11 +18,13 @@ NEAR = 0.1
 def random_weights(
     seed: int, name: str, shape: Sequence[int], dtype: str, *, scale: bool = False
 ) -> np.ndarray[Any, Any]:
-    """Weights for a model whose file holds none: the same for each seed and name.
+    """An array for the weight `name` of a model whose file holds none; the same for the same seed
+    and name.
 
-    two axes or more  normal, with a variance that keeps that of what they multiply through a ReLU
-    fewer axes        near 0; near 1 for a `scale` or a variance
-    whole numbers     0
+    two axes or more  normal, of variance 2 / fan-in, so that values keep their size through a layer
+                      and a ReLU
+    fewer axes        uniform, within NEAR of 0, or of 1 for a `scale` (or a variance)
+    integers          0
 
     Raises BudgetExceeded.
     """

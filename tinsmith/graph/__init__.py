@@ -32,7 +32,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import graphs when one is asked for: a stored program runs without."""
+    """Import `Graph`, `Node`, `Origin` and `Value` when one of them is first asked for: a stored
+    program runs without them."""
     if name not in ("Graph", "Node", "Origin", "Value"):
         raise AttributeError(f"module 'tinsmith.graph' has no attribute {name!r}")
     from tinsmith.graph import core

@@ -1,4 +1,4 @@
-"""Copies of a graph, for other types of its inputs."""
+"""Copies of a graph: for other types of its inputs, of a part of it, or with numbers for sizes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tinsmith.errors import GraphError, TypeRuleError, UnknownName
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
+from tinsmith.graph.uses import ancestors
 from tinsmith.sizes import Size, has_sizes
 
 SMALL = 16
@@ -19,9 +20,9 @@ all)."""
 
 
 def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict[str, Type]:
-    """The other types of inputs that `Copier.copy` takes, by name: each input of the graph with its
-    shape of `shapes` (one for each input, in order). Inputs with a shape of None, or with the shape
-    that they have already, are left out."""
+    """The argument of `Copier.copy` that gives a graph's inputs other shapes: name of the input ->
+    its type with the new shape. `shapes` has one shape for each input, in order (None: it stays).
+    Inputs whose shape does not change are left out."""
     return {
         v.name: v.type.like(shape=dims)
         for v, dims in zip(graph.inputs, shapes, strict=True)
@@ -30,17 +31,17 @@ def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict
 
 
 def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
-    """A copy of a graph whose outputs are the values of these names (inputs, constants, or outputs
-    of nodes) or the first outputs of the nodes of these names. Nodes that they do not need stay.
-    Raises UnknownName."""
+    """A copy of a graph with other outputs: each name is that of a value (input, constant or output
+    of a node), or of a node, which means its first output. Nodes that the new outputs do not need
+    stay. Raises UnknownName."""
     copy = Copier(graph).copy({})
     copy.outputs = list(map(_finder(copy), names))
     return copy
 
 
 def _finder(graph: Graph) -> Callable[[str], Value]:
-    """What finds a value of a graph by its name, or else by that of the node that gives it first.
-    Raises UnknownName."""
+    """A function that finds a value of a graph by its name, or by the name of the node whose first
+    output it is. It raises UnknownName."""
     values = {v.name: v for v in graph.values()}
     nodes = {n.name: n.output for n in graph.nodes if n.outputs}
 
@@ -53,12 +54,12 @@ def _finder(graph: Graph) -> Callable[[str], Value]:
 
 
 def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
-    """A copy of the part of a graph that lies between some values, `starts` and `ends`: names of
-    values, or of nodes, which mean their first outputs.
+    """A copy of the subgraph between the values `starts` and `ends`, given by names of values, or
+    of nodes, which mean their first outputs.
 
-    Each start becomes an input, even if a node computed it. The ends are the outputs; where there
-    are none, the outputs stay. What else the outputs read is computed as before; inputs that
-    nothing needs any more are gone.
+    Each start becomes a graph input, even if a node computed it. The ends are the outputs; if there
+    are none, the graph's own outputs stay. Other values on which the outputs depend are computed as
+    before. Inputs that are no longer needed are dropped.
 
     Raises UnknownName; GraphError for a start that is an end, or on which no output depends.
     """
@@ -79,7 +80,7 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     copy.sweep()
     for new, name in opened:
         if not new.uses:
-            before = _upstream(graph, name)
+            before = {v.name for v in ancestors(v for v in graph.values() if v.name == name)}
             turned = [v.name for v in last if v.name in before]
             raise GraphError(
                 f"no output of {graph.name} depends on {name!r} where it is cut: the outputs are "
@@ -94,20 +95,9 @@ def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     return copy
 
 
-def _upstream(graph: Graph, name: str) -> set[str]:
-    """The names of all that a value depends on, and its own."""
-    waiting, found = [v for v in graph.values() if v.name == name], set[str]()
-    while waiting:
-        v = waiting.pop()
-        if v.name not in found:
-            found.add(v.name)
-            waiting += [x for x in (v.producer.inputs if v.producer else ()) if x is not None]
-    return found
-
-
 class Copier:
-    """Copies one graph, as often as asked: what one copy finds out about nodes serves the next. The
-    graph must not be edited between copies."""
+    """Copies one graph, any number of times. It keeps the equivalence classes of nodes from copy to
+    copy, so the graph must not be edited in between."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -152,8 +142,8 @@ class Copier:
         return new
 
     def _kind(self, node: Node) -> int:
-        """The number of the node's equivalence class, under which `_Typing` keeps inferred types:
-        equal for nodes whose output types depend in the same way on their input types (`_kind`)."""
+        """The number of the node's equivalence class (`_kind`). Nodes of one class have the same
+        output types for the same input types, so that `_Typing` infers these once."""
         number = self._kinds.get(node)
         if number is None:
             number = self._numbers.setdefault(_kind(node), len(self._numbers))
@@ -165,7 +155,7 @@ class _Typing:
     """Infers the output types of nodes in one copy, once for each equivalence class and input
     types.
 
-    kind    the number of a node's equivalence class
+    kind    a function that gives the number of a node's equivalence class
     sizes   the numbers that symbols of the graph's inputs have in the copy
     """
 
@@ -186,13 +176,13 @@ class _Typing:
             if all(type.is_static for type in inferred):  # unknown sizes must stay distinct
                 self.known[key] = inferred
         return [
-            v.type if v.type == type else self._told(v.type, type)
+            v.type if v.type == type else self._with_known_sizes(v.type, type)
             for v, type in zip(node.outputs, inferred, strict=True)
         ]
 
-    def _told(self, old: Type, new: Type) -> Type:
-        """The inferred type `new`, with numbers for those of its symbols in whose place the type
-        `old` of the original graph has a symbol with a known size."""
+    def _with_known_sizes(self, old: Type, new: Type) -> Type:
+        """The inferred type `new` with some symbols replaced by numbers: where the original type
+        `old` has, at the same axis, a symbol whose number is known (`sizes`)."""
         if new.is_static or old.shape is None or new.shape is None:
             return new
         if len(old.shape) != len(new.shape):
@@ -204,8 +194,8 @@ class _Typing:
 
 
 def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
-    """Symbol -> number, for each symbol in the type of an input for which `types` gives that input
-    a number."""
+    """The numbers of symbols in a copy: symbol -> number, for each axis that is a symbol in the
+    type of a graph input and a number in its type of `types`."""
     sizes: dict[Dim, Dim] = {}
     for v in graph.inputs:
         given = types.get(v.name, v.type).shape
@@ -216,9 +206,9 @@ def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
 
 
 def _kind(node: Node) -> Hashable:
-    """A key of a node's equivalence class: operator, attributes, and what type rules read of
-    constants (`_content`). The node itself, which is alone in its class, where it holds graphs,
-    takes or gives sequences or optionals, or has attributes that cannot be hashed."""
+    """A key of a node's equivalence class: operator, attributes, and the content of constants that
+    type rules may read (`_content`). The key is the node itself, so that it is alone in its class,
+    if it holds graphs, reads or gives holders, or has unhashable attributes."""
     if node.op.traits & {"control", "holder"}:
         return node
     kind = (node.op.name, tuple(node.attrs.items()), tuple(map(_content, node.inputs)))
@@ -230,9 +220,9 @@ def _kind(node: Node) -> Hashable:
 
 
 def _content(v: Value | None) -> Hashable:
-    """What type rules may read of a constant: all of its elements, or its element type alone where
-    it holds more than SMALL floating-point numbers. The value itself for other element types, None
-    for what is no constant."""
+    """The part of `_kind` for one input. For a constant of numbers: element type and bytes, or the
+    element type alone if it holds more than SMALL floats, which type rules do not read. For a
+    constant of another element type: the value itself. None if it is no constant."""
     if v is None or v.const is None:
         return None
     if v.dtype.kind == "f" and v.const.size > SMALL:
@@ -243,8 +233,8 @@ def _content(v: Value | None) -> Hashable:
 
 
 def with_numbers(graph: Graph, number: Callable[[Size], int]) -> Graph:
-    """A copy, with the same names, of a graph whose types, attributes, constants and nested graphs
-    may hold `Size`s (sizes that only a call tells): in place of each stands `number(size)`."""
+    """A copy of a graph, with the same names, in which each `Size` (a size that only a call tells)
+    is replaced by `number(size)`: in types, attributes, constants and nested graphs."""
 
     def settled(value: Any) -> Any:
         if isinstance(value, Size):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.errors import GraphError, TypeRuleError, UnknownName
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Type, compatible
 from tinsmith.graph.uses import Outputs, in_order
@@ -21,8 +22,9 @@ from tinsmith.sizes import has_sizes
 
 
 class Node:
-    """One application of an operator: `op` with `inputs` (None where absent), attributes, which
-    read as `node.stride`, and `outputs`. `origin` tells where it comes from; `seq` orders nodes."""
+    """One application of the operator `op` to `inputs` (None: an absent optional input), which
+    gives `outputs`. Attributes are read as `node.stride`. `origin` is the node of the source model
+    that it comes from; `seq`, a sequence number, orders nodes that do not depend on each other."""
 
     __slots__ = ("attrs", "graph", "inputs", "name", "op", "origin", "outputs", "seq")
 
@@ -85,7 +87,7 @@ class Graph:
         there."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        """A new graph over the same constants, which nobody changes."""
+        """A copy, also of nested graphs, that shares the arrays of constants."""
         from tinsmith.graph.copy import Copier
 
         memo[id(self)] = new = Copier(self).copy({})
@@ -136,10 +138,11 @@ class Graph:
         outputs: Sequence[str] | None = None, before: Node | None = None, **attrs: Any,
     ) -> Node:  # fmt: skip
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
-        `outputs` are the names of its outputs, by default made of the node's.
+        `outputs` are the names of its outputs, by default made from the node's name. With `before`
+        the node takes the place of that node in the graph's order, instead of the last place.
 
-        `before`: take that node's place in the order. Raises TypeRuleError, naming node and file,
-        if inputs or attributes do not fit the operator; GraphError for values of another graph.
+        Raises TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
+        GraphError for values of another graph.
         """
         values = tuple([v if v is None or isinstance(v, Value) else self.const(v) for v in inputs])
         while values and values[-1] is None:
@@ -176,7 +179,8 @@ class Graph:
         self, op: OpLike, values: tuple[Value | None, ...], attrs: dict[str, Any],
         types: Sequence[Type], name: str, origin: Origin, names: Sequence[str],
     ) -> Node:  # fmt: skip
-        """Append a node as it is: nothing is checked, and its names must be free."""
+        """Append a node with these attributes, output types and output names, all unchecked; the
+        names must be free. `take_names` must follow."""
         self._seq += 1
         node = Node(self, op, values, attrs, name, origin, self._seq)
         node.outputs = tuple(
@@ -190,7 +194,7 @@ class Graph:
         return node
 
     def take_names(self) -> None:
-        """Record which names are taken. Call it after `attach`."""
+        """Recompute which names are taken, for `unique`. To be called after uses of `attach`."""
         self._taken = {v.name for v in self.values()}
         self._taken.update("\0" + node.name for node in self._nodes)
 
@@ -238,8 +242,8 @@ class Graph:
         self._order = None
 
     def merge(self, old: Value, new: Value) -> None:
-        """`replace` for two constants of equal content. Nothing is noted in `edited`, as no node
-        computes anything else than before."""
+        """`replace` for two constants of equal content. The edit is not noted in `edited`, as every
+        node computes the same as before."""
         edited, self.edited = self.edited, None
         try:
             self.replace(old, new)
@@ -261,7 +265,7 @@ class Graph:
         self._order = None
 
     def retype(self, value: Value, type: Type) -> None:
-        """Give a value a type that says more than its present one, which is not checked."""
+        """Give a value a more exact type than its present one (not checked)."""
         value.type = type
         for node in (value.producer, *value.uses):
             self._note(node)
@@ -271,9 +275,9 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop nodes whose outputs neither nodes nor graph outputs read, then those that only
-        dropped ones read, and so on; nodes with the trait `check` stay. Returns how many were
-        dropped. `start`: the nodes to look at first; None: all."""
+        """Drop dead nodes: nodes whose outputs nothing reads, then their producers if these are
+        dead now, and so on. Nodes with the trait `check` stay. `start`: the nodes to look at first
+        (None: all). Returns how many nodes were dropped."""
         dropped = 0
         work = list(self._nodes if start is None else start)
         while work:
@@ -288,8 +292,8 @@ class Graph:
         return dropped
 
     def remove(self, node: Node) -> list[Node]:
-        """Drop a node whose outputs nothing uses, which is not checked; returns the nodes whose
-        outputs it read, which may now be unused themselves."""
+        """Drop one node, whose outputs must be unused (not checked). Returns the producers of its
+        inputs: these may be unused now."""
         del self._nodes[node]
         self._order = None
         read: list[Node] = []
@@ -330,13 +334,8 @@ class Graph:
 
     def constants(self) -> list[Value]:
         """The constants that nodes or outputs read, in order of first use."""
-        seen: dict[Value, None] = {}
-        for node in self.nodes:
-            seen.update(
-                dict.fromkeys(v for v in node.inputs if v is not None and v.const is not None)
-            )
-        seen.update(dict.fromkeys(v for v in self.outputs if v.const is not None))
-        return list(seen)
+        read = chain((v for node in self.nodes for v in node.inputs), self.outputs)
+        return list(dict.fromkeys(v for v in read if v is not None and v.const is not None))
 
     def values(self) -> Iterable[Value]:
         """Inputs, constants and node outputs."""
@@ -348,8 +347,6 @@ class Graph:
     def node(self, name: str) -> Node:
         """The first node that is named `name`, or that has an output named so. Raises
         UnknownName."""
-        from tinsmith.errors import UnknownName
-
         for node in self.nodes:
             if node.name == name or any(v.name == name for v in node.outputs):
                 return node
@@ -385,8 +382,8 @@ class Graph:
 def _put(
     inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
 ) -> tuple[Value | None, ...]:
-    """A node's `inputs`, with `new` in the first `count` places where `old` stands. Looks at no
-    place twice, as a node may have thousands of inputs."""
+    """A node's `inputs` with the first `count` occurrences of `old` replaced by `new`, found in one
+    scan, as a node may have thousands of inputs."""
     found, at = list(inputs), -1
     for _ in range(count):
         at = inputs.index(old, at + 1)

@@ -1,6 +1,7 @@
 """Infers output types again from the present inputs, and compares them with the stored types.
 
-Every pass relies on this: generated code would read beyond the end of a tensor that does not fit.
+This protects memory: if a pass left a wrong type behind, generated code would read beyond the end
+of a tensor.
 """
 
 from __future__ import annotations

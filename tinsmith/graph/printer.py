@@ -16,11 +16,8 @@ from tinsmith.graph.types import Holder, Type, name_of
 from tinsmith.sizes import Size
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
-_RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"} | {
-    "inf",
-    "nan",
-    "meta",
-}
+_RESERVED = {"graph", "const", "return", "file", "from", "key", "meta"}
+_RESERVED |= {"none", "true", "false", "inf", "nan"}
 
 
 def _name(name: str) -> str:
@@ -58,8 +55,9 @@ def _scalar(x: Any) -> str:
 
 
 class _Printer:
-    """Prints parts of a graph, each method one kind. `indent` stands before lines; `prefix` before
-    the names of constants that are left out, "" in the outermost graph."""
+    """Prints a graph: each method returns the text, or the lines, of one construct. `indent` is the
+    white space before its lines; `prefix` comes before the key of a constant whose elements are
+    left out (`graph_weights`), and is "" in the outermost graph."""
 
     def __init__(self, max_inline: int) -> None:
         self.max_inline = max_inline
@@ -131,15 +129,15 @@ def _is_json(value: Any) -> bool:
 
 
 def format_graph(graph: Graph, max_inline: int = 8) -> str:
-    """The text of a graph, which `parse_graph` reads back. Of constants of more than `max_inline`
-    elements it has names and types only (`graph_weights` gives their arrays)."""
+    """The text of a graph, which `parse_graph` reads back. Constants of more than `max_inline`
+    elements are printed without their elements, which `graph_weights` gives."""
     return "\n".join(_Printer(max_inline).graph(graph, "", "")) + "\n"
 
 
 def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
-    """The constants of more than `max_inline` elements, which `format_graph` leaves out, to be
-    stored beside the text: key -> array. The key is the constant's name; in a nested graph with
-    `NODE.ATTRIBUTE/` before it, for each node around it, and with `prefix` before all."""
+    """The constants whose elements `format_graph` leaves out, as they are more than `max_inline`,
+    to be stored beside the text: key -> array. The key is `prefix` and the constant's name; between
+    them, in nested graphs, `NODE.ATTRIBUTE/` for each node around, the outermost first."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
         assert v.const is not None
@@ -153,8 +151,8 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
 
 
 def nested_weights(values: Iterable[Any]) -> list[np.ndarray]:
-    """The arrays of all constants with elements in graphs that are among `values`, some attributes
-    of nodes."""
+    """The arrays of all constants, but for empty ones, of the graphs among `values`, which are
+    attributes of nodes (graphs may also lie in tuples)."""
     subs = [sub for value in values for sub, _ in _graphs(value, "")]
     return [array for sub in subs for array in graph_weights(sub, 0).values()]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -90,12 +90,22 @@ class _Parser:
             wanted = " or ".join(repr(t) for t in texts)
             self.fail(f"expected {wanted}, found {self.tokens[self.i][1]!r}")
 
+    def listed(self, end: str) -> Iterator[None]:
+        """Yield where each item of a list begins, which the caller is to read. Reads the commas
+        between items, and the punctuation `end` after the last one."""
+        following = False
+        while not self.accept(end):
+            if following:
+                self.expect(",")
+            following = True
+            yield
+
     def is_name(self) -> bool:
         return self.tokens[self.i][0] in ("name", "string")
 
     def name(self) -> str:
         kind, text, _ = self.tokens[self.i]
-        if kind not in ("name", "string"):
+        if not self.is_name():
             self.fail(f"expected a name, found {text!r}")
         self.i += 1
         return json.loads(text) if kind == "string" else text
@@ -118,9 +128,7 @@ class _Parser:
         from tinsmith.ops import reserve
 
         dims: list[Dim] = []
-        while not self.accept("]"):
-            if dims:
-                self.expect(",")
+        for _ in self.listed("]"):
             dims.append(self.name() if self.is_name() else self.dim())
             reserve(str(dims[-1]))
         return Type(dtype, tuple(dims))
@@ -149,12 +157,9 @@ class _Parser:
     def value(self) -> Any:
         if self.tokens[self.i][0] == "string":
             return self.name()
-        if self.accept("none"):
-            return None
-        if self.accept("true"):
-            return True
-        if self.accept("false"):
-            return False
+        for word, meaning in (("none", None), ("true", True), ("false", False)):
+            if self.accept(word):
+                return meaning
         if self.peek("graph"):
             return self.graph()
         if self.accept("const"):
@@ -173,11 +178,7 @@ class _Parser:
     def array(self, type: Type) -> np.ndarray:
         at = self.tokens[self.i][2]
         self.expect("[")
-        items: list[Any] = []
-        while not self.accept("]"):
-            if items:
-                self.expect(",")
-            items.append(self.value())
+        items = [self.value() for _ in self.listed("]")]
         if not type.is_static or len(items) != type.size:
             self.fail(f"{type} cannot hold {len(items)} elements", at)
         array = np.empty(type.size, type.dtype)
@@ -195,9 +196,7 @@ class _Parser:
         env: dict[str, Value] = {}
         around, self.symbols = self.symbols, set[Dim]()
         self.expect("(")
-        while not self.accept(")"):
-            if env:
-                self.expect(",")
+        for _ in self.listed(")"):
             at = self.i
             key = self.name()
             self.expect(":")
@@ -209,10 +208,7 @@ class _Parser:
             g.meta = self.json()
         while not self.accept("return"):
             self.statement(g, env)
-        while not self.accept("}"):
-            if g.outputs:
-                self.expect(",")
-            g.outputs.append(self.use(env))
+        g.outputs = [self.use(env) for _ in self.listed("}")]
         self.symbols = around
         return g
 
@@ -240,11 +236,7 @@ class _Parser:
 
     def statement(self, g: Graph, env: dict[str, Value]) -> None:
         at = self.i
-        names: list[str] = []
-        while not self.accept("="):
-            if names:
-                self.expect(",")
-            names.append(self.name())
+        names = [self.name() for _ in self.listed("=")]
         if self.accept("const"):
             if len(names) != 1:
                 self.fail("a constant has one name", self.tokens[at][2])
@@ -302,11 +294,12 @@ class _Parser:
         return self.stated(node, types)
 
     def stated(self, node: Node, types: list[Type]) -> list[Value]:
-        """The values that stand for the outputs of `node` after the text's types for them, `types`
-        (as many or fewer).
+        """Give the outputs of `node` the types that the text states for them: `types`, for the
+        first outputs or all. Returns the values that later statements read as the outputs.
 
-        Sizes take their names in the text, as `renamed` says. An output of which the text says more
-        than the type rule is read through a `Declared` node, which checks that when the model runs.
+        Sizes take the names that the text gives them (`renamed`). If the text states more than the
+        type rule infers, the output is read through a `Declared` node, which checks the statement
+        when the model runs.
         """
         from tinsmith.ops.declared import claim, declare
 
@@ -322,9 +315,10 @@ class _Parser:
         return values
 
     def renamed(self, type: Type, stated: Type, names: dict[Dim, Dim]) -> Type:
-        """`type` with the names that the text gives to its sizes in `stated`. A name that another
-        size of the graph has already is not given again. `names` is filled: size as inferred -> its
-        name. Symbols inside holders mean nothing, so those of the text are taken."""
+        """The inferred `type` with the names that the text gives to its sizes: float32[?1,3],
+        stated as float32[N,3], is float32[N,3]. A name that another size of the graph has already
+        is not given again. `names` collects inferred size -> name, for the node's other outputs.
+        Symbols inside holders mean nothing, so those of the text are taken."""
         if isinstance(type, Holder) and isinstance(stated, Holder):
             return type.__class__(self.renamed(type.item, stated.item, {}))
         if type.shape is None or stated.shape is None:
@@ -348,9 +342,7 @@ class _Parser:
         inputs: list[Value | None] = []
         attrs: dict[str, Any] = {}
         self.expect("(")
-        while not self.accept(")"):
-            if inputs or attrs:
-                self.expect(",")
+        for _ in self.listed(")"):
             if self.is_name() and self.tokens[self.i + 1][:2] == ("punct", "="):
                 key = self.name()
                 self.expect("=")

@@ -37,8 +37,8 @@ def dtype_of(name: Any) -> np.dtype[Any]:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of which `name`, read from a file, is the very name in numpy. Raises ValueError for
-    unknown names, and for element types in which nothing computes: dates, numpy's own strings, raw
+    """The dtype whose `dtype.name` is exactly `name`, a text from a file. Raises ValueError for
+    other texts, and for element types in which nothing computes: dates, numpy's own strings, raw
     bytes."""
     try:
         dtype = dtype_of(name)
@@ -51,7 +51,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 @cache
 def name_of(dtype: np.dtype[Any]) -> str:
-    """`dtype.name`, which numpy spells anew each time."""
+    """`dtype.name`, cached: numpy makes the text anew each time."""
     return dtype.name
 
 
@@ -137,11 +137,11 @@ class Type:
 
 @dataclass(frozen=True, init=False)
 class Holder(Type):
-    """The type of a value that holds tensors (a sequence, an optional, a map) and is not one
-    itself; `item` is the type of what it holds, `word` its name in texts.
+    """The type of a value that is a container of tensors (a sequence, an optional, a map), not a
+    tensor. `item` is the type of its elements, `word` the container's name in the text form.
 
-    Its shape is None, so passes and kernels leave it alone. A symbol in `item` means nothing: the
-    sizes of two items may differ.
+    Its shape is None, so passes and kernels leave it alone. Symbols in the shape of `item` mean
+    nothing: the sizes of two elements may differ.
     """
 
     item: Type
@@ -204,13 +204,14 @@ def same_kind(a: Type, b: Type) -> bool:
 
 
 def bare(type: Type) -> Type:
-    """The type of what an optional holds; any other type as it is."""
+    """The type inside an `OptionalType`; any other type as it is."""
     return type.item if isinstance(type, OptionalType) else type
 
 
 def says_more(stated: Type, known: Type) -> bool:
-    """Whether `stated` tells a size that is no such number in `known`, or a rank that `known` has
-    not. The two are compatible; what optionals and other holders hold is compared."""
+    """Whether the type `stated` is more exact than `known`, which must be compatible: it has a
+    number where `known` has a symbol, or a rank where `known` has none. Of holders the items are
+    compared."""
     stated, known = bare(stated), bare(known)
     if isinstance(stated, Holder) and isinstance(known, Holder):
         return says_more(stated.item, known.item)

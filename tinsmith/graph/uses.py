@@ -1,5 +1,5 @@
-"""Who reads a value, which values leave a graph, and in which order nodes stand: asked and changed
-at every edit."""
+"""The readers of a value, the outputs of a graph, what a value depends on, and the topological
+order of nodes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Uses:
-    """Which nodes read a value, in the order in which each first did; a node that reads it twice is
-    there twice. To find, add or drop one takes constant time, however many there are."""
+    """The nodes that read a value, as a list in the order in which each first did; a node that
+    reads it twice is there twice. To find, add or drop a node takes constant time."""
 
     __slots__ = ("_counts", "_more")
 
@@ -40,7 +40,7 @@ class Uses:
             del self._counts[node]
 
     def pop(self, node: Node) -> int:
-        """Drop all uses by a node; how many there were."""
+        """Drop all uses by a node. Returns how many there were. Raises KeyError for none."""
         count = self._counts.pop(node)
         self._more -= count - 1
         return count
@@ -124,26 +124,49 @@ class Outputs(MutableSequence["Value"]):
 def sources_of(
     values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
 ) -> list[Value]:
-    """The inputs of the graph that values are computed from, by nodes for which `through` holds."""
+    """The graph inputs among the `ancestors` of values."""
+    found = ancestors(values, through)
+    return [v for v in found if v.producer is None and v.const is None]
+
+
+def ancestors(
+    values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
+) -> Iterator[Value]:
+    """Yield the values, and all values on which they depend, each once. The search follows inputs
+    of nodes upwards, but not through nodes for which `through` is False."""
     work = [v for v in values if v is not None]
-    seen: dict[Value, None] = {}
+    seen: set[Value] = set()
     while work:
         v = work.pop()
-        if v in seen or v.const is not None:
+        if v in seen:
             continue
-        seen[v] = None
+        seen.add(v)
+        yield v
         if v.producer is not None and through(v.producer):
             work += [x for x in v.producer.inputs if x is not None]
-    return [v for v in seen if v.producer is None]
+
+
+def depend(values: Iterable[Value], nodes: set[Node], seen: set[Node]) -> bool:
+    """Whether one of the values depends on a result of one of the `nodes`. `seen` are nodes known
+    not to depend on these, which are not searched again; nodes that are searched are added."""
+    work = [v.producer for v in values if v.producer is not None]
+    while work:
+        node = work.pop()
+        if node in nodes:
+            return True
+        if node not in seen:
+            seen.add(node)
+            work += [v.producer for v in node.inputs if v is not None and v.producer is not None]
+    return False
 
 
 # ---- the order of nodes
 
 
 def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
-    """The nodes, each after those whose outputs it reads. Of several that may come next the one
-    with the lowest sequence number comes first, then the one that is first in `nodes`. `name` is
-    the graph's, for the GraphError that is raised if there is a cycle."""
+    """The nodes in topological order: each after the producers of its inputs. Of several nodes that
+    may come next, the one with the lowest sequence number is taken, then the first in `nodes`.
+    Raises GraphError, with the graph's `name`, if there is a cycle."""
     order = sorted(nodes, key=lambda n: n.seq)
     done: set[Node] = set()
     for node in order:

@@ -30,9 +30,9 @@ class OpLike(Protocol):
 
 
 class Value:
-    """One value of a graph: an input, a constant (`const` is its array), or output number `index`
-    of the node `producer`. Of inputs and constants `producer` is None. It may be a tensor or a
-    holder."""
+    """One value of a graph, an edge of the dataflow: an input, a constant (`const` is its array),
+    or output number `index` of the node `producer`. `producer` is None for inputs and constants.
+    `type` tells whether it is a tensor or a `Holder`; `uses` are the nodes that read it."""
 
     __slots__ = ("const", "graph", "index", "name", "producer", "type", "uses")
 

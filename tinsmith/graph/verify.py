@@ -1,4 +1,4 @@
-"""Checks that a graph is well formed. Passes run it after each other if asked to."""
+"""Checks that a graph is well formed: for tests and debugging, after each pass if asked for."""
 
 from __future__ import annotations
 
@@ -67,11 +67,8 @@ def _uses(graph: Graph, nodes: list[Node]) -> None:
         for i, v in enumerate(node.outputs):
             if v.producer is not node or v.index != i:
                 _fail(graph, node, f"its output {v.name!r} does not name it as its producer")
-    listed: Counter[tuple[Value, Node]] = Counter()
     values = {v for v, _ in seen} | inputs | {v for n in nodes for v in n.outputs}
-    for v in values:
-        for user in v.uses:
-            listed[v, user] += 1
+    listed = Counter((v, user) for v in values for user in v.uses)
     for v, user in (seen - listed).keys() | (listed - seen).keys():
         _fail(
             graph, user, f"uses {v.name!r} {seen[v, user]} times, the value lists {listed[v, user]}"

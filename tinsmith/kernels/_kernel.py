@@ -16,9 +16,9 @@ settled where every operand lies.
                       phases=one_phase(rows, generate),
                       packed=(Packed("w", pack_panels, (w, cut)),))
 
-A phase has a number of tiles and a function `emit(em)`. That runs with `em.b` inside a function
-`kernel(operands..., begin, end)`, and must compute the tiles [begin, end); different tiles may run
-on different threads.
+A phase has a number of tiles and a function `emit(em)`, which writes by the builder `em.b` the body
+of a function `kernel(operands..., begin, end)`. This computes the tiles [begin, end); different
+tiles may run on different threads.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from tinsmith.sizes import as_numbers
 
 
 class Tier(IntEnum):
-    """How specialised a kernel is (docs/kernels.md, How one is chosen). The best tier wins; costs
-    compare only within a tier.
+    """How specialised a kernel is (docs/kernels.md, How one is chosen). The highest tier wins;
+    costs compare only within a tier.
 
-    VECTOR    for any shape
-    SHAPED    for the very shapes
-    ISA       before all that are for any machine: for the instruction sets that its row names
-    CORE      before those, too: for the processor cores that its row names
-    MEASURED  what a choice becomes that was timed as the fastest; no row has it
+    REFERENCE  no kernel: the numpy function that defines the operator
+    VECTOR     code for any shape
+    SHAPED     code made for the very shapes of a site
+    ISA        only for the instruction sets that the kernel's row names
+    CORE       only for the processor cores that the kernel's row names
+    MEASURED   no kernel has it: a choice that was timed as the fastest gets it
     """
 
     REFERENCE = 0
@@ -97,14 +98,15 @@ class Packed:
         return [a for a in self.args if isinstance(a, np.ndarray)]
 
     def make(self) -> Array:
-        """The packed array; Sizes in it are the example's numbers, on which the program depends."""
+        """The packed array. Free sizes in it are replaced by numbers, those of the plan's example,
+        for which alone the program then holds."""
         made = self.pack(*self.args)
         return made if made.dtype != object else as_numbers(made, np.int64)
 
 
 def packed_table(name: str, numbers: Array) -> Packed:
-    """An array of numbers that a kernel computes itself, such as a table of offsets, as a flat
-    packed array; Sizes in it become the example's numbers."""
+    """A packed array, flat, of numbers that a kernel works out itself, such as a table of offsets.
+    Free sizes in it are replaced by numbers, as by `Packed.make`."""
     flat = np.ascontiguousarray(as_numbers(numbers, np.int64)).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
@@ -122,7 +124,8 @@ class Phase:
              what the other writes.
     repeat   how often the loop runs, each time after the last (`em.step` tells which); each thread
              gets the same tiles every time
-    copies   it only copies this operand to output 0: it is left out where both lie in one place
+    copies   the operand that the phase does nothing but copy to output 0: the phase is left out
+             where both lie in one place. None: it does more
     sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
              `sweep` tiles pass over them again. Threads share each sweep, so that each keeps its
              positions. 0: all tiles are one sweep. `tiles` is a multiple of `sweep`.
@@ -211,10 +214,10 @@ class Kernel:
     backend: str = CPU
     """The name of the backend that may use it."""
     numbers: bool = False
-    """Whether it declines where sizes are free, because its plan needs them all."""
+    """Whether it needs all sizes as numbers, and so declines sites with free sizes."""
     checks: bool = False
-    """Whether its code checks sizes that only the run can prove: it counts what it finds, or
-    reports a fault if an operand asks for other sizes than were planned."""
+    """Whether its code checks sizes that only the run can prove: it counts its results, or reports
+    a fault if an operand asks for other sizes than were planned."""
     cores: frozenset[str] = frozenset()
     """The rows of `codegen/cores.py` that it is for; empty: all."""
 

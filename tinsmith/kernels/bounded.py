@@ -35,7 +35,8 @@ def required_copy(site: Site) -> Choice:
 
 
 def _checked(site: Site, is_bad: Callable[[Val], Val], cost: float, fault: str) -> Choice:
-    """The choice of a copy, one element after the other, in which what `is_bad` is a fault."""
+    """The choice of a copy of input 0, one element after the other. An element for which `is_bad`
+    gives a true i1 is a fault with the message `fault`."""
     site.need_no_epilogue("a copy has no epilogue")
 
     def emit(em: Emit) -> None:

@@ -18,12 +18,12 @@ from tinsmith.sizes import Size
 
 @dataclass(frozen=True)
 class Code:
-    """One native function: its symbol, its module's text, how many pointers it takes, and whether
-    it applies the epilogue (`finishes`).
+    """One native function: its name (`symbol`), the LLVM text of its module, how many pointers it
+    takes, and whether it applies the epilogue (`finishes`).
 
-    Signature: void symbol(ptr..., i64 begin, i64 end), and an i64 step if the phase is repeated.
-    The pointers are the operands that are read (inputs, then extras), outputs, packed arrays,
-    workspace and scratch. Pointers to tables of numbers and sizes come last.
+    Signature: void symbol(ptr..., i64 begin, i64 end), with an i64 step behind if the phase is
+    repeated. The pointers are the operands that are read (inputs, then extras), outputs, packed
+    arrays, workspace and scratch. Pointers to tables of numbers and sizes come last.
     """
 
     symbol: str
@@ -31,16 +31,17 @@ class Code:
     pointers: int
     finishes: bool
     sizes: tuple[Size, ...] = ()
-    """The numbers in the table that it gets as its last parameter, if there are any."""
+    """The free sizes that it reads from a table, its last parameter; (): it gets no such table."""
     reads_numbers: bool = False
-    """Whether it gets a table of `Expr.numbers` of the epilogue, before that."""
+    """Whether it gets a table of the epilogue's `Expr.numbers`, as the parameter before `sizes`."""
 
 
 def build_phase(
     site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
     packed: Sequence[np.dtype],
 ) -> Code:  # fmt: skip
-    """Emit phase number `phase` of a choice, given where each operand and output lies.
+    """Generate the code of phase number `phase` of a choice, given where each operand and output
+    lies and the dtypes of packed arrays.
 
     `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
     so that equal code is compiled once.

@@ -8,24 +8,15 @@ from math import prod
 
 from tinsmith.codegen import lookup as tables
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Packed,
-    Site,
-    Tier,
-    kernel,
-    one_phase,
-)
-from tinsmith.kernels.layout import spec_of
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, spec_of
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position, Walk, run
 from tinsmith.sizes import Size, typical
 
 STEPS = 3.0
-"""Vector instructions for each of the 16 rows of a table; elsewhere, for each byte. Estimated."""
+"""Vector instructions for each of the 16 rows of a table; on targets that look bytes up one by one:
+instructions for each byte. Estimated."""
 
 
 @kernel("ByteTable", Tier.VECTOR, dtypes="int8 uint8")
@@ -55,8 +46,8 @@ def _choice(site: Site, layout: Layout) -> Choice:
 
 
 def _emit(em: Emit, parts: int) -> None:
-    """Emit the kernel; its tiles are `parts` parts of each channel block of each image of blocked
-    data, or of all elements of plain data."""
+    """Emit the kernel. A tile is one of `parts` parts: on blocked data, of a channel block of an
+    image; on plain data, of all elements."""
     b, x, out = em.b, em.input(0), em.outs[0]
     block, dims = out.spec.layout.block, out.spec.dims
     if not block:
@@ -75,9 +66,9 @@ def _emit(em: Emit, parts: int) -> None:
 def _lines(
     em: Emit, walk: Walk, pointers: list[Ptr], shared: tuple[Position, int], left: Val | None
 ) -> None:
-    """Emit the look-ups for part `shared[0]` of `shared[1]` parts of a walk: for its share of the
-    lines, or of the only line. `pointers` are to the first elements of input and output. `left`:
-    how many lanes of the block are channels, the others become 0; None: all."""
+    """Emit the look-ups for part number `shared[0]` of `shared[1]` parts of a walk: for its share
+    of the lines, or of the only line. `pointers` are to the first elements of input and output.
+    `left`: how many lanes of the block are channels (None: all); the others become 0."""
     b, length, block = em.b, walk.length, em.outs[0].spec.layout.block
     size = tables.width(b.target)
 

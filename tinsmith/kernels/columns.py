@@ -59,9 +59,9 @@ def col2im(site: Site) -> Choice:
 
 
 def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, int]:
-    """Along one axis: which of `count` blocks, `stride` apart, have a tap in an image of `size`
-    elements, if the tap of block 0 is at `offset` (which may be negative). As (first block, last
-    block + 1, place of the first block's tap)."""
+    """Find, along one axis, the blocks of `count` whose tap lies inside an image of `size`
+    elements, if the tap of block k is at `offset` + k * `stride`. Return (first block, last block +
+    1, place of the first block's tap)."""
     first = max(0, -(offset // stride))
     last = min(count, -(-(size - offset) // stride))
     return first, max(first, last), offset + first * stride
@@ -71,9 +71,9 @@ def _add(
     em: Emit, tap: Ptr, out: Ptr, rows: tuple[int, int, int], columns: tuple[int, int, int],
     widths: tuple[int, int], stride: tuple[int, ...],
 ) -> None:  # fmt: skip
-    """Emit the sums of one tap of all blocks of a plane: its elements at `tap` are added to the
-    plane at `out`. `rows` and `columns` are as `_span` gives them; `widths` are the blocks in a row
-    of blocks and the elements in a row of the image."""
+    """Emit code that adds the elements that all blocks of a plane have at one tap, which begin at
+    `tap`, to the plane at `out`. `rows` and `columns` are as `_span` gives them; `widths` are the
+    blocks in a row of blocks and the elements in a row of the image."""
     b, lanes = em.b, block_of(em.target)
     (first, last, row), (left, right, column) = rows, columns
     count = right - left

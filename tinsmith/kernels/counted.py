@@ -13,9 +13,9 @@ COUNT = Type(np.dtype(np.int64), ())
 
 
 class Room(NamedTuple):
-    """A node whose outputs have a size that only the run tells, with memory for the most that they
-    may hold, and with one more output, the count. `stated` is the count that the model declares, or
-    -1."""
+    """A node whose outputs have a size, the count, that only the run tells: a copy (`node`) whose
+    outputs have the greatest size that is possible, and with one more output, the count. `stated`
+    is the count that the model declares; -1: it declares none."""
 
     node: Node
     stated: int
@@ -56,5 +56,5 @@ def with_room(node: Node) -> Room | None:
 
 
 def counted_dims(value: Value) -> tuple[int, ...]:
-    """The dims of an output, with -1 for the one that is counted."""
+    """The dims of an output, with -1 for the size that only the run tells."""
     return tuple(-1 if isinstance(d, str) else d for d in value.shape or ())

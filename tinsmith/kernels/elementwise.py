@@ -9,21 +9,9 @@ from math import prod
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr, emit_expr
 from tinsmith.codegen.functions import flops_of
-from tinsmith.kernels._kernel import (
-    ELEMENTWISE,
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    View,
-    elem,
-    kernel,
-)
-from tinsmith.kernels.layout import lanes_of, spec_of
+from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.emit import Emit, View
+from tinsmith.kernels.layout import PLAIN, Layout, lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
 from tinsmith.sizes import Size, typical
@@ -78,11 +66,12 @@ def _choice(site: Site, layout: Layout) -> Choice:
 
 
 class _Loop:
-    """The code of one row of an elementwise result, a vector at a time.
+    """Emits the code of one row of an elementwise result, a vector at a time.
 
     `views` are the extras and, last, the output, each as (pointer to the row's start, step, splat):
     the element at position p is `step * p` elements on; with `splat` one element fills all lanes.
     An operand of step 0 is loaded once, before the row. Vector v begins at position `v * pitch`.
+    `finish`, if set, is applied to each result before it is stored.
     """
 
     def __init__(self, em: Emit, lanes: int, pitch: int, views: Sequence[Operand]) -> None:
@@ -140,16 +129,9 @@ class _Loop:
 
 
 def _lanes_for(em: Emit, expr: Expr) -> int:
-    """How many elements are computed together: as many of the widest type that occurs in the
-    expression as a register holds, but at least 4."""
-    widest, seen, stack = 1, set(), [expr]
-    while stack:
-        e = stack.pop()
-        if id(e) not in seen:
-            seen.add(id(e))
-            widest = max(widest, e.dtype.itemsize)
-            stack.extend(e.args)
-    return max(4, lanes_of(em.target, widest))
+    """How many elements are computed together: as many as a register holds of the widest type in
+    the expression, but at least 4."""
+    return max(4, lanes_of(em.target, max(e.dtype.itemsize for e in expr.nodes())))
 
 
 # ---- plain
@@ -195,7 +177,7 @@ def _emit_plain(em: Emit, parts: int) -> None:
 
 
 def _tail(loop: _Loop, start: int, rest: int) -> None:
-    """The elements of a row after its last full vector."""
+    """Emit the `rest` elements of a row after its last full vector, from `start` on."""
     b = loop.b
     b.rest(start, rest, loop.lanes, lambda i, lanes, mask: loop.compute(i, 1, lanes, mask))
 

@@ -45,9 +45,13 @@ class View:
 
 @dataclass
 class Emit:
-    """What the function of a `Phase` works with. `ins` has one View for each of `site.inputs` (None
-    if it is not read), `extras` one for each extra, broadcast to the output's dims. `packed` are
-    pointers in the order of `Choice.packed`, to the element type of each array."""
+    """What the `emit` function of a `Phase` gets: the builder `b`, operands, memory, and the tiles
+    [`begin`, `end`) to compute.
+
+    `ins` has one View for each of `site.inputs` (None if it is not read), `extras` one for each
+    extra, broadcast to the output's dims. `packed` are pointers in the order of `Choice.packed`, to
+    the element type of each array.
+    """
 
     b: Builder
     site: Site
@@ -68,13 +72,14 @@ class Emit:
         return self.b.target
 
     def input(self, k: int) -> View:
-        """Operand number k, where it is one that the choice reads."""
+        """The View of input number k, which the choice must read."""
         view = self.ins[k]
         assert view is not None, f"operand {k} is not read"
         return view
 
     def epilogue(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> Val:
-        """The epilogue applied to a vector of results at a place of output 0 (see `View.load`)."""
+        """Apply the epilogue to a vector of results for the place `index` of output 0 (see
+        `View.load`), and return what it gives."""
         if self.site.epilogue is None:
             return acc
         self.finished.append(acc)
@@ -102,8 +107,8 @@ class Emit:
             self.scratch.cast(I32).store(self.b.const(1, I32))
 
     def place(self, at: Ptr, extent: int, lanes: int = 1, mask: Val | None = None) -> Val:
-        """Read indices from memory (negative ones count from the end), and check them against
-        `extent`. Gives i64; an index out of range is a fault, and gives 0."""
+        """Read indices from memory (negative ones count from the end), and check that they are
+        below `extent`. Return them as i64; an index out of range is a fault, and becomes 0."""
         index = at.load(lanes, mask).to("i64")
         index = (index < 0).select(index + extent, index)
         bad = index.to("u64") >= extent
@@ -111,7 +116,8 @@ class Emit:
         return bad.select(0, index)
 
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
-        """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""
+        """A vector of channel block number `block` of a tensor, with zeros in the lanes beyond the
+        last channel; the vector itself if they are zero anyway (`keeps_zero`)."""
         width, channels = spec.layout.block, spec.dims[1]
         if channels % width == 0 or self.keeps_zero:
             return value
@@ -139,9 +145,9 @@ class Emit:
 
 
 def _fills_padding(site: Site) -> bool:
-    """Whether the anchor may leave other values than zero in the padding lanes. So do sums over
-    channels (their weights are zero there, but infinity times zero is NaN), and maxima over windows
-    of nothing but padding."""
+    """Whether the anchor may leave other values than zero in the padding lanes. Sums over channels
+    may (their weights are zero there, but infinity times zero is NaN), and so may maxima over
+    windows of nothing but padding."""
     anchor = site.anchor
     if anchor is None:
         return False

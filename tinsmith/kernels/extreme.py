@@ -22,9 +22,9 @@ Pair = tuple[Val, Val]
 
 
 class Search:
-    """The search for an extreme (with `largest` the largest, else the smallest): which of two
-    (value, index) pairs wins. NaN beats all numbers; of equal values the first index wins, or with
-    `last` the last."""
+    """The rule of a search for the largest or (without `largest`) the smallest element: which of
+    two (value, index) pairs wins. NaN beats all numbers; of equal values the first index wins, or
+    with `last` the last."""
 
     def __init__(self, dtype: np.dtype, ty: Ty, largest: bool, last: bool) -> None:
         self.ty, self.largest, self.last = ty, largest, last
@@ -44,8 +44,8 @@ class Search:
         return x_nan.select(y_nan & later, y_nan | among_numbers)
 
     def advance(self, held: Pair, value: Val, index: Val) -> Pair:
-        """The winner of the pair that is held and a pair with a higher index. As indices rise,
-        equal values need no comparison of these."""
+        """The winner, lane by lane, of the pair `held` and a pair with a higher index. It takes
+        fewer instructions than `pick`, as indices need not be compared."""
         x, i = held
         if not self.ty.is_float:
             wins = value > x if self.largest else value < x
@@ -58,7 +58,7 @@ class Search:
         return wins.select(value, x), wins.select(index, i)
 
     def pick(self, held: Pair, other: Pair) -> Pair:
-        """The winner of two pairs, lane by lane."""
+        """The winner, lane by lane, of two pairs with indices in any order."""
         (x, i), (y, j) = held, other
         wins = self.wins(x, i, y, j)
         return wins.select(y, x), wins.select(j, i)

@@ -1,6 +1,6 @@
-"""Products of float32 that are not computed as they are written: by rows of the table of products
-that round operands, or by algorithms that add up before they multiply. Which a site may use, and
-the bounds under which constants and data, their sums, and products of such sums stay finite."""
+"""Faster products of float32: rows of the table of products that round operands to bfloat16, and
+algorithms that add up operands before they multiply (Winograd's, Strassen's). Which of the rows a
+site may use, and bounds on operands under which sums of these and products of sums stay finite."""
 
 from __future__ import annotations
 
@@ -56,5 +56,6 @@ def can_be_split(w: Array) -> bool:
 
 
 def fits_of(row: Product) -> Callable[[Array], bool] | None:
-    """`Packed.fits` of constant weights that are packed for a row of the table of products."""
+    """The test `Packed.fits` for constant weights that are packed for a row of the table of
+    products; None if the row takes any weights."""
     return None if row.is_whole or row is FLOAT32 else can_be_split

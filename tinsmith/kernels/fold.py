@@ -21,13 +21,14 @@ from tinsmith.sizes import Size
 CHAINS = 4  # independent accumulators of a fold
 FoldStep = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
 """step(position, lanes, mask, accumulators) -> accumulators: folds the `lanes` elements from a
-position on into accumulators of as many lanes, one for each fold. Masked loads give zeros: a step
-whose fold has another identity replaces the lanes that are off (`keep`)."""
+position on into accumulators of as many lanes, one for each fold. Masked loads give zeros in lanes
+that are off: a step whose fold has another identity replaces them (`keep`)."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """An associative function and the number that does not change it."""
+    """An associative function of two numbers, named `how` (see `combine`), and its identity: the
+    number that changes no other."""
 
     how: str
     identity: float
@@ -36,7 +37,7 @@ class Fold:
 SUM, PRODUCT = Fold("add", 0.0), Fold("mul", 1.0)
 MAX, MIN = Fold("max", float("-inf")), Fold("min", float("inf"))
 LARGEST = Fold("largest", float("-inf"))
-"""MAX where NaN need not be kept: shorter code, but of NaN and a number either may be left."""
+"""MAX in shorter code: of NaN and a number, either may be the result."""
 
 
 def combine(fold: Fold, x: Val, y: Val) -> Val:
@@ -52,7 +53,7 @@ def combine(fold: Fold, x: Val, y: Val) -> Val:
 
 
 def across(fold: Fold, value: Val) -> Val:
-    """All lanes of a vector as one element."""
+    """All lanes of a vector folded to one element."""
     return value.halved(partial(combine, fold))
 
 
@@ -62,8 +63,8 @@ def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
 
 
 SHORT = 8
-"""Vectors of a row up to which it is no loop: its values then stay in registers, half of the 16 of
-AVX2 (estimated)."""
+"""The most vectors of a row that becomes code without a loop, whose values stay in registers: half
+of the 16 of AVX2 (estimated)."""
 
 
 def is_short(n: int, lanes: int) -> bool:
@@ -71,8 +72,9 @@ def is_short(n: int, lanes: int) -> bool:
 
 
 class Remembered:
-    """A row in memory whose elements may be kept in registers: of a `short` row, each vector at a
-    constant position is loaded at most once, and stored when `flush` is called."""
+    """A row in memory, of which a kernel that passes several times over it keeps vectors in
+    registers: if the row is `short`, each vector at a constant position is loaded at most once, and
+    stored only when `flush` is called."""
 
     def __init__(self, row: Ptr, short: bool = True) -> None:
         self.row, self.short = row, short
@@ -104,8 +106,8 @@ class Remembered:
 def each_part(
     b: Builder, n: int, lanes: int, body: Callable[[Position, int, Val | None], None]
 ) -> None:
-    """Emit `body(position, lanes, mask)` for positions 0 .. n - 1 in the same vectors as `fold_row`
-    takes, so that both agree on what a `Remembered` row keeps."""
+    """Emit `body(position, lanes, mask)` for vectors that cover positions 0 .. n - 1: the same
+    vectors as in `fold_row`, so that it finds what a `Remembered` row keeps."""
     full, rest = divmod(n, lanes)
     if isinstance(full, Size) or full > SHORT:
         with b.loop(0, full * lanes, lanes) as i:
@@ -121,10 +123,10 @@ def fold_row(
     b: Builder, n: int, lanes: int, folds: Sequence[Fold], step: FoldStep, chains: int = CHAINS,
     ty: Ty = F32,
 ) -> list[Val]:  # fmt: skip
-    """Emit the folds of a row of n elements of type `ty`, and give one scalar for each of `folds`.
-    `step` folds the elements of one vector (`FoldStep`); up to `chains` of accumulators are
-    independent. n may be a value of the run; short rows become code without loops, whose positions
-    are ints."""
+    """Emit the folds of a row of n elements of type `ty`, and return one scalar for each of
+    `folds`. `step` folds the elements of one vector (`FoldStep`), in turn into up to `chains` sets
+    of accumulators, so that additions need not wait for each other. n may be a free size; rows of
+    few vectors become code without loops, whose positions are ints."""
     full, rest = n // lanes, n % lanes
     width = len(folds)
     if isinstance(full, int):
@@ -171,17 +173,20 @@ def fold_row(
 
 
 LONG = 1024
-"""Rounds after which the sums of a row begin anew. Of n numbers that are alike, n additions to one
-sum may lose n / 2^24 of it; in turns it is (LONG + n / LONG) / 2^24."""
+"""The most rounds whose elements are added to one sum; the sums of such turns are then added. n
+additions of equal numbers to one sum may lose n / 2^24 of it, in turns (LONG + n / LONG) / 2^24."""
 
 
 def _rounds(
     b: Builder, folds: Sequence[Fold], accs: list[Val], size: tuple[int, int],
     body: Callable[[Val, list[Val]], list[Val]],
 ) -> list[Val]:  # fmt: skip
-    """Emit `accs = body(position, accs)`, a fold for each of them, for `size`: so many rounds, of
-    so many elements. The sums of many rounds are those of `LONG` at a time. Where only a call tells
-    how many there are, that is so for one row: several would need twice their registers."""
+    """Emit a loop of `accs = body(position, accs)`, and return the last accumulators; `folds` has
+    the fold of each. `size` is (rounds, elements of a round).
+
+    Sums of more than LONG rounds are made in turns (see `LONG`). Where only a call tells how many
+    rounds there are, at most CHAINS sums are: more would take too many registers.
+    """
     rounds, length = size
     few = rounds <= LONG if isinstance(rounds, int) else len(folds) > CHAINS
     if few or not all(f is SUM for f in folds):
@@ -199,7 +204,7 @@ def _rounds(
 
 
 def _pairwise(fold: Fold, values: list[Val]) -> Val:
-    """All values combined to one: the first half with the second half, until one is left."""
+    """All values folded to one: the first half with the second half, until one is left."""
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = [combine(fold, x, y) for x, y in zip(values, values[half:], strict=False)] + (
@@ -218,9 +223,9 @@ n - 1 shuffles)."""
 @dataclass(frozen=True)
 class ShortRows:
     """`count` rows of `length` elements each, one behind the other in memory without gaps. A unit
-    folds `lanes` rows at once, each to one number, in a lane of its own. count >= lanes, as
-    `short_rows` sees to. If `lanes` does not divide it, the last unit begins earlier, at row
-    count - lanes, and computes some rows once more."""
+    of work folds `lanes` rows at once, each to one number, in a lane of its own. `count` is at
+    least `lanes`. If `lanes` does not divide it, the last unit begins earlier, at row count -
+    lanes, and computes some rows once more."""
 
     count: int
     length: int
@@ -236,8 +241,8 @@ class ShortRows:
         return self.count % self.lanes > 0
 
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
-        """Finish `fold(columns)` to output 0, for the `lanes` rows of a unit: `columns[j]` is a
-        vector of element j of each row, the result has one element for each row."""
+        """Emit one unit: load its rows, and finish `fold(columns)` to output 0. `columns[j]` is a
+        vector of element j of each row; the result has one lane for each row."""
         first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
         x = (em.input(0).pointer + first * self.length).fixed()
         finish_run(em, fold(columns(x, self.length, self.lanes)), 0, first, None)

@@ -12,13 +12,13 @@ from tinsmith.kernels.walk import Position, run, share
 
 
 def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
-    """Code that zeroes everything but the elements of a blocked tensor, and its number of tiles:
-    for each (n, channel block) `parts` about equal shares of the first spatial axis, as a sweep.
-    The first and the last share also zero what lies before and behind all elements.
+    """Code that zeroes the halo of a blocked tensor, and its number of tiles: for each (n, channel
+    block) `parts` about equal shares of the first spatial axis, as a sweep. The first and the last
+    share also zero the halo before and behind all elements.
 
-    The pointer is that of element (0, ..., 0). The rows of a plane are contiguous with their halos,
-    so the halo of a plane is: everything before the first row, the gaps between rows (right halo of
-    one, left halo of the next), and everything behind the last row.
+    The code takes a pointer to element (0, ..., 0). The rows of a plane lie one behind the other
+    with their halos, so the halo of a plane is: everything before the first row, the gaps between
+    rows (right halo of one, left halo of the next), and everything behind the last row.
     """
     module = Module(target)
     b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
@@ -45,15 +45,16 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
 
 
 def _reach(spec: Spec, axis: int) -> int:
-    """Elements from one index of a spatial axis to the next, halos included."""
+    """Elements from the first to the last one, inclusive, of one index of a spatial axis: the halos
+    of inner axes between them count, that at the end does not."""
     inner = zip(spec.spatial[axis + 1 :], spec.strides[3 + axis :], strict=True)
     return sum((d - 1) * s for d, s in inner) + spec.layout.block
 
 
 def _gaps(b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position) -> None:
-    """Zero the halo between the first and the last element for the indices [lo, hi) of a spatial
-    axis, axes inside it included; `at` points to index 0. The gap behind an index is zeroed with
-    it, but none behind the last index of the axis."""
+    """Emit code that zeroes the halo inside and behind each index of [lo, hi) of a spatial axis:
+    the gaps of inner axes, and the gap up to the next index, but none behind the last index of the
+    axis. `at` points to index 0."""
     pitch, reach, last = spec.strides[2 + axis], _reach(spec, axis), spec.spatial[axis] - 1
 
     def inside(i: Position) -> None:

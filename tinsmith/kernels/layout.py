@@ -25,8 +25,8 @@ LINE = 16  # float32 in a cache line
 
 @dataclass(frozen=True)
 class Layout:
-    """`block` is 0 for plain, else V. `halo` has (before, after) for each spatial axis, or is
-    ()."""
+    """How a tensor lies in memory: plain (`block` 0), or in blocks of V = `block` channels. `halo`
+    has (before, after) for each spatial axis; (): no halo."""
 
     block: int = 0
     halo: Halo = ()
@@ -44,7 +44,7 @@ class Layout:
         return all(m[0] >= w[0] and m[1] >= w[1] for m, w in zip(mine, wanted.halo, strict=False))
 
     def widened(self, other: Layout) -> Layout:
-        """The least layout of this block that covers both halos."""
+        """The layout with this block and the narrowest halo that covers both halos."""
         if not self.halo or not other.halo:
             return self if self.halo else Layout(self.block, other.halo)
         both = zip(self.halo, other.halo, strict=True)
@@ -101,15 +101,16 @@ class Spec:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """The extents that belong to `strides`, and behind them the lanes of a block."""
+        """The extents of the axes of `strides`; for blocked tensors, V behind them."""
         if self.layout.is_plain:
             return self.dims
         return (self.dims[0], self.blocks, *self.spatial, self.layout.block)
 
     @cached_property
     def seen(self) -> Spec:
-        """What code sees of it: one image lies as if all were next to each other, whatever the
-        tensor is a part of, so that tensors that are alike share code."""
+        """The spec by which code is generated. If there is one image, the stride to the next does
+        not matter: it becomes that of a tensor without gaps, so that tensors that are parts of
+        larger ones share code with others."""
         if self.layout.is_plain or not isinstance(self.dims[0], int) or self.dims[0] != 1:
             return self
         return replace(self, strides=(self.blocks * self.strides[1], *self.strides[1:]))
@@ -118,7 +119,7 @@ class Spec:
         """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""
         assert len(dims) == len(self.dims), (dims, self.dims)
         both = zip(self.dims, dims, strict=True)
-        stretched = [not same(d, o) and d == 1 and o != 1 for d, o in both]
+        stretched = [not same(d, o) and d == 1 for d, o in both]
         strides = tuple(0 if s else n for s, n in zip(stretched, self.strides, strict=True))
         lane = self.lane
         if stretched and (stretched[-1] if self.layout.is_plain else stretched[1]):
@@ -136,7 +137,7 @@ def plain_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
-    """The spec of a tensor in a layout, without gaps."""
+    """The spec of a tensor that has memory of its own, in a layout: no gaps but the halo."""
     dtype = np.dtype(dtype)
     if layout.is_plain:
         return Spec(dtype, dims, layout, plain_strides(dims), size=prod(dims))
@@ -155,7 +156,7 @@ def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
 
 
 def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
-    """The flat buffer of a plain array in a layout (halo and padding are zeros)."""
+    """Copy a plain array into a layout: the flat buffer, with zeros in halo and padding lanes."""
     if layout.is_plain:
         return np.ascontiguousarray(array).reshape(-1)
     spec = spec_of(array.dtype, array.shape, layout)

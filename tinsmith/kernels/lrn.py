@@ -44,7 +44,7 @@ def lrn_blocked(site: Site) -> Choice:
 
 
 def _emit(em: Emit, blocks: int, lines: int) -> None:
-    """Emit the kernel; its tiles are rows of pixels of one block."""
+    """Emit the kernel. A tile is one row of pixels of one channel block of one image."""
     b, x = em.b, em.input(0)
     outer = [(extent, d) for d, extent in enumerate(x.spec.spatial[:-1])]
     with b.loop(em.begin, em.end) as tile:

@@ -10,13 +10,12 @@ as packed arrays, never as text; numbers of epilogues that handle bytes (`Expr.n
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.recent import Recent
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.hashing import blake2b
@@ -24,59 +23,34 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
-SMALL = (
-    16  # the most elements of a floating-point constant whose values code may depend on; estimated
-)
+SMALL = 16
+"""The most elements of a floating-point constant on whose values code may depend. Estimated."""
 WEIGHTS = 1 << 12
 """Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
 not depend on its values, which are not looked at. Estimated."""
 LIMIT = 48 << 20  # characters of text that are kept; estimated
 
-_kept: OrderedDict[Any, Code] = OrderedDict()
-_size = 0
-_lock = threading.Lock()
+kept: Recent[Code] = Recent(LIMIT, lambda _, code: len(code.text))
+forget = kept.clear
 
 
 def phase_code(
-    site: Site,
-    choice: Choice,
-    phase: int,
-    reads: Sequence[Spec | None],
-    writes: Sequence[Spec],
-    packed: Sequence[np.dtype[Any]],
-    key: Any,
-) -> Code:
+    site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
+    packed: Sequence[np.dtype[Any]], key: Any,
+) -> Code:  # fmt: skip
     """`build_phase`, or its result for the same arguments before. `key` is from `choice_key`."""
-    global _size
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
-    with _lock:
-        code = _kept.get(whole)
-        if code is not None:
-            _kept.move_to_end(whole)
-            return code
-    code = build_phase(site, choice, phase, reads, writes, packed)
-    with _lock:
-        if whole not in _kept:
-            _kept[whole] = code
-            _size += len(code.text)
-        while _size > LIMIT:
-            _, dropped = _kept.popitem(last=False)
-            _size -= len(dropped.text)
+    code = kept.get(whole)
+    if code is None:
+        code = build_phase(site, choice, phase, reads, writes, packed)
+        kept.put(whole, code)
     return code
 
 
-def forget() -> None:
-    """Drop all code that is kept."""
-    global _size
-    with _lock:
-        _kept.clear()
-        _size = 0
-
-
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
-    """What the code of a choice depends on, besides where its operands lie: equal keys mean equal
-    code. `index` is the choice's place among those of the site. `computed` is `site_key` of the
-    site, or whatever else identifies what it computes, if that is known."""
+    """A key for the code of a choice: choices of equal keys have equal code, if their operands lie
+    alike. `index` is the choice's place among those of the site. `computed` is the site's
+    `site_key`, or another key for what the site computes; None: it is not known."""
     row = KERNELS.get(kernel)
     anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
@@ -95,8 +69,8 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
 
 
 def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tuple[Any, ...]:
-    """What a site computes: operator, attributes, types, epilogue, and the values of constants that
-    are integers or have at most `small` elements, but for the inputs `unseen`."""
+    """A key for what a site computes: operator, attributes, types, epilogue, and the values of
+    constants that are integers or have at most `small` elements, but for the inputs `unseen`."""
     anchor = site.anchor
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
@@ -108,8 +82,8 @@ def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tupl
 
 
 def node_key(node: Node) -> tuple[Any, ...]:
-    """What a node computes, as `site_key` for its site. Includes the reference functions, which
-    kernels trace: an operator may be registered again with others."""
+    """A key for what a node computes, known before its site is made. It includes the reference
+    functions, which kernels trace: an operator may be registered again with others."""
     tables = "table" in node.op.traits
     return (
         node.op.name,
@@ -158,7 +132,7 @@ def _attrs(attrs: Any) -> Any:
 
 
 def _graph(graph: Graph) -> Any:
-    """What a nested graph computes, whatever the names of its values."""
+    """A key for what a nested graph computes, whatever the names of its values."""
     number: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
 
     def operand(v: Value | None) -> Any:

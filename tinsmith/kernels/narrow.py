@@ -1,9 +1,9 @@
 """Constant weights packed to 24 bits: four weights in three 32-bit words.
 
 If weights come from memory, their bytes determine the time. Each column of a weight matrix is
-turned into 24-bit integers times a power of two that the column shares. That is about as exact as
-float32, whose sums round away more. Of four consecutive weights of a column (a k-group), three
-take the upper 24 bits of one word each; the fourth is spread over the lower 8 bits of these words:
+turned into 24-bit integers times a power of two that the column shares. This rounding errs less
+than the sums in float32 do. Of four consecutive weights of a column (a k-group), three take the
+upper 24 bits of one word each; the fourth is spread over the lower 8 bits of these words:
 
     word 0:  k      | bits 16-23 of k + 3
     word 1:  k + 1  | bits  8-15 of k + 3
@@ -16,6 +16,8 @@ of weights, and nothing moves across lanes. A panel's words are followed by one 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -40,11 +42,10 @@ SMALLEST = 1e-20
 denormal."""
 LEAST = 256 << 10  # bytes of weights; fewer seldom come from memory; estimated
 EVEN, EVENLY = 2.0**-9, 2.0**-5
-"""How much smaller than the columns' largest elements a row of weights may be: the least ratio of
-root mean squares, row over largest elements. An element of the left operand multiplies one row, and
-rounding errs by up to half a unit of 2^-23 of the column's largest element: relative to the row's
-weights that is at most 2^-14.8 in the root mean square. EVENLY is for Winograd's convolutions,
-whose transforms amplify the error."""
+"""The least ratio of root mean squares, of a row of weights over the largest elements of the
+columns. An element of the left operand multiplies one row, and rounding errs by up to half a unit
+of 2^-23 of the column's largest element: relative to the row's weights that is at most 2^-14.8 in
+the root mean square. EVENLY is for Winograd's convolutions, whose transforms amplify the error."""
 STRETCH = 1 << 15  # elements that are packed at a time, so that they stay in cache; estimated
 
 
@@ -56,8 +57,8 @@ def unpacking(target: Target) -> float:
 
 
 def unit(depth: int) -> float:
-    """The factor for a word when nothing bounds the left operand: so small that sums over `depth`
-    products overflow only if their results do."""
+    """The factor on words, in place of UNIT, where nothing bounds the left operand: so small that
+    sums of `depth` products overflow only if their results do."""
     return UNIT / (1 << (depth - 1).bit_length())
 
 
@@ -134,10 +135,10 @@ def _pack(w: Array, out: Array) -> None:
 def lines(
     at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
 ) -> Iterator[list[Val]]:
-    """Unpack `count` rows of weights (a multiple of 4) whose words begin at `at`, a row of words
-    every `row` elements: gives, for each row of weights in order, vectors of `widths` columns, side
-    by side. Words are multiplied by `unit` as 32-bit integers: with UNIT the results are weights
-    divided by their columns' powers."""
+    """Emit code that unpacks `count` rows of weights (a multiple of 4), whose words begin at `at`,
+    a row of words every `row` elements. Yields, for each row of weights in order, vectors of
+    `widths` columns side by side: words, as 32-bit integers, times `unit`. With UNIT these are the
+    weights divided by their columns' powers."""
     at = at.cast(I32)
     starts = [sum(widths[:j]) for j in range(len(widths))]
     places = list(zip(starts, widths, strict=True))
@@ -151,11 +152,8 @@ def lines(
 
 
 def _fourth(three: Sequence[Val]) -> Val:
-    """The fourth weight, from the parts in three words."""
-    first, *others = [_part(word, i) for i, word in enumerate(three)]
-    for part in others:
-        first = first | part
-    return first
+    """The fourth weight of a k-group, as a word, from its parts in the three words."""
+    return reduce(or_, [_part(word, i) for i, word in enumerate(three)])
 
 
 def _part(word: Val, i: int) -> Val:
@@ -170,8 +168,8 @@ def _number(word: Val, unit: float) -> Val:
 
 
 def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
-    """The weights of row k, which only the run knows, as one vector of `width` columns: what
-    `lines` gives with `unit` 1."""
+    """Emit code that unpacks one row of weights, number k, which only the run knows, as one vector
+    of `width` columns: as `lines` yields with `unit` 1."""
     at = at.cast(I32)
     first = at + k // TOGETHER * (WORDS * row)
     own = [(first + i * row).load(width) for i in range(WORDS)]
@@ -185,9 +183,9 @@ def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
 def powers(
     at: Ptr, depth: int, row: Position, widths: Sequence[int], unit: float = 1.0
 ) -> list[Val]:
-    """The factors by which sums of products with a panel's weights are multiplied at the end, as
-    vectors of `widths` columns. The panel, of `depth` rows of weights, begins at `at` and has a row
-    every `row` elements; `unit` is that with which `lines` read it."""
+    """Load the factors that turn sums of products with a panel's words into sums of products with
+    weights, as vectors of `widths` columns. The panel, of `depth` rows of weights, begins at `at`
+    and has a row every `row` elements; `unit` is the one with which `lines` unpacked it."""
     powers = at + (rows(depth) - 1) * row
     starts = [sum(widths[:j]) for j in range(len(widths))]
     found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]

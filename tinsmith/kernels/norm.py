@@ -11,16 +11,7 @@ from math import prod
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Site,
-    Skip,
-    Tier,
-    View,
-    kernel,
-)
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.fold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import each_unit
@@ -38,16 +29,18 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
-"""Emits, of a run of n elements x, (mean, factor): y = (x - mean) * factor, or x * factor where
-mean is None."""
+"""statistics(em, x, n): emits the statistics of a run of n elements x, and returns (mean, factor):
+y = (x - mean) * factor, or x * factor where mean is None."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The contiguous runs of elements, each of which a normalisation treats on its own: dimensions
-    `first` and after of x, with dimension `first` cut into `groups` parts (1: whole).
+    """The contiguous runs of elements of x (of shape `dims`), each of which a normalisation treats
+    on its own: dimensions `first` and after, with dimension `first` cut into `groups` parts (1:
+    whole).
 
-    scale, shift  (number of the input, the dimension of x that is its first), None where absent
+    scale, shift  (number of the input, the dimension of x with which its own first one aligns);
+                  None where absent
     """
 
     dims: tuple[int, ...]
@@ -80,8 +73,8 @@ def _check(site: Site) -> tuple[int, ...]:
 
 
 def _aligned(site: Site, index: int) -> tuple[int, int] | None:
-    """Operand number `index`, whose dimensions are the last ones of x, as `Runs.scale`; None where
-    it is absent."""
+    """The pair for `Runs.scale` or `Runs.shift` of operand number `index`, whose dimensions are the
+    last ones of x; None where it is absent."""
     if not site.has(index):
         return None
     return index, len(site.input(0).dims) - len(site.input(index).dims)
@@ -112,7 +105,7 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
 def _normalise(
     em: Emit, runs: Runs, x: Remembered, unit: Val, mean: Val | None, factor: Val
 ) -> None:
-    """y = (x - mean) * factor * scale + shift over one run."""
+    """Emit y = (x - mean) * factor * scale + shift for run number `unit`, with the epilogue."""
     b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
     present = [p for p in (runs.scale, runs.shift) if p is not None]
     others = [spread(em.input(i), dims, d) for i, d in present]
@@ -148,7 +141,7 @@ def _normalise(
 
 
 def _total(em: Emit, x: Remembered, n: int, term: Callable[[Val], Val]) -> Val:
-    """The sum of `term` of the elements of a run."""
+    """Emit the sum of term(v) over the n elements v of a run."""
 
     def step(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
         return [accs[0] + keep(mask, term(x.load(i, size, mask)), 0.0)]

@@ -1,8 +1,8 @@
 """Instance and group normalisation of channel-blocked images: a channel is a lane.
 
 Where the groups divide a block, a block's pixels are summed lane by lane and the lanes of a group
-are then added: one unit of work is one block. Otherwise sums go through scratch, channel by
-channel, and the groups are put together between two passes over the image.
+are then added: one unit of work is one block. Otherwise the sum of each channel goes to scratch,
+and those of a group are added between two passes over the image.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _choice(site: Site, size: int) -> Choice:
 
 
 def _padded(site: Site, index: int, length: int) -> Packed:
-    """Scale or shift, with zeros for the padding lanes."""
+    """Scale (input 1) or shift (input 2) as a packed array of `length` elements: zeros at the end,
+    for the padding lanes."""
     array = site.const(index, "the scale" if index == 1 else "the shift")
     return Packed(f"operand{index}", _with_zeros, (array, length))
 
@@ -77,9 +78,11 @@ def _with_zeros(array: np.ndarray, length: int) -> np.ndarray:
 
 
 class _Norm:
-    """The emission of the phases, for groups of `size` channels in images of `blocks` blocks. Where
-    groups do not divide blocks, two arrays of float32 over (image, padded channel) lie in scratch:
-    the first has sums, later means, the second sums of squared distances, later factors."""
+    """The `emit` functions of the phases, for groups of `size` channels in images of `blocks`
+    blocks. `whole` is the only phase where groups divide blocks. Else two arrays of float32 over
+    (image, padded channel) lie in scratch: `sums` writes the first, which `means` turns into means;
+    `spreads` writes sums of squared distances to the second, which `factors` turns into factors,
+    1 / sqrt(variance + eps); `finish` applies both."""
 
     def __init__(self, size: int, blocks: int, eps: float) -> None:
         self.size, self.blocks, self.eps = size, blocks, eps
@@ -110,7 +113,8 @@ class _Norm:
         self._units(em, one)
 
     def _within(self, sums: Val) -> Val:
-        """A vector with, in each lane, the sum of the lanes of its group of channels."""
+        """The sums of groups within a block: each lane of the result has the sum of the lanes of
+        its group."""
         step = 1
         while step < self.size:
             sums = sums + sums.shuffle(None, [k ^ step for k in range(sums.ty.lanes)])
@@ -120,7 +124,8 @@ class _Norm:
     # ---- groups across blocks
 
     def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
-        """The two arrays in scratch (see the class), and how many entries one image has in each."""
+        """The two arrays in scratch (see the class), and how many elements of each belong to one
+        image."""
         x = em.input(0)
         length = self.blocks * x.spec.layout.block
         first = em.scratch.cast(F32)
@@ -185,9 +190,9 @@ class _Norm:
 
 
 def _sum(em: Emit, x: View, n: Position, c: Position, mean: Val | None = None) -> Val:
-    """Sum one block of channels over its pixels: a vector with the sum of each channel. With a
-    `mean`, the squares of the distances from it are summed instead. Each row is summed first, then
-    the sums of rows."""
+    """Emit the sums of channel block c of image n over its pixels: a vector with the sum of each
+    channel. With `mean`, the squared distances from it are summed instead. Each row is summed
+    first, then the sums of rows."""
     b, width = em.b, x.spec.layout.block
     zero = b.zero(F32.x(width))
     step, length = x.spec.strides[-1], x.spec.spatial[-1]
@@ -222,7 +227,8 @@ def _sum(em: Emit, x: View, n: Position, c: Position, mean: Val | None = None) -
 
 
 def _store(em: Emit, x: View, n: Position, c: Position, mean: Val, factor: Val, shift: Val) -> None:
-    """y = (x - mean) * factor + shift for all pixels of a block."""
+    """Emit y = (x - mean) * factor + shift, with the epilogue, for all pixels of channel block c of
+    image n."""
     width = x.spec.layout.block
 
     def pixel(index: list[Position]) -> None:

@@ -31,13 +31,11 @@ def range_sized(site: Site) -> Choice:
         b = em.b
 
         def run(at: Position, size: int, mask: Val | None) -> None:
-            places = (
-                b.index(at).splat(size) + b.vector(range(size), I64) if size > 1 else b.index(at)
-            )
-            wide = I64.x(size)
-            finish_run(
-                em, (places * b.const(step, wide) + b.const(first, wide)).to(ty.kind), 0, at, mask
-            )
+            places, wide = b.index(at).splat(size), I64.x(size)
+            if size > 1:
+                places = places + b.vector(range(size), I64)
+            numbers = places * b.const(step, wide) + b.const(first, wide)
+            finish_run(em, numbers.to(ty.kind), 0, at, mask)
 
         b.vectors(count, lanes, run)
 

@@ -49,18 +49,19 @@ BLOCK = 4
 an addition (estimated)."""
 
 Before = Callable[[Val, int], Val]
-"""before(x, k): what is folded of a vector x of elements; k is the number of its accumulator."""
+"""before(x, k): the function of elements whose values are folded, such as their squares; x is a
+vector of elements, k the number of its accumulator."""
 
 Total = Callable[[Fold, Before], list[Val]]
-"""total(fold, before): emits one pass over the input, and gives the folds of `before` of its
-elements, one for each accumulator."""
+"""total(fold, before): emits one pass over the input, and returns for each accumulator the fold of
+before(x, k) over its elements x."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of reduction: result = after(fold of before(x) over all x, count), where `count` is
-    how many elements x there are. `evaluate` emits that, and gives the results of all
-    accumulators."""
+    how many elements x there are. `evaluate` emits it by `total`, and returns the result for each
+    accumulator."""
 
     fold: Fold
     before: Callable[[Val], Val] = lambda x: x
@@ -72,7 +73,7 @@ class Kind:
 
 
 class LogSumExp(Kind):
-    """log(sum of e^x) in two passes: the largest element, then the sum relative to it."""
+    """log(sum of e^x) in two passes: the largest element, then the sum of e^(x - largest)."""
 
     def evaluate(self, total: Total, fold: Fold, count: int) -> list[Val]:
         tops = [
@@ -115,7 +116,8 @@ class Run:
 
 
 def runs_of(dims: Sequence[int], reduced: set[int]) -> list[Run]:
-    """The alternating runs of a dense tensor, outermost first; extents of 1 vanish."""
+    """The dimensions of a dense tensor merged into runs, outermost first, of which each is kept or
+    reduced unlike its neighbours; extents of 1 vanish."""
     steps = plain_strides(dims)
     result = [0 if d in reduced else step for d, step in enumerate(steps)]
     return [Run(e, steps[d], d in reduced) for e, d in merged(dims, [steps, result])]
@@ -166,12 +168,12 @@ class Plan:
 
     @property
     def loops(self) -> list[Run]:
-        """Reduced runs that are loops: all but an innermost one."""
+        """The reduced runs, each a loop, without the innermost run."""
         return [r for r in self.runs[:-1] if r.reduced]
 
     @property
     def outer(self) -> list[Run]:
-        """Kept runs but an innermost one."""
+        """The kept runs without the innermost run."""
         return [r for r in self.runs[:-1] if not r.reduced]
 
     @property
@@ -183,8 +185,8 @@ class Plan:
 
     @property
     def short(self) -> ShortRows | None:
-        """The whole input as rows of which each lane of a vector folds one; None where it is not
-        rows that are reduced along the last axis, or they are long (`short_rows`)."""
+        """The input as short rows, of which each lane of a vector folds one. None unless it is a
+        matrix that is reduced along its last axis, and `short_rows` takes it."""
         if [r.reduced for r in self.runs] != [False, True] or self.ty.nbytes < 4:
             return None
         rows, row = self.runs
@@ -241,8 +243,8 @@ def plan_of(site: Site) -> Plan:
 
 
 def outer_offset(plan: Plan, flat: Position) -> Position:
-    """Elements from the beginning of the input to what number `flat` of the kept runs, but for an
-    innermost one, reduces."""
+    """The offset in the input, in elements, of the place number `flat` of `plan.outer`: a flat
+    number over the kept runs without the innermost run."""
     offset: Position = 0
     for k, digit in digits(flat, [(r.extent, k) for k, r in enumerate(plan.outer)]):
         offset = digit * plan.outer[k].stride + offset
@@ -253,8 +255,8 @@ def nest(
     b: Builder, loops: Sequence[Run], x: Ptr, accs: list[Val],
     body: Callable[[Ptr, list[Val]], list[Val]],
 ) -> list[Val]:  # fmt: skip
-    """Emit `body(pointer, accumulators)`, which gives new accumulators, at every place of nested
-    `loops` that begin at x; gives the last accumulators."""
+    """Emit nested `loops` over the input from x on, with `accs = body(pointer, accs)` inside, and
+    return the last accumulators."""
     if not loops:
         return body(x, accs)
     first, *rest = loops
@@ -264,8 +266,8 @@ def nest(
 
 
 def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
-    """Emit the code of one result, number `unit`, where the innermost run of elements is reduced: a
-    row of contiguous elements is folded along the lanes of vectors. Without any run the row is one
+    """Emit the code of result number `unit`, where the innermost run is reduced: each row of
+    contiguous elements is folded along the lanes of vectors. If there is no run, the row is one
     element."""
     b = em.b
     x = (em.input(0).pointer + outer_offset(plan, unit)).fixed()
@@ -288,7 +290,8 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
 
 
 def _fold_across(plan: Plan, columns: list[Val]) -> Val:
-    """Emit the result of each lane, a row of its own: `columns[j]` has element j of all rows."""
+    """Emit the results of short rows, a vector with one lane for each row; `columns[j]` has element
+    j of all rows."""
 
     def total(fold: Fold, before: Before) -> list[Val]:
         return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in columns])]
@@ -297,8 +300,8 @@ def _fold_across(plan: Plan, columns: list[Val]) -> Val:
 
 
 def _fold_vectors(em: Emit, plan: Plan, blocks: Blocks, unit: Val) -> None:
-    """Emit one block of neighbouring results, number `unit`, where the innermost run is kept: each
-    vector of results is folded in vectors of neighbouring elements."""
+    """Emit block number `unit` of neighbouring results, where the innermost run is kept: vectors of
+    neighbouring elements are folded to vectors of results."""
     b, (row, block) = em.b, (unit // blocks.number, unit % blocks.number)
     x = (em.input(0).pointer + outer_offset(plan, row)).fixed()
 

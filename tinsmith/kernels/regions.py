@@ -47,11 +47,11 @@ def roi_align(site: Site) -> Choice:
 
 @dataclass(frozen=True)
 class _Room:
-    """The workspace for the tables (`_Axis`) of one axis of a region of `cells` cells.
+    """The workspace for the tables (`_Axis`) of one axis, on which a region has `cells` cells, the
+    image has `size` elements, and a cell has `ratio` samples (0: as many as it has elements).
 
-    The image has `size` elements on the axis, and a cell `ratio` samples (0: as many as it has
-    elements). Samples ascend along the axis, so the elements that they read come in order, each as
-    one entry. Before the entries of each cell lie two whose place, -1, no element has.
+    Samples ascend along the axis, so the elements that they read come in order, each as one entry.
+    Two entries with the place -1, which no element has, lie before those of each cell.
     """
 
     cells: int
@@ -76,8 +76,9 @@ class _Room:
 @dataclass(frozen=True)
 class _Axis:
     """Tables of one axis in the workspace. An entry is an input element that samples of a cell
-    read: its place on the axis, and the least and the greatest weight that a sample gives it (for
-    the mean: the sum of its weights, in `low`). Each cell has a range of entries."""
+    read: its place on the axis (`places`), and the least and the greatest weight that a sample
+    gives it (`low`, `high`; for the mean: the sum of its weights, in `low`). `spans` has the range
+    of entries of each cell."""
 
     room: _Room
     spans: Ptr
@@ -89,8 +90,8 @@ class _Axis:
         return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
 
     def add(self, count: Val, place: Val, weight: Val, mean: bool) -> Val:
-        """Add a sample's weight: to one of the last two entries, if it has this place, else as a
-        new entry. Returns the new count."""
+        """Add a sample's weight for the element at `place`: to one of the last two entries, if it
+        has that place, else as a new entry behind `count` entries. Returns the new count."""
         last, former = ((self.places + count + k).load() for k in (-1, -2))
         at = former.eq(place).select(count - 2, count)
         at = last.eq(place).select(count - 1, at)
@@ -105,9 +106,9 @@ class _Axis:
         return new.select(count + 1, count)
 
     def add_sample(self, count: Val, at: Val, weight: Val, mean: bool) -> Val:
-        """Add a sample of this `weight` at a place on the axis: its share of each of the two
-        elements that it lies between; a place outside is moved to the edge. Returns the new count
-        of entries."""
+        """Add a sample of this `weight` at the coordinate `at` on the axis: its shares of the two
+        elements between which it lies. A coordinate outside is moved to the edge. Returns the new
+        count of entries."""
         at = at.max(0.0).min(at.b.index(self.room.size - 1).to("f32"))
         low = floor(at)
         part, place = at - low, low.to("i64")

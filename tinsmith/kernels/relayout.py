@@ -21,8 +21,8 @@ from tinsmith.sizes import Size, typical
 
 
 class RelayoutOp:
-    """The operator of copies between layouts. The planner makes such nodes for kernels to look at;
-    none is in a model's graph, and so it has only what `graph.OpLike` asks for."""
+    """The operator of copies between layouts. The planner makes nodes of it for sites; none is in a
+    model's graph, and so it has only the methods of `graph.OpLike`."""
 
     name = "Relayout"
     traits = frozenset({"move"})
@@ -70,9 +70,9 @@ Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
 
 def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     """Emit the copy. A tile is one of `parts` parts of a channel block of one image or, where
-    `block` is 0, of all elements. `row(em, src, dst, c, lo, hi, length)` moves, of a row of
-    `length` pixels (or elements) from src to dst, the units [lo, hi): `block` pixels or one vector
-    of elements each; c is the channel block."""
+    `block` is 0, of all elements. `row(em, src, dst, c, lo, hi, length)` emits the copy of the
+    units [lo, hi) of a row from src to dst: of `length` pixels of channel block c, `block` in each
+    unit, or of `length` elements, a vector in each unit."""
     b, source, target = em.b, em.input(0), em.outs[0]
     skip = 2 if block else 0
     walk = Walk(
@@ -101,12 +101,13 @@ def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
     step = spec.strides[1] * (block if spec.layout.is_plain else 1)
     return p + n * spec.strides[0] + c * step
 
-    # ---- rows in the same element order
+
+# ---- rows in the same element order
 
 
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
-    """Copy, between equal blocks, the units [lo, hi) of a row of n pixels, V pixels each; between
-    plain layouts, of a row of n elements, a vector each."""
+    """Emit the copy of the units [lo, hi) of a row of n pixels, V in each unit, between layouts of
+    equal blocks; or of a row of n elements, a vector in each unit, between plain layouts."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     block = target.spec.layout.block
@@ -141,8 +142,8 @@ def _innermost(spec: Spec) -> int:
 
 
 def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: int) -> None:
-    """Copy unit number `unit` of a row of n pixels: `block` pixels, or those left, of `block`
-    lanes each."""
+    """Emit the copy of unit number `unit` of a row of n pixels: `block` pixels, or fewer at the
+    row's end, of `block` lanes each."""
     first = unit * block
     last = b.minimum(first + block, n)
     run(b, first, last, lambda i: (dst + i * block).store((src + i * block).load(block)))
@@ -152,8 +153,8 @@ def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: 
 
 
 def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
-    """Move the squares [lo, hi), V pixels of channel block c each, of a row of n pixels from a
-    plain layout to a blocked one, or back."""
+    """Emit the copy of the units [lo, hi) of a row of n pixels of channel block c from a plain
+    layout to a blocked one, or back. A unit is a square: V pixels of V channels."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     to_blocked = not target.spec.layout.is_plain
@@ -166,20 +167,20 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
     mover = _Mover(em, src, dst, to_blocked, block, step, n)
 
     def squares(count: int) -> None:
+        def slowly() -> None:
+            mover.slowly(lo, hi, count)
+
+        def transposed() -> None:
+            run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count))
+
         if isinstance(n, Size) and src.elem.nbytes in SQUARES:
-            b.choose(
-                b.index(n) < block,
-                lambda: mover.slowly(lo, hi, count),
-                lambda: run(
-                    b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count)
-                ),
-            )
+            b.choose(b.index(n) < block, slowly, transposed)
         elif n == 1 and step == 1 and src.elem.nbytes <= 8:
             mover.pixel(count)
         elif n < block or src.elem.nbytes not in SQUARES:
-            mover.slowly(lo, hi, count)
+            slowly()
         else:
-            run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count))
+            transposed()
 
     if not rest:
         squares(block)
@@ -202,8 +203,8 @@ class _Mover:
         self.block, self.step, self.pixels = block, step, pixels
 
     def square(self, pixel: Position, count: int) -> None:
-        """Move V pixels from number `pixel` on. The caller lets the last square of a row overlap
-        the one before it, so that none is partial."""
+        """Move V pixels from number `pixel` on, by transposing a square in registers. The caller
+        lets the last square of a row overlap the one before it, so that none is partial."""
         b, block = self.b, self.block
         if self.to_blocked:
             rows = [(self.src + pixel + k * self.step).load(block) for k in range(count)]
@@ -218,7 +219,7 @@ class _Mover:
             (self.dst + pixel + k * self.step).store(rows[k])
 
     def pixel(self, count: int) -> None:
-        """One pixel whose channels are contiguous in source and destination."""
+        """Move the only pixel of a row; its channels are contiguous in source and destination."""
         b, block = self.b, self.block
         if count == block:
             self.dst.store(self.src.load(block))
@@ -230,9 +231,9 @@ class _Mover:
                 (self.dst + k).store(b.zero(self.dst.elem))
 
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
-        """Move the pixels of squares [lo, hi) of a row where squares are not transposed: a short
-        row of four-byte elements under masks (`_short`), if its length is known and masks are
-        needed, else elements one by one."""
+        """Move the pixels of squares [lo, hi) of a row where squares cannot be transposed: elements
+        one by one, or a whole row of four-byte elements by `_short`, if its length is known and the
+        target has cheap masks."""
         b, block, pixels = self.b, self.block, self.pixels
         if (
             self.src.elem.nbytes == 4
@@ -254,8 +255,8 @@ class _Mover:
         run(b, lo * block, b.minimum(hi * block, pixels), one)
 
     def _short(self, count: int) -> None:
-        """Move a row of fewer than V pixels: its `count` channels as vectors that reach beyond its
-        end, masked."""
+        """Move a row of fewer than V pixels by transposing it: of each channel one vector is loaded
+        or stored, under a mask, as it reaches beyond the row's end."""
         b, block, pixels = self.b, self.block, self.pixels
         if self.to_blocked:
             rows = [(self.src + k * self.step).load(block, count=pixels) for k in range(count)]

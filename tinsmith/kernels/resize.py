@@ -8,7 +8,7 @@ the row. Plain images that grow are stretched along their rows before rows are s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -46,9 +46,7 @@ def resize_separable(site: Site) -> list[Choice]:
     site.need_no_epilogue("the result is not finished in place")
     every = _repeated(site)
     computed = _computed(site, every)
-    known = [
-        a for a in range(len(x.dims)) if a not in every and not any(a == t.axis for t in computed)
-    ]
+    known = set(range(len(x.dims))) - {*every} - {t.axis for t in computed}
     fixed = _tables(site, every, known)
     tables = [*fixed, *computed]
     if any(t.weighted for t in tables) and x.dtype != np.float32:
@@ -64,9 +62,10 @@ def resize_separable(site: Site) -> list[Choice]:
 def choices_for(
     site: Site, tables: Sequence[Table | Computed], detail: str, every: Mapping[int, int] = NONE
 ) -> list[Choice]:
-    """The choices of a resize: on plain data, and on blocked data if only spatial axes change. An
-    axis changes by its table, or by `every`: {axis: how often each element is repeated}; weights of
-    several axes are multiplied. Raises Skip where nothing changes, or too many taps are summed."""
+    """The choices of a resize: on plain data, and on blocked data if only spatial axes change. Each
+    axis that changes has one of `tables`, or is in `every`: {axis: how often each element is
+    repeated}. Weights of several axes are multiplied. Raises Skip where nothing changes, or too
+    many taps are summed."""
     x, y = site.input(0), site.out
     if not tables and not every:
         raise Skip("nothing changes")
@@ -84,9 +83,9 @@ def _given(site: Site, i: int) -> Any:
 
 
 def _repeated(site: Site) -> dict[int, int]:
-    """The axes of free sizes along which nearest resizing repeats each element equally often, and
-    how often: their scales are whole numbers, and the place of an element depends on the scale
-    alone. Holds for sizes up to LONGEST."""
+    """{axis: times} for the axes of free sizes along which nearest resizing repeats each element
+    equally often: their scales are whole numbers, and the place of an element depends on the scale
+    alone. Found by a table for LONGEST elements; Skip for longer axes."""
     dims, outs = site.input(0).dims, site.out.dims
     plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
     if site.attr("mode") != "nearest" or not plain:
@@ -130,9 +129,9 @@ def _computed(site: Site, every: Mapping[int, int]) -> list[Computed]:
     return found
 
 
-def _tables(site: Site, every: Mapping[int, int], wanted: Sequence[int]) -> list[Table]:
-    """The tables (`ops/resize`) of the wanted ones of a site's axes. Axes in `every` have free
-    sizes; their tables are made for LONGEST elements."""
+def _tables(site: Site, every: Mapping[int, int], wanted: Collection[int]) -> list[Table]:
+    """The tables (`ops/resize`) of those of the site's axes that are `wanted`. Axes in `every` have
+    free sizes; their tables are made for LONGEST elements."""
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
     own = [a % len(dims) for a in site.attr("axes") or range(len(dims))]
     kept = [i for i, a in enumerate(own) if a in wanted]
@@ -144,11 +143,8 @@ def _tables(site: Site, every: Mapping[int, int], wanted: Sequence[int]) -> list
     if scales is not None and scales.size:
         scales = scales[kept]
     if sizes is not None and sizes.size:
-        given = [sizes.tolist()[i] for i in kept]
-        longest = [
-            LONGEST * every[a] if a in every else n for a, n in zip(axes, given, strict=True)
-        ]
-        sizes = np.array(longest, object)
+        given = zip(axes, [sizes.tolist()[i] for i in kept], strict=True)
+        sizes = np.array([LONGEST * every[a] if a in every else n for a, n in given], object)
     return axis_tables(
         dims, (roi, scales, sizes), axes, Sampling(*map(site.attr, Sampling._fields))
     )
@@ -185,7 +181,8 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
 def _pixels(
     em: Emit, axis: Axis, rows: Sequence[Row], dst: Ptr, src_step: int, dst_step: int, block: int
 ) -> None:
-    """Compute one row of output pixels, each a vector of `block` channels."""
+    """Emit one row of output pixels, each a vector of `block` channels, from the input rows `rows`,
+    which are summed first, and by the table or the repetition of `axis` along the row."""
     b = em.b
 
     def vertical(at: Position) -> Val:

@@ -30,8 +30,8 @@ class Axis:
     """One axis of a resize: its extents before (`size`) and after (`out`), and its table.
 
     table  None if the axis does not change, or each element is repeated `every` times
-    index  the number of the packed array with the table's places, which its weights follow; of a
-           computed table: where its places begin in scratch, in units of 8 bytes
+    index  where the table's places are, with its weights behind: the number of a packed array; of
+           a computed table the offset in scratch, in units of 8 bytes
     """
 
     size: int
@@ -49,8 +49,8 @@ class Axis:
         return self.table is not None and self.table.weighted
 
     def arrays(self, em: Emit) -> tuple[Ptr, Ptr]:
-        """Pointers to the places and to the weights of its table, both [result][tap]; the second is
-        of no meaning where it has no weights."""
+        """Pointers to the places and to the weights of its table, both [result][tap]. Without
+        weights the second pointer means nothing."""
         if isinstance(self.table, Computed):
             places = em.scratch.cast(I64) + em.b.index(self.index)
             return places, (places + em.b.index(self.out * self.taps)).cast(F32)
@@ -77,7 +77,7 @@ class Axis:
 
     def copied(self, least: int) -> list[tuple[int, int, int]]:
         """Runs of at least `least` results that copy neighbouring elements, as (first result, end,
-        place of the first element). None at all if there are more than MOST_RUNS."""
+        place of the first element). [] if there are more than MOST_RUNS."""
         if self.weighted or not isinstance(self.table, Table):
             return []
         places = self.table.places[:, 0]
@@ -89,8 +89,8 @@ class Axis:
 def axes_of(
     site: Site, tables: Sequence[Table | Computed], lead: int, every: Mapping[int, int] = NONE
 ) -> list[Axis]:
-    """The axes of the site's input from axis `lead` on; `every` tells how often each element of an
-    axis is repeated that has no table."""
+    """The `Axis` of each axis of the site's input from `lead` on. `tables` have the axes that
+    change, but for those in `every`: {axis: how often each element is repeated}."""
     named = {t.axis: t for t in tables}
     axes: list[Axis] = []
     packed = start = 0
@@ -108,9 +108,9 @@ def axes_of(
 
 
 def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
-    """The choice with the tables of the axes as its packed arrays and scratch, in the place of what
-    it had: known tables are packed, in the order of axes (places, then weights if it has such);
-    computed ones are written to scratch, by a phase of one tile before all others."""
+    """The choice with packed arrays and scratch for the tables of the axes. Known tables are
+    packed, in the order of axes: places, then weights, if there are any. Computed ones are written
+    to scratch by a further phase, of one tile, before all others."""
     packed: list[Packed] = []
     computed = [axis for axis in axes if isinstance(axis.table, Computed)]
     for k, axis in enumerate(axes):
@@ -134,8 +134,8 @@ def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
 
 
 def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
-    """Seconds of a resize: `each` nanoseconds for every tap of a result (one of all results
-    together), and the time in which input and output are moved."""
+    """Seconds of a resize: `each` nanoseconds for each tap (for one tap of all results together),
+    and the time in which input and output are moved."""
     moved = site.input(0).type.nbytes + site.out.type.nbytes
     return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
 
@@ -144,9 +144,10 @@ def rows_at(
     em: Emit, axes: Sequence[Axis], flat: Position, src: Ptr, dst: Ptr,
     steps: Sequence[Sequence[int]],
 ) -> tuple[list[Row], Ptr]:  # fmt: skip
-    """Which input rows make one output row, with their weights (None: the only one is copied), and
-    where the output row begins. `flat` is its number over all axes but the innermost; `src` and
-    `dst` point to the first elements, `steps` are the strides of input and of output."""
+    """Find the input rows of which one output row is the weighted sum. Return them, with weights
+    (None: one row, which is copied), and a pointer to the output row. `flat` is the number of the
+    output row over all axes but the innermost; `src` and `dst` point to the first elements, `steps`
+    are the strides of input and output."""
     b = em.b
     rows: list[Row] = [(src, None)]
     for k, at in digits(flat, [(a.out, k) for k, a in enumerate(axes[:-1])]):
@@ -184,8 +185,8 @@ def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
 
 
 def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
-    """For element i of a result along an axis: the index of each input that it is summed from, with
-    its weight (None: the only one is copied)."""
+    """Load the taps of result i along an axis: (index of an input element, its weight) for each
+    element of which the result is the sum; the weight is None if one element is copied."""
     first = em.b.index(i) * axis.taps
     every = axis.arrays(em)
     places = (every[0] + first).fixed()

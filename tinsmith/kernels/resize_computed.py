@@ -25,8 +25,8 @@ ROUNDED = {
 
 @dataclass(frozen=True)
 class Computed:
-    """What `ops/resize.Table` is, for an axis whose size or whose result's size is free. `factor`
-    is the scale that the model gives; None: out / size."""
+    """The table of a resize along `axis`, as `ops/resize.Table`, where its extents before (`size`)
+    or after (`out`) are free. `factor` is the scale that the model gives; None: out / size."""
 
     axis: int
     size: Number
@@ -46,8 +46,8 @@ class Computed:
 
     @property
     def first(self) -> int:
-        """The first tap, relative to the element at or below a coordinate. Where a filter is
-        widened by a free ratio, the program is for all ratios that need as many taps."""
+        """The first tap, relative to the element at or below a coordinate: 0 or less. Where a free
+        ratio widens the filter, the program holds for all ratios that need as many taps."""
         radius = 1 if self.how.mode == "linear" else 2
         if not self.shrinks:
             return 1 - radius
@@ -60,9 +60,9 @@ class Computed:
         return 2 - 2 * self.first if self.weighted else 1
 
     def emit(self, b: Builder, places: Ptr, weights: Ptr) -> None:
-        """Write the table: int64 places and float32 weights, [out, taps] both. An axis that turns
-        out not to change is copied, without a look at neighbours, which may be NaN: all taps are
-        the element itself."""
+        """Emit code that writes the table: int64 places and float32 weights, [out, taps] both. If
+        the axis turns out not to change, all taps are the element itself, so that neighbours, which
+        may be NaN, are not read."""
         last = b.const(self.size, F64) - 1.0
         first, taps = self.first, self.taps
         stays = b.index(self.out).eq(b.index(self.size)) if self.factor is None else None
@@ -92,7 +92,7 @@ class Computed:
         return b.const(self.out, F64) / b.const(self.size, F64)
 
     def _coordinate(self, b: Builder, i: Val) -> Val:
-        """Where element i of the result reads, in elements of the input."""
+        """The coordinate in the input, in elements, as float64, from which result i is computed."""
         kind = F64 if self.weighted else F32
         transform = self.how.coordinate_transformation_mode
         o, f, n = i.to(kind.kind), self._factor(b).to(kind.kind), b.const(self.size, kind)

@@ -71,8 +71,8 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _grows(axes: Sequence[Axis]) -> bool:
-    """Whether two axes change, both interpolated, and the rows become more: then it is cheaper to
-    stretch rows before they are summed."""
+    """Whether two axes change, both are interpolated, and there will be more rows: then it is
+    cheaper to stretch rows before they are summed."""
     down, along = axes if len(axes) == 2 else (None, None)
     return bool(down and along and down.weighted and along.weighted and down.out > down.size)
 
@@ -120,8 +120,8 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _span(em: Emit, axis: Axis, begin: Val, end: Val) -> tuple[Val, Val]:
-    """The first place that results begin .. end - 1 of an axis read, and the one after the last:
-    places follow each other along an axis, forwards or backwards."""
+    """The range (first, end) of the places that results begin .. end - 1 of an axis read. Places
+    rise or fall along an axis, so the first and the last result tell."""
     b = em.b
     first, last = ([at for at, _ in taps_at(em, axis, i)] for i in (begin, end - 1))
     low = b.index(b.minimum(first[0], last[0]))
@@ -141,8 +141,9 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 
 
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
-    """Emit one row of the result at dst from the input row at `row`, by the table or the repetition
-    of its axis: in vectors where neighbours are copied, or each is repeated; else one by one."""
+    """Emit one row of the result at `dst` from the input row at `row`, by the table or the
+    repetition of `axis`: vectors where neighbours are copied or each element is repeated, else
+    elements one by one."""
     b = em.b
     lanes = lanes_of(em.target, dst.elem.nbytes)
 

@@ -18,18 +18,18 @@ from tinsmith.records import dataclass
 POINT, CORNER = 6e-9, 1.2e-9
 """Seconds to locate a point, and to read one of its elements. Estimated."""
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
-"""By mode, the numbers of spatial axes that there is code for."""
+"""Mode -> the numbers of spatial axes for which there is code."""
 REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
-"""By mode, the elements that are read along each axis, relative to the one at or below the
-point."""
+"""Mode -> the elements that are read along each axis, relative to the one at or below the point."""
 A = -0.75  # the parameter of cubic interpolation, as PyTorch and ONNX Runtime have it
 CUBIC = [(-4 * A, 1, 1, -4 * A), (8 * A, 0, 0, 8 * A), (-5 * A, -A - 3, -A - 3, -5 * A),
          (A, A + 2, A + 2, A)]  # fmt: skip
-"""For each of the four elements, its weight as a polynomial of the distance, lowest power first."""
+"""The weights of the four elements as polynomials of their distance from the point: CUBIC[p][k] is
+the coefficient of power p for element k."""
 
 Corner = tuple[Val, Val, Val]
-"""Where an element is read (an index in range), whether the point's own index is inside, and its
-weight."""
+"""(where an element is read, an index in range; whether its place is inside the image, an i1; its
+weight)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Grid:
         return plain_strides(self.sizes)
 
     def edges(self, size: int) -> tuple[float, float]:
-        """The places on an axis that the coordinates -1 and 1 stand for."""
+        """The places on an axis of `size` elements for which the coordinates -1 and 1 stand."""
         return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
 
 
@@ -123,7 +123,8 @@ def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
 
 
 def _place(over: Grid, g: Val, size: int) -> Val:
-    """The place on an axis that coordinate g in [-1, 1] stands for."""
+    """The place on an axis, in elements, for which coordinate g in [-1, 1] stands; a whole number
+    in the mode "nearest"."""
     place = (g + 1.0) * 0.5 * float(size - 1) if over.aligned else ((g + 1.0) * size - 1.0) * 0.5
     return rint(place) if over.mode == "nearest" else place
 
@@ -145,9 +146,9 @@ def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
 
 
 class _Inside:
-    """The sums at a point all of whose elements lie inside the image, so that the elements along
-    the last axis are loaded as one vector. Places and weights are found once; `start` is the offset
-    of the first element in a channel's plane."""
+    """Emits the sums at a point if all elements to be read lie inside the image: those along the
+    last axis are loaded as one vector. Places and weights are found once for all channels; `start`
+    is the offset of the first element in a channel's plane."""
 
     def __init__(self, b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> None:
         lows = [floor(p) for p in places]
@@ -164,8 +165,8 @@ class _Inside:
             self.rows.append((sum(k * step for k, step in steps), share))
 
     def at(self, first: Ptr) -> Val:
-        """The weighted sum in one channel's plane, the first of whose elements to be read is at
-        `first`."""
+        """The weighted sum in one channel's plane; `first` points to the first element to be
+        read."""
         total: Val | None = None
         for distance, share in self.rows:
             values = (first + distance).load(self.lanes)

@@ -25,7 +25,7 @@ from tinsmith.sizes import NeedsNumber
 
 REFERENCE = "reference"
 OUT = "-"
-"""Instead of the kernel of an override: the kernel that is its key is left out."""
+"""In overrides {kernel: OUT}, in place of {operator or node: kernel}: the kernel is left out."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Candidate:
     choice: Choice | None
     reason: str = ""
     conditions: Conditions = field(default_factory=dict)
-    """Which sizes it is for, where the model leaves sizes free."""
+    """Conditions on free sizes under which the choice holds; {}: it holds for all."""
 
     @property
     def fixes(self) -> int:
-        """How many sizes it takes for numbers that may be others in another call."""
+        """How many free sizes the choice fixes to numbers."""
         return sum(relation == "==" for _, relation in self.conditions)
 
 
@@ -57,10 +57,8 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     if isinstance(text, str):
         parts = [p.strip() for p in text.split(",") if p.strip()]
         parts = [f"{p[1:]}={OUT}" if p.startswith("-") else p for p in parts]
-        text = {
-            k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)
-        }
-        text = {k or "*": v for k, v in text.items()}
+        pairs = (p.rpartition("=") for p in parts)
+        text = {key.strip() or "*": name.strip() for key, _, name in pairs}
     if not isinstance(text, Mapping):
         raise OptionError(f"kernels must be text or a mapping, not {text!r}")
     found: dict[str, str] = {}
@@ -81,19 +79,14 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
 def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
     """Raise UnknownName for an override of an operator or node that does not exist."""
     for key, name in overrides.items():
-        if (
-            name != OUT
-            and key != "*"
-            and key not in nodes
-            and key not in OPS
-            and key != ELEMENTWISE
-        ):
+        known = key in ("*", ELEMENTWISE) or key in nodes or key in OPS
+        if name != OUT and not known:
             raise UnknownName("operator or node", key, [*nodes, *OPS])
 
 
 def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
-    """The overrides that reach no node of `placed`, a graph after all passes: what they name was
-    fused into other nodes or replaced."""
+    """The keys of overrides that reach no node of `placed`, a graph after all passes, since the
+    operators or nodes that they name were fused into others or replaced."""
     reached = {"*"} | _reached(placed)
     return [key for key, name in overrides.items() if name != OUT and key not in reached]
 

@@ -1,4 +1,5 @@
-"""What a condition selects: the places of elements that are not zero, and slices that are kept."""
+"""Kernels that select by a condition: the places of elements that are not zero (NonZero), and
+slices that are kept (Compress)."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ def each_held(
     b: Builder, count: Val | int, size: Ptr, holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
 ) -> None:  # fmt: skip
-    """Emit `put(n, i)` for each index i below `count` at which `holds` is true, n counting these
-    from 0, and store how many there are at `size`. `holds(i, lanes, mask)` tests the elements from
-    i on. For one n, `put` may run several times: the last one is right, and n <= i always."""
+    """Emit `put(n, i)` for each index i below `count` at which `holds` is true, where n counts
+    these from 0, and store their number at `size`. `holds(i, lanes, mask)` gives a mask for the
+    `lanes` elements from i on. `put` runs for other i, too, but the last call for each n is right;
+    n is never above i."""
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:
@@ -51,7 +53,7 @@ def _need_count(site: Site, elements: int) -> None:
 
 @kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS, checks=True)
 def places_by_parts(site: Site) -> Choice:
-    """Where elements are not zero: flat indices noted part by part, then made coordinates."""
+    """The places of elements that are not zero: flat indices part by part, then coordinates."""
     x = site.input(0)
     size, steps = x.type.size, plain_strides(x.dims)
     _need_count(site, size)
@@ -98,13 +100,14 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """Where indices are noted in scratch, as u32: behind `counts` counters of 8 bytes."""
+    """The place in scratch where selected indices are kept, as u32: behind `counts` counters of 8
+    bytes."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 
 @kernel("Compress", Tier.VECTOR, checks=True)
 def compress_slices(site: Site) -> Choice:
-    """The indices for which the condition holds are noted, then those slices are copied."""
+    """Slices that a condition selects: their indices are listed first, then they are copied."""
     x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size
     _need_count(site, given)
     outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)

@@ -12,7 +12,7 @@ from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
 from tinsmith.sizes import estimate
 
 PARTS = 16
-"""How many parallel parts work is cut into, if it can be cut so far. Estimated."""
+"""How many parallel parts work is cut into, if it has that many. Estimated."""
 ALONE = 10e-6
 """Seconds of work up to which one thread does all of it. Estimated."""
 AGAIN = 0.1
@@ -29,8 +29,8 @@ def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
 
 
 def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> tuple[Phase, ...]:
-    """The phases, one, of a kernel that emits `body(em, unit)` for each of `units` equal units of
-    work, which take `seconds` together on one core; a tile is several neighbouring units."""
+    """The phases (one) of a kernel whose work is `units` equal units, which take `seconds` together
+    on one core: `body(em, unit)` emits a unit, and a tile is several neighbouring units."""
     tiles = parts_for(units, seconds)
 
     def emit(em: Emit) -> None:
@@ -52,9 +52,10 @@ def by_positions(
     `panels` panels, and all threads read all `read` bytes of `source`. Without `weights` an output
     channel depends on its own input channel alone (depthwise).
 
-    Compared are the time of the busiest thread, and what threads read that another has written:
-    all of `source` if this kernel shares it another way than its producer did, else only the edges
-    of `planes`, the channel planes that are read or written apart from each other.
+    The cheaper way wins: the time of the busiest thread, plus that of reading bytes that another
+    thread has written. These are all of `source` if this kernel shares it another way than its
+    producer did, else only the edges of `planes`, the number of channel planes that are read or
+    written apart from each other.
     """
     threads, target = site.threads, site.target
     if threads == 1:

@@ -19,8 +19,8 @@ Args = tuple[Expr, ...]
 
 
 def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    """A simpler expression for the function `name` of `args`, with a result of `dtype`: the result
-    itself if all are constants, else what the function's rule finds. None if there is nothing
+    """A simpler expression for the function `name` of `args`, with a result of `dtype`: a constant
+    if all `args` are, else what the function's row of `_RULES` gives. None if there is nothing
     simpler."""
     if all(a.name == "const" for a in args):
         with np.errstate(all="ignore"):
@@ -31,8 +31,9 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
 
 
 def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
-    """A conversion as one function: of whole numbers, float32 that were rounded and perhaps moved
-    by a whole number, to bytes; and of such bytes back to float32. None for anything else."""
+    """The conversion of `e` to `dtype` as the one function "narrowed" (`codegen/functions.py`):
+    rint(x), or rint(x) + a whole number, of float32 to bytes; or the result of that back to
+    float32. None for any other conversion."""
     if e.name == "narrowed" and dtype == np.float32:
         return Expr("narrowed", e.args, dtype, e.param)
     if name_of(dtype) not in ("int8", "uint8") or e.dtype != np.float32:
@@ -46,8 +47,8 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
 
 
 def _fused(e: Expr) -> Expr:
-    """The expression with `x * y + z` as one function, which rounds once where the machine can.
-    Only for results that are then rounded to whole numbers: either spelling is as right there."""
+    """The expression with `x * y + z` as one function, which rounds once where the machine can: for
+    results that are then rounded to whole numbers, so that neither form is more exact."""
     if e.name not in ("add", "multiply") or e.dtype != np.float32:
         return e
     args = tuple(map(_fused, e.args))

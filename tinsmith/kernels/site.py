@@ -1,4 +1,4 @@
-"""What a kernel sees of a model: one node, or one fused region, on one machine."""
+"""Sites: what kernels see of a model, one node or one fused region on one machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
 PRODUCT_ERROR = {"exact": 0.0, "strict": 2.0**-22, "default": 2.0**-15, "bfloat16": 2.0**-8}
-"""How far from exact a product may be, relative to it, at each precision, beyond the rounding of
+"""Precision -> the relative error that a product of float32 may have, beyond the rounding of
 sums."""
 
 
@@ -31,9 +31,9 @@ class Site:
     the epilogue that must be applied to its result.
 
     `inputs` are the anchor's inputs (None if absent), `extras` the other operands of the epilogue,
-    `operands` both in this order. All shapes are static. `epilogue` is an expression: Leaf(0) is
-    the anchor's result, Leaf(1 + k) is extras[k]. It is None if nothing was fused. Without an
-    anchor the leaves are the extras, from Leaf(0) on.
+    `operands` both in this order. All shapes are static. `epilogue` is an expression: leaf 0 is the
+    anchor's result, leaf 1 + k is extras[k]. It is None if nothing was fused. Without an anchor
+    leaf k is extras[k].
     """
 
     node: Node
@@ -46,7 +46,7 @@ class Site:
     precision: str = "default"
     threads: int = 1  # threads that will share the work
     layouts: dict[Value, Layout] = field(default_factory=dict)  # of values already produced
-    by_channels: set[Value] = field(default_factory=set)  # those whose channels threads shared
+    by_channels: set[Value] = field(default_factory=set)  # values whose channels threads shared
 
     @property
     def operands(self) -> tuple[Value | None, ...]:
@@ -115,7 +115,8 @@ class Site:
         rank, channels = len(self.out.dims), self.out.dims[1]
 
         def one(v: Value) -> Layout:
-            broadcast = v.type.size == 1 or (_channels(v, rank) == 1 and channels != 1)
+            dims = (1,) * (rank - len(v.dims)) + v.dims
+            broadcast = v.type.size == 1 or (dims[1] == 1 and channels != 1)
             return PLAIN if broadcast else Layout(layout.block)
 
         return tuple(map(one, self.extras))
@@ -128,8 +129,3 @@ class Site:
     def reads_first(self, first: Layout, layout: Layout) -> tuple[Layout | None, ...]:
         """`reads` if the first input alone is read at run time."""
         return self.reads([first, *(None for _ in self.inputs[1:])], layout)
-
-
-def _channels(value: Value, rank: int) -> int:
-    dims = (1,) * (rank - len(value.dims)) + value.dims
-    return dims[1]

@@ -30,10 +30,10 @@ from tinsmith.sizes import typical
 Unit = Callable[[Emit, Val], None]
 
 FLOPS = 30.0
-"""Operations for one element of either, with one exponential (estimated)."""
+"""Operations for one element of a softmax or log-softmax, with one exponential (estimated)."""
 VECTORS = 4
-"""Neighbouring vectors that are computed side by side, where half of L1 holds their columns: their
-exponentials then hide each other's latency (estimated)."""
+"""Neighbouring vectors that are computed side by side, if half of L1 holds their columns, so that
+their exponentials hide each other's latency (estimated)."""
 
 
 def _choice(site: Site, log: bool) -> Choice:
@@ -68,7 +68,8 @@ def log_softmax(site: Site) -> Choice:
 
 
 def _rows(axis: int, n: int, log: bool) -> Unit:
-    """What emits one unit of a softmax along contiguous rows of n elements: one row."""
+    """The function that emits one unit of a softmax along contiguous rows of n elements: a unit is
+    one row."""
 
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
@@ -108,8 +109,8 @@ def _rows(axis: int, n: int, log: bool) -> Unit:
 
 
 def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
-    """What emits one unit of a softmax whose axis is not the last: a block of neighbours in the
-    inner dimensions, with vectors along these and loops along the axis."""
+    """The function that emits one unit of a softmax whose axis is not the last: a unit is a block
+    of neighbours in the inner dimensions, with vectors along these and loops along the axis."""
     n, inner = split.n, split.inner
 
     def emit(em: Emit, unit: Val) -> None:
@@ -136,10 +137,10 @@ def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
 def _factors(
     b: Builder, x: Ptr, kept: Ptr, split: Around, parts: Sequence[Part], log: bool
 ) -> list[Val]:
-    """Emit the sums of a block of columns, which begins at x, and give for each of its vectors
-    (`parts`) 1 / the sum of its exponentials, or, with `log`, the logarithm of the sum. Writes the
-    exponentials e^(x - largest), or with `log` x - largest, to `kept`, [row of the axis][column of
-    the block]."""
+    """Emit the sums of a block of columns, which begins at x. Return for each of its vectors
+    (`parts`) 1 / the sum of e^(x - largest), or with `log` the logarithm of the sum. The code
+    writes e^(x - largest), or with `log` x - largest, to `kept`, [row of the axis][column of the
+    block]."""
     n, inner, pitch = split.n, split.inner, sum(p.lanes for p in parts)
     with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(p.lanes)) for p in parts]) as loop:
         tops = []

@@ -13,13 +13,13 @@ Stage = Callable[..., None]
 
 
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
-    """Emit `body(em, *indices)` as a function, and return what calls it with indices: from where
-    `em` is, or (argument `b`) from another function with the same parameters, such as another
-    stage.
+    """Emit `body(em, *indices)` as a function of its own. Return `call(*indices)`, which emits a
+    call of it into the kernel, or, given `b`, into another function with the kernel's parameters,
+    such as another stage.
 
-    The function has the kernel's own parameters, and one index for each name in `params`; a name
-    that ends in `*` is a pointer, which the body gets as a pointer to F32. Every pointer of `em`
-    must be a parameter plus a constant.
+    The function has the kernel's own parameters, and behind them an i64 for each name in `params`;
+    a name that ends in `*` is a pointer to float32 instead. Every pointer of `em` must be a
+    parameter plus a constant.
     """
     names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]
     b = em.b.module.function(name, [*em.b.function.params, *names], internal=True)

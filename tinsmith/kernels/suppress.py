@@ -1,4 +1,5 @@
-"""Non-maximum suppression: a heap of scores; the best box is compared with all kept ones at
+"""Non-maximum suppression: boxes are kept in order of their scores, but for those that overlap a
+kept box too much. A heap gives the best score; a box is compared with a vector of kept boxes at
 once."""
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def best_boxes(site: Site) -> Choice:
 
 
 def _counts(site: Site) -> tuple[int, int, int]:
-    """The numbers of elements of the batch, of classes and of boxes. Raises Skip where the boxes do
-    not fit the scores, or the model declares how many rows the result has."""
+    """(elements of the batch, classes, boxes). Raises Skip where the boxes do not fit the scores,
+    or the model declares how many rows the result has."""
     batch, classes, boxes = site.input(1).dims
     if site.input(0).dims != (batch, boxes, 4):
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
@@ -105,8 +106,8 @@ class _Classes:
         return 8 + 8 * self.boxes + 4 * 5 * self.padded
 
     def keys(self, em: Emit, tile: Val) -> tuple[Ptr, Ptr]:
-        """Where in scratch the number of boxes that class number `tile` of all elements of the
-        batch keeps goes, and where their keys go."""
+        """Pointers into scratch for class number `tile` over all elements of the batch: to the
+        number of boxes that are kept, and to their keys (`_Heap`)."""
         counts = em.scratch.cast(I64)
         return counts + tile, ((counts + self.tiles).cast(U64) + tile * self.kept).fixed()
 
@@ -144,8 +145,8 @@ def _choice(
 
 
 def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
-    """Emit the suppression in one class of one element of the batch, number `tile`: how many boxes
-    are kept, and their keys, the best first, go to scratch (`_Classes.keys`)."""
+    """Emit the suppression in class number `tile` over all elements of the batch. The code writes
+    how many boxes are kept, and their keys, the best first, to scratch (`_Classes.keys`)."""
     b, (boxes, scores) = em.b, (em.input(0).pointer, em.input(1).pointer)
     size, (kept, keys) = em.workspace.cast(I64), of.keys(em, tile)
     heap = _Heap(b, (size + 1).cast(U64))
@@ -160,7 +161,7 @@ def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
         leave_if((left <= least) | (count >= task.most))
         key = heap.take(left)
         size.store(left - 1)
-        box = _box(b, (table + place_of(key) * 4).fixed(), task)
+        box = _box((table + place_of(key) * 4).fixed(), task)
         with b.when(_overlaps(b, box, sides, count, task.near) ^ True):
             for side, value in zip(sides, box, strict=True):
                 (side + count).store(value)
@@ -172,7 +173,7 @@ def _fill(
     heap: _Heap, size: Ptr, scores: Ptr, count: int, holds: Callable[[Val], Val] | None
 ) -> None:
     """Emit code that writes the keys of the scores for which `holds` is true (None: of all) into
-    the heap's memory, in no order, and how many they are to `size`."""
+    the heap's memory, not yet ordered, and their number to `size`."""
     b = heap.b
     if holds is None:
         with b.loop(0, count) as i:
@@ -218,8 +219,8 @@ class _Heap:
         return best
 
     def sink(self, start: Val, key: Val, count: Val) -> None:
-        """Put a key at `start`, or further down, such that all keys below it are greater. The heap
-        has `count` keys."""
+        """Put a key in place of the one at `start` of `count` keys, and move it down until all keys
+        below it are greater."""
         below = _zeros(start + 1) - _zeros(count)  # levels
         with self.b.loop(0, below, carry=[start]) as loop:
             here = loop.vars[0]
@@ -244,7 +245,7 @@ def _zeros(x: Val) -> Val:
     return x.b.intrinsic("llvm.ctlz.i64", x.ty, text=f"i64 {x.ref}, i1 false", params="i64, i1")
 
 
-def _box(b: Builder, at: Ptr, task: _Task) -> list[Val]:
+def _box(at: Ptr, task: _Task) -> list[Val]:
     """Load the box at `at`: its least coordinates on both axes, its greatest ones, and its area.
     The order of the axes does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
@@ -260,8 +261,9 @@ def _box(b: Builder, at: Ptr, task: _Task) -> list[Val]:
 
 
 def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, near: Val) -> Val:
-    """Whether intersection over union of a box and one of the first `count` kept boxes is above
-    `near`. `sides` are the five arrays of the kept boxes: what `_box` gives of each."""
+    """Whether a box overlaps one of the first `count` kept boxes by more than `near` (intersection
+    over union). `sides` point to five arrays over the kept boxes: the five numbers that `_box`
+    gives for each."""
     lanes = b.target.lanes
     one = [v.splat(lanes) for v in box]
     none = b.zero(Ty("i1", lanes))
@@ -280,8 +282,8 @@ def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, 
 
 
 def _list(em: Emit, of: _Classes) -> None:
-    """Write (element of the batch, class, box) of all kept boxes, class by class, and how many
-    there are."""
+    """Emit the second phase of `suppress`: it writes (element of the batch, class, box) of all kept
+    boxes, class by class, to output 0, and how many there are to output 1."""
     b, rows = em.b, em.outs[0].pointer
     with b.loop(0, of.tiles, carry=[b.index(0)]) as loop:
         tile, total = loop.index, loop.vars[0]
@@ -296,9 +298,10 @@ def _list(em: Emit, of: _Classes) -> None:
 
 
 def _merge(em: Emit, of: _Classes, most: int | None) -> None:
-    """Emit the second phase of `best_boxes`: for each element of the batch the rows of the best
-    boxes of all its classes, best first, at most `most` of them (None: all), then rows of 0, so
-    that every element has as many rows as the longest; and that number, to the last output."""
+    """Emit the second phase of `best_boxes`: it writes for each element of the batch the rows of
+    the best boxes of all its classes, best first, at most `most` of them (None: all), and rows of 0
+    behind, so that all elements have as many rows as the longest; and that number to the last
+    output."""
     b = em.b
 
     def held(n: Val) -> Val:
@@ -328,8 +331,8 @@ def _merge(em: Emit, of: _Classes, most: int | None) -> None:
 
 def _gather(em: Emit, of: _Classes, n: Val) -> Val:
     """Emit code that builds a heap in the workspace of all boxes that the classes of element n of
-    the batch keep, and give their number. The place of a key is class * of.kept + the box's rank in
-    its class."""
+    the batch keep. Return their number. In its keys, class * of.kept + the box's rank in its class
+    takes the place of the box's index."""
     b, heap = em.b, _Heap(em.b, em.workspace.cast(U64))
     with b.loop(0, of.classes, carry=[b.index(0)]) as loop:
         c, total = loop.index, loop.vars[0]
@@ -344,9 +347,9 @@ def _gather(em: Emit, of: _Classes, n: Val) -> Val:
 
 
 def _row(em: Emit, of: _Classes, n: Val, c: Val, rank: Val) -> list[list[Val]]:
-    """The row that each output gets for one kept box: that of `rank` in class c of element n of the
-    batch. With one output of rows: (label, score, *box), where the label is an input or c + 1; with
-    two: the box, and the score."""
+    """The row for each output of rows, for the kept box number `rank` of class c of element n of
+    the batch. With one such output: [[label, score, *box]], where the label is from an input, or c
+    + 1; with two: [box, [score]]."""
     boxes, scores, labels = (*em.ins, None)[:3]
     assert boxes is not None and scores is not None
     tile = n * of.classes + c

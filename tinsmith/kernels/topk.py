@@ -21,7 +21,8 @@ LONG = 512  # longer rows, of which most elements are kept, are sorted faster as
 FEW = 16  # the most entries of the sorted list, for each vector lane; estimated
 
 Entry = tuple[Val, ...]
-"""The parts of an entry, each a u64, the most significant first: better entries are larger."""
+"""An element with its index, as one or two u64 that order entries, the most significant first: the
+better the entry, the larger (see `_Kept`)."""
 
 
 @kernel("TopK", Tier.VECTOR)
@@ -78,8 +79,8 @@ def topk(site: Site) -> Choice:
 
 
 def _ordered(x: Val, largest: bool) -> Val:
-    """Elements as u32 or u64 that order as the elements do, the better the larger; NaN is
-    largest."""
+    """Elements as u32 or u64 in the same order, or in the opposite one without `largest`: the
+    better the element, the larger. NaN counts as the largest element."""
     x = x.to("f32") if x.ty.is_half else x
     bits = max(32, x.ty.bits)
     top = 1 << (bits - 1)
@@ -125,7 +126,7 @@ class _Kept:
         return ((key.to("u64") << 32) | (behind & 0xFFFFFFFF),)
 
     def place(self, entry: Entry) -> Val:
-        """The index on the axis that an entry stands for."""
+        """The index on the axis of an entry's element."""
         behind = entry[-1].to("i64") ^ -1
         return behind if len(self.columns) == 2 else behind & 0xFFFFFFFF
 
@@ -210,8 +211,8 @@ class _Heap(_Kept):
 
 
 def heap_size(count: int) -> int:
-    """How many places a heap of `count` entries, from index 1 on, takes, with those of the two
-    children of each entry, which are read even where no entries are there."""
+    """How many places of memory a heap of `count` entries takes, from index 1 on: both children of
+    each entry are read, even where no entries are there."""
     return 2 * count + 2
 
 
@@ -226,8 +227,8 @@ def _less(a: Entry, b: Entry) -> Val:
 
 
 def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
-    """Emit the search in a row of n elements at x: the first `count` are pushed, then each that is
-    better than the worst one kept."""
+    """Emit the search in a row of n elements at x: the first `kept.count` are pushed, then each one
+    that is better than the worst that is kept."""
     b, k = kept.b, kept.count
     kept.clear()
     with b.loop(0, k) as i:

@@ -55,8 +55,8 @@ class Maker:
         return self._intern(narrowed(e, dtype) or Expr("astype", (e,), dtype))
 
     def call(self, name: str, args: Sequence[Expr], dtype: np.dtype[Any]) -> Expr:
-        """The expression of function `name` of `args`, which have the dtype in which it computes;
-        `dtype` is that of its result. Simplified where that changes no result."""
+        """The function `name` of `args`, with a result of `dtype`, simplified where that changes no
+        result. `args` are already cast to the dtype in which the function computes."""
         return simplify(self, name, tuple(args), dtype) or self._intern(
             Expr(name, tuple(args), dtype)
         )
@@ -69,7 +69,7 @@ class Maker:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stands for an array of unknown shape while a reference runs."""
+    """Stands for an array of unknown shape while a reference runs; `expr` is how it is computed."""
 
     __array_priority__ = 1000
 
@@ -89,12 +89,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if ufunc.__name__ not in FUNCTIONS:
             raise Skip(f"{ufunc.__name__} has no native code")
         kinds = tuple(type(x) if type(x) in Number else _dtype(x) for x in inputs)
-        signature = (np.dtype(options["dtype"]),) if "dtype" in options else None
+        wanted = {}
+        if "dtype" in options:
+            wanted["signature"] = (*(None,) * len(kinds), np.dtype(options["dtype"]))
         try:
-            *loop, result = ufunc.resolve_dtypes(
-                (*kinds, None),
-                **({"signature": (None,) * len(kinds) + signature} if signature else {}),
-            )
+            *loop, result = ufunc.resolve_dtypes((*kinds, None), **wanted)
         except TypeError as error:
             raise Skip(f"{ufunc.__name__} does not take {kinds}: {error}") from None
         args = [self._operand(x, dtype) for x, dtype in zip(inputs, loop, strict=True)]
@@ -135,7 +134,8 @@ def _dtype(x: Any) -> np.dtype[Any]:
 
 
 def _promoted(function: Callable[..., Any], *args: Any) -> np.dtype[Any]:
-    """The dtype that numpy gives a function of arrays and weak numbers."""
+    """The dtype of a function's result for these arguments: arrays, and Python numbers, which numpy
+    promotes less."""
     samples = [x if type(x) in Number else np.zeros(1, _dtype(x)) for x in args]
     return function(*samples).dtype
 
@@ -187,7 +187,8 @@ _ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def trace(node: Node, operands: Sequence[Traced | None]) -> Traced:
-    """The expression of one elementwise node over traced operands; Skip where it has none."""
+    """The result of one elementwise node over traced operands (None: absent). Raises Skip where its
+    reference cannot be traced."""
     reference = getattr(node.op, "reference", None)
     if reference is None or "elementwise" not in node.op.traits:
         raise Skip(f"{node.op.name} is not elementwise")
@@ -208,7 +209,9 @@ def trace(node: Node, operands: Sequence[Traced | None]) -> Traced:
 
 
 class _Tracer:
-    """Traces the elementwise nodes of a region. Leaves are numbered in the order of first use."""
+    """Traces the elementwise nodes of a region: `node` for each in order, then `value` gives a
+    result. `extras` are the operands from outside, leaves in the order of first use; with an anchor
+    its result is leaf 0. `outer` maps inputs of the region's body to values of the graph."""
 
     def __init__(self, anchor: Node | None, outer: Mapping[Value, Value]) -> None:
         self.maker = Maker()
@@ -243,12 +246,11 @@ class _Tracer:
 
 
 def trace_region(node: Node) -> Region:
-    """(anchor, its inputs, the other operands of the epilogue, the epilogue) of a node.
+    """(anchor, its inputs, extras, epilogue) of a node, as in `Site`.
 
-    An anchor alone has no epilogue. An elementwise node or a region of them has anchor None and is
-    all epilogue, over leaves 0, 1, ... = extras. With an anchor, leaf 0 is the anchor's first
-    output. Constants of one element become literals. Raises Skip if a part cannot be traced or has
-    no native code.
+    An anchor alone has no epilogue. An elementwise node, or a region of such nodes, has anchor None
+    and is all epilogue. Constants of one element become constants of the expression, not extras.
+    Raises Skip if a part cannot be traced or has no native code.
     """
     body = fused_body(node)
     if body is None:
@@ -261,8 +263,8 @@ def trace_region(node: Node) -> Region:
 
 
 def _trace_body(node: Node, body: Graph) -> Region:
-    """`trace_region` of a fused node with this body. Raises Skip where the body is not at most one
-    anchor and elementwise nodes after its first output, of the shape of that."""
+    """`trace_region` of a fused node with this body: at most one anchor, and elementwise nodes that
+    follow its first output and have its shape. Raises Skip for any other body."""
     outer = {b: v for b, v in zip(body.inputs, node.inputs, strict=True) if v is not None}
     anchors = anchors_of(node)
     if len(anchors) > 1:
@@ -302,40 +304,27 @@ def _finished(
 
 
 def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
-    """The expression and the operands that it still reads: leaves that simplification has removed
-    are left out, the others numbered anew."""
-    used: dict[int, None] = {}
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        if id(e) in seen:
-            continue
-        seen.add(id(e))
-        if e.name == "leaf":
-            used[e.param] = None
-        stack.extend(e.args)
-    kept = sorted(i for i in used if i >= tracer.first)
+    """The expression and the extras that it still reads: those whose leaves simplification has
+    removed are left out, and the other leaves are numbered anew."""
+    leaves = {e.param for e in expr.nodes() if e.name == "leaf"}
+    kept = sorted(i for i in leaves if i >= tracer.first)
     if len(kept) == len(tracer.extras):
         return expr, tuple(tracer.extras)
     place = {old: tracer.first + new for new, old in enumerate(kept)} | {
         i: i for i in range(tracer.first)
     }
-    memo: dict[int, Expr] = {}
 
-    def renumbered(e: Expr) -> Expr:
-        if id(e) not in memo:
-            param = place[e.param] if e.name == "leaf" else e.param
-            memo[id(e)] = Expr(e.name, tuple(map(renumbered, e.args)), e.dtype, param)
-        return memo[id(e)]
+    def renumbered(e: Expr, args: list[Expr]) -> Expr:
+        param = place[e.param] if e.name == "leaf" else e.param
+        return Expr(e.name, tuple(args), e.dtype, param)
 
-    return renumbered(expr), tuple(tracer.extras[i - tracer.first] for i in kept)
+    return expr.fold(renumbered), tuple(tracer.extras[i - tracer.first] for i in kept)
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a value is floats that hold whole numbers: integers that were cast, perhaps shifted
-    or cut on the way (`MOVES` nodes at most). Products of such are exact, if the algorithm makes no
-    fractions or larger sums of them."""
+    """Whether a float32 value holds whole numbers: integers that were cast, then at most moved, or
+    a number subtracted, by up to `MOVES` nodes. Products of such values are exact, unless an
+    algorithm computes with fractions or larger sums of them."""
     passed: list[Node] = []
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:

@@ -22,7 +22,8 @@ def transpose(rows: Sequence[Val]) -> list[Val]:
 
 
 def _squares(rows: Sequence[Val], size: int) -> list[Val]:
-    """Transpose the squares in each 128-bit lane, by interleaving pairs of rows."""
+    """Transpose, in each 128-bit lane, the square of `size` rows by `size` elements, by
+    interleaving pairs of rows."""
     lanes, half = rows[0].ty.lanes, size // 2
     for _ in range(size.bit_length() - 1):
         pairs = list(zip(rows[:half], rows[half:], strict=True))
@@ -36,14 +37,14 @@ def _squares(rows: Sequence[Val], size: int) -> list[Val]:
 
 
 def _lanes(a: Val, b: Val, pattern: Sequence[int], size: int) -> Val:
-    """A vector of the 128-bit lanes, of `size` elements each, that `pattern` lists by number: those
+    """A vector of the 128-bit lanes, of `size` elements each, with the numbers in `pattern`: lanes
     of a are numbered first, then those of b."""
     return a.shuffle(b, [size * p + i for p in pattern for i in range(size)])
 
 
 def _across(parts: Sequence[Val], size: int) -> list[Val]:
-    """For each q below the number of `parts` (1, 2 or 4): a vector of the q-th 128-bit lane, of
-    `size` elements, of every part, side by side."""
+    """Transpose whole 128-bit lanes of `size` elements: result q is the q-th lane of every part,
+    side by side. There are 1, 2 or 4 parts, of as many lanes each."""
     if len(parts) == 1:
         return list(parts)
     if len(parts) == 2:
@@ -62,8 +63,8 @@ def _across(parts: Sequence[Val], size: int) -> list[Val]:
 
 
 def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
-    """One vector, whose lane k is lane picks[j][k] of vectors[j]; -1 picks nothing, and lanes that
-    no vector gives are zero."""
+    """One vector, whose lane k is lane picks[j][k] of vectors[j]; -1 picks nothing. A lane that is
+    picked from no vector is zero, one that is picked from several is the last of them."""
     width = vectors[0].ty.lanes
     filled = [any(p[k] >= 0 for p in picks) for k in range(width)]
     value, picked = vectors[0], list(picks[0])
@@ -81,8 +82,8 @@ def joined(vectors: Sequence[Val]) -> list[Val]:
     """The lanes of vectors (their number is a power of two) interleaved: lane 0 of each, then lane
     1 of each, and so on, as equally many vectors.
 
-    Pairs are interleaved, so that shuffles need few constants: those would stay in registers, also
-    through loops around.
+    Pairs are interleaved first, then pairs of pairs, so that all shuffles share two patterns:
+    constants for patterns take registers, even through surrounding loops.
     """
     if len(vectors) == 1:
         return list(vectors)

@@ -3,12 +3,13 @@
 A kernel without windows visits all elements of some dimensions, in several tensors at once that
 may lie differently: parts of larger ones, broadcast operands, images with a halo. The terms:
 
-axis         a run of dimensions through which every tensor steps evenly, merged into one. Dense
-             tensors have one axis; a matrix and a row that is broadcast over it have two.
+axis         neighbouring dimensions merged into one, where every tensor has one stride through
+             them. Dense tensors have one axis; a matrix and a row that is broadcast over it have
+             two.
 lane axis    the innermost axis. Vectors run along it; one pass along it is a *line*.
-outer axes   all others. One flat number counts the lines, so that a tile may be any range of
-             them; `digits` takes it apart where an address needs that.
-rest         what a line has left after its full vectors: one vector under a mask, narrower
+outer axes   all other axes. One flat number counts the lines, so that a tile may be any range of
+             lines; `digits` splits it into an index for each axis, for addresses.
+rest         the elements of a line after its full vectors: one vector under a mask, narrower
              vectors, or single elements, whichever the machine is good at.
 """
 
@@ -62,9 +63,9 @@ def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
 
 @contextmanager
 def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
-    """A context whose code is emitted once, in a loop over blocks of `size` elements that cover
-    `count`; it is given a block's first element. The last block overlaps the one before where
-    `count`, which is at least `size`, is no multiple of `size`."""
+    """A context whose body is emitted once, in a loop over blocks of `size` elements that cover
+    `count` elements, at least `size`. Yields the first element of a block. If `count` is no
+    multiple of `size`, the last block overlaps the one before."""
     if isinstance(count, int) and count == size:
         yield 0
         return
@@ -76,10 +77,11 @@ def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
 
 
 def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
-    """`dims` as few axes, outermost first, for tensors with these strides. Extents of 1 vanish.
+    """Merge `dims` into as few axes as the strides of all tensors allow, outermost first. Extents
+    of 1 vanish.
 
-    merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) is [(2, 0), (12, 2)]: the second tensor, which is
-    broadcast along dimension 0, keeps that apart.
+    merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) is [(2, 0), (12, 2)]: dimension 0, along which the
+    second tensor is broadcast, is an axis of its own.
     """
     axes: list[Axis] = []
     for d, extent in enumerate(dims):
@@ -97,7 +99,8 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
 
 
 def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position]]:
-    """Take a flat number over `axes` apart: (dimension, index) for each axis, innermost first."""
+    """Split a flat number over `axes` into indices: (dimension, index) for each axis, innermost
+    first."""
     for k in range(len(axes) - 1, 0, -1):
         extent, d = axes[k]
         index, flat = flat % extent, flat // extent
@@ -118,18 +121,19 @@ def moved(p: Ptr, strides: Strides, index: Iterable[tuple[int, Position]]) -> Pt
 
 
 class Walk:
-    """How to visit dimensions `first` .. of some tensors; `dims`, and the `strides` of each tensor,
-    tell these dimensions alone.
+    """How to visit the elements of some tensors over the dimensions from `first` on. `dims`, and
+    the `strides` of each tensor, are those of these dimensions alone.
 
-    `outer` axes count the `lines`, each of `length` elements along dimension `lane`; `steps` are
-    those of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4) one that is broadcast,
+    `outer` axes count the `lines`, each of `length` elements along dimension `lane`; `steps` has
+    the stride of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4) one that is
+    broadcast,
 
         Walk((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
 
     has two lines of 12 elements, along dimension 2, and steps 1 and 1.
 
-    `innermost`: lines have the steps of the last dimension, even where that has one element only
-    and the tensors step otherwise through the dimension before.
+    `innermost`: lines run along the last dimension, even if that has one element only and the
+    dimension before has other strides.
     """
 
     def __init__(
@@ -146,8 +150,9 @@ class Walk:
         self.lines = prod(extent for extent, _ in self.outer)
 
     def index(self, flat: Position) -> list[Position]:
-        """The index of a flat number over all axes, for `View.at`: zeros up to dimension `first`.
-        An entry may exceed its dimension where that is merged with others."""
+        """A flat number over all axes as an index for `View.at`, with zeros before dimension
+        `first`. Where dimensions are merged, the last of them gets the whole index of the axis,
+        which may exceed its extent."""
         return self._index(digits(flat, self.axes))
 
     def element(self, line: Position, i: Position) -> list[Position]:
@@ -173,7 +178,8 @@ class Walk:
         level(self.axes, [])
 
     def starts(self, pointers: Sequence[Ptr], line: Position) -> list[Ptr]:
-        """Where a line begins in every tensor, of which `pointers` tell the first elements."""
+        """Pointers to the beginning of a line in every tensor; `pointers` are to the tensors' first
+        elements."""
         index = list(digits(line, self.outer))
         return [moved(p, s, index).fixed() for p, s in zip(pointers, self.strides, strict=True)]
 
@@ -182,9 +188,9 @@ class Walk:
         body: Callable[[Sequence[Ptr], Position, Position], None], units: int | None = None,
     ) -> None:  # fmt: skip
         """Emit part number `part` of `parts` of the walk: `body(starts, 0, units)` for each of its
-        lines, where `starts` are the line's first elements in all tensors. Where the walk has one
-        line only, its units are shared: `body(pointers, lo, hi)`. `units`: how many a line has, by
-        default one for each element."""
+        lines, where `starts` are pointers to the line's beginning in all tensors. If the walk has
+        one line only, the parts share its units: `body(pointers, lo, hi)`. A line has `units` units
+        of work; None: one for each element."""
         units = self.length if units is None else units
         if self.outer:
             first, last = share(part, parts, self.lines)
@@ -199,17 +205,17 @@ class Walk:
 def walk_of(
     em: Emit, first: int, last: int, others: Sequence[View] = (), dims: Sequence[int] = ()
 ) -> Walk:
-    """A walk over dimensions `first` to `last` - 1 of output 0. Each place of the walk is one in
-    every extra, in output 0 and in the `others`, in this order: views with as many dimensions as
-    the output. `dims`: the extents of all dimensions, if not those of the output."""
+    """A walk over dimensions `first` to `last` - 1 of output 0, for the extras, output 0 and
+    `others`, in this order: views with as many dimensions as the output. `dims`: the extents of all
+    dimensions, if not those of the output."""
     views = (*em.extras, em.outs[0], *others)
     dims = (dims or em.site.out.dims)[first:last]
     return Walk(dims, [v.spec.strides[first:last] for v in views], first)
 
 
 def shifted(em: Emit, index: Sequence[Position]) -> Emit:
-    """The same emission with element `index` of the output as its new (0, ..., 0): `finish` and
-    `epilogue` with constant indices then address by constants only."""
+    """A copy of `em` in which extras and output 0 begin at element `index` of the output, so that
+    `finish` and `epilogue` with constant indices need no address arithmetic."""
     out, *more = em.outs
     extras = tuple(shifted_view(v, index) for v in em.extras)
     return replace(em, extras=extras, outs=(shifted_view(out, index), *more))
@@ -220,14 +226,14 @@ def shifted_view(view: View, index: Sequence[Position]) -> View:
 
 
 def shifted_to(em: Emit, first: int, last: int, flat: Position, *after: Position) -> Emit:
-    """The emission shifted to a flat number over dimensions first .. last - 1 of the output, and to
-    the indices `after` in the next ones."""
+    """`em` shifted to the element of the output with the flat number `flat` over dimensions first
+    .. last - 1, and with the indices `after` in the next dimensions."""
     return shifted(em, [*walk_of(em, first, last).index(flat), *after])
 
 
 def spread(view: View, dims: Sequence[int], first: int) -> View:
-    """A plain operand whose dimensions are `dims[first:]` (or some of these from `first` on), or 1
-    where it broadcasts, as a view of `dims`."""
+    """A plain operand that aligns with dimensions `first` and after of `dims` (1 where it is
+    broadcast), as a view with all dimensions of `dims`: stride 0 in the others."""
     own = view.spec.dims
     steps = [0 if e == 1 else s for e, s in zip(own, view.spec.strides, strict=True)]
     wide = (*(0,) * first, *steps, *(0,) * (len(dims) - first - len(own)))
@@ -235,7 +241,8 @@ def spread(view: View, dims: Sequence[int], first: int) -> View:
 
 
 def along(view: View, d: int) -> View:
-    """The view for vectors along dimension d: one element in all lanes where it broadcasts."""
+    """The view for loads of vectors along dimension d: if it is broadcast along d, one element
+    fills all lanes."""
     return View(view.pointer, replace(view.spec, lane=0 if view.spec.strides[d] == 0 else 1))
 
 
@@ -246,12 +253,13 @@ Line = Callable[[Emit, list[View], Position, int, Index], None]
 def each_line(
     em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int = 0
 ) -> None:
-    """Walk dimensions `first` .. of `dims` as lines through which every plain view steps evenly.
+    """Emit `body(em, others, position, length, index)` for each line of a walk over dimensions
+    `first` and after of `dims`, for plain views.
 
-    `dims` may be smaller than the output's (a part of it, at which `em` is shifted). For each line
-    calls `body(em, others, position, length, index)`: emission and other views shifted to its
-    start, the flat position of that, and `index(i)`, the index of its element i for `finish` and
-    `load`. Vectors may run along a line: lane handling is adapted to its dimension.
+    `dims` may be smaller than the output's: a part of it, to which `em` is shifted. The body gets
+    `em` and the views `others` shifted to the line's start, set up for vectors along the line; the
+    flat position of the start; the line's length; and `index(i)`, the index of element i of the
+    line for `finish` and `load`.
     """
     walk = walk_of(em, first, len(dims), others, dims)
 
@@ -267,8 +275,9 @@ def each_line(
 
 
 def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | None) -> None:
-    """Epilogue and store of a vector of neighbours in dimensions `first` .. of a plain output, from
-    flat position `flat` of these on; `em` is shifted to the place in the dimensions before."""
+    """Finish (`Emit.finish`) a vector of neighbours of a plain output, from flat position `flat`
+    over dimensions `first` and after on; `em` is shifted to the place in the dimensions before. If
+    these are no single line, elements are finished one by one."""
     dims = em.site.out.dims
     walk = walk_of(em, first, len(dims))
     if not walk.outer:
@@ -289,8 +298,8 @@ def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | Non
 
 
 class Part(NamedTuple):
-    """A vector of a block: elements of the block before it, its lanes, and which of these count
-    (None: all)."""
+    """A vector of a block: `offset` from the block's first element, its lanes, and a mask of the
+    lanes that count (None: all)."""
 
     offset: int
     lanes: int
@@ -308,7 +317,7 @@ class Blocks:
 
     @property
     def width(self) -> int:
-        """The elements of all blocks but the last, which may have fewer."""
+        """Elements of a block; the last block may have fewer."""
         return self.lanes * min(self.vectors, typical(-(-self.count // self.lanes)))
 
     @property
@@ -318,9 +327,9 @@ class Blocks:
     def emit(
         self, b: Builder, block: Position, body: Callable[[Position, list[Part]], None]
     ) -> None:
-        """Emit `body(first, parts)` for block number `block`: its first element, and its vectors,
-        which in the last block may be masked or narrower, and, where only a call tells the count,
-        come one at a time."""
+        """Emit `body(first, parts)` for block number `block`: its first element, and its vectors.
+        In the last block these may be masked or narrower; if only a call tells the count, they come
+        one at a time, in a loop."""
         lanes = self.lanes
         full, rest = divmod(self.count, self.width)
 
@@ -331,26 +340,23 @@ class Blocks:
                 parts.append(Part(whole + at, size, mask))
             body(first, parts)
 
-        def narrow(first: Position) -> None:
+        def whole() -> None:
+            some(block * self.width, self.width)
+
+        def last() -> None:
+            first = full * self.width
+            if not isinstance(rest, Size):
+                some(first, rest)
+                return
             with b.loop(0, rest, lanes) as k:
                 body(k + first, [Part(0, lanes, b.first_lanes(b.index(rest) - k, lanes))])
 
-        if isinstance(rest, Size):
-            b.choose(
-                b.index(block) < full,
-                lambda: some(block * self.width, self.width),
-                lambda: narrow(full * self.width),
-            )
-        elif not rest:
-            some(block * self.width, self.width)
-        elif not full:
+        if isinstance(rest, Size) or (rest and full):
+            b.choose(b.index(block) < full, whole, last)
+        elif rest:
             some(0, rest)
         else:
-            b.choose(
-                b.index(block) < full,
-                lambda: some(block * self.width, self.width),
-                lambda: some(full * self.width, rest),
-            )
+            whole()
 
 
 class Around(NamedTuple):
@@ -366,6 +372,6 @@ class Around(NamedTuple):
 
 
 def around(dims: Sequence[int], axis: int) -> Around:
-    """The dimensions before `axis`, which may count from the end, that one, and those after it."""
+    """A tensor of these dims around one axis, which may count from the end."""
     axis %= len(dims)
     return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))

@@ -1,4 +1,4 @@
-"""What operators mean: signature, type rule, numpy reference, traits, cost. See `_op`."""
+"""The operators of graphs: signature, type rule, numpy reference, traits, cost. See `_op`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op", "reserve"
 
 
 def __getattr__(name: str) -> Any:
-    """`ops.Conv` is the operator of that name."""
+    """Let `ops.Conv` be the operator Conv, for all operators."""
     if name.startswith("_") or not name[0].isupper():
         raise AttributeError(name)
     try:

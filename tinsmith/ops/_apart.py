@@ -1,9 +1,11 @@
-"""Which axes of a result are computed apart.
+"""Along which axes the result of an operator can be cut into pieces that are computed independently
+of each other ("computed apart").
 
-What lies at place i of such an axis needs what lies at place i of certain axes of the inputs, and
-nothing else of them; other inputs it needs whole. So a result can be computed in pieces along it:
+Such an axis of the result goes with one axis of some of the inputs: elements at index i of the
+result depend only on elements at index i of these. All other inputs are read whole. Example, where
+axis 0 of y goes with axis 0 of x, and w is read whole:
 
-    y[i : j] = op(x[i : j], w)      for axis 0 of y, axis 0 of x, and all of w
+    y[i : j] = op(x[i : j], w)
 """
 
 from __future__ import annotations
@@ -12,21 +14,21 @@ from tinsmith.graph import Node
 from tinsmith.ops._move import moves_of
 
 Apart = dict[int, tuple[int | None, ...]]
-"""By axis of the outputs, the axis of each input that goes with it; None, or missing at the end:
-that input is read whole."""
+"""Axis of the outputs -> the axis that goes with it, for each input; None for an input that is read
+whole. Trailing None may be left out: {0: (0,)} is the example above."""
 
 
 def axes_apart(node: Node) -> Apart:
-    """The axes of a node's outputs that are computed apart, with the axes of the inputs that go
-    with each; {} where nothing is known of the operator."""
+    """The axes of a node's outputs that are computed apart. {} where there are none, or the
+    operator declares none."""
     declared = getattr(node.op, "axes_apart", None)
     return {} if declared is None else declared(node)
 
 
 def elementwise(node: Node) -> Apart:
-    """The axes apart of an elementwise node: all of the output's. An input that is broadcast along
-    an axis, or lacks it, is read whole there. {} where a rank is unknown; an axis is missing where
-    it is unknown whether an input is broadcast along it."""
+    """The axes apart of an elementwise node: all axes of the output. An input that is broadcast
+    along an axis is read whole for it. {} where a rank is unknown; an axis is left out where it is
+    unknown (symbols) whether an input is broadcast along it."""
     shape, found = node.output.shape, Apart()
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if shape is None or any(v.shape is None for v in values):
@@ -45,9 +47,9 @@ def elementwise(node: Node) -> Apart:
 
 
 def moved(node: Node) -> Apart:
-    """The axes apart of a node that only moves data (`moves_of`): axis d of the output, where it is
-    in every part an axis of that part's input, read whole and in order, and no axis along which
-    parts are joined."""
+    """The axes apart of a node that only moves data, such as a Concat or Transpose: the output axes
+    that are copies of a whole input axis, in order. The axis along which inputs are joined is
+    none of them."""
     moves, found = moves_of(node), Apart()
     parts = [(m, p) for m in moves if m for p in m.parts]
     for d in range(min(len(m.dims) if m else 0 for m in moves)):
@@ -67,26 +69,27 @@ def moved(node: Node) -> Apart:
 
 
 def images(node: Node) -> Apart:
-    """The axes apart of operators that treat the elements of a batch alike: axis 0 of the outputs
-    goes with axis 0 of the first input; all other inputs, such as weights, are read whole."""
+    """The axes apart of operators that compute each image of a batch alone, such as Conv: axis 0 of
+    the outputs goes with axis 0 of the first input. Other inputs, such as weights, are read whole.
+    """
     return {0: (0,)}
 
 
 def planes(node: Node) -> Apart:
-    """The axes apart of operators that compute each channel of each image by itself: batch and
-    channels (axes 0 and 1) of the first input. {} for several outputs."""
+    """The axes apart of operators that compute each channel of each image alone, such as pooling:
+    axes 0 and 1 go with axes 0 and 1 of the first input. {} for a node of several outputs."""
     return {0: (0,), 1: (1,)} if len(node.outputs) == 1 else {}
 
 
 def but_one(node: Node) -> Apart:
-    """The axes apart of operators that compute along one axis, the attribute `axis`: all other axes
-    of the first input."""
+    """The axes apart of operators that compute along the axis `node.axis`, such as Softmax: all
+    other axes."""
     axis, rank = node.axis, len(node.output.shape or ())
     return {d: (d,) for d in range(rank) if d != axis % rank}
 
 
 def before(node: Node) -> Apart:
-    """The axes apart of operators that compute over the axes from the attribute `axis` on: those of
-    the first input before it."""
+    """The axes apart of operators that compute over the axis `node.axis` and all after it, such as
+    LayerNorm: the axes before it."""
     rank = len(node.output.shape or (1,))
     return {d: (d,) for d in range(node.axis % rank)}

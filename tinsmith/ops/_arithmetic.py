@@ -1,4 +1,5 @@
-"""Which operators add up their inputs, and which multiply them, as data that passes ask."""
+"""Which operators are sums or products of their inputs: passes ask here instead of comparing names
+of operators."""
 
 from __future__ import annotations
 

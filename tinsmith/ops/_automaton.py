@@ -1,4 +1,5 @@
-"""Automata that match texts in linear time, as their states advance together."""
+"""Finite automata (NFAs) that match texts in linear time: all states that a text may have reached
+are followed at once, so nothing is tried again."""
 
 from __future__ import annotations
 
@@ -8,32 +9,33 @@ from collections.abc import Callable
 from tinsmith import budget
 
 KEPT = 200_000
-"""Steps that a matcher remembers, and states in the sets between them."""
+"""How many steps and members of sets of states a `Matcher` remembers; then it forgets all."""
 
 Test = Callable[[str], bool]
 
 WORD = frozenset(string.ascii_letters + string.digits + "_")
 
 BEGIN, END, LINE_BEGIN, LINE_END, BOUNDARY, INSIDE = 1, 2, 4, 8, 16, 32
-"""What may be true between two characters of a text."""
+"""Bits of what may be true between two characters of a text: its begin or end, the begin or end of
+a line, a boundary of a word (`\\b`), or none (`\\B`)."""
 
 
 class Automaton:
-    """States, and the links from one to the next. A text matches if its characters lead from the
-    state `begin` to the state `end`. `places` tells whether a link depends on what is around a
-    place of the text. `name` is what a BudgetExceeded calls it, raised if there are too many
-    states."""
+    """A nondeterministic finite automaton: numbered states, and links from one to the next. A text
+    matches if its characters lead from the state `begin` to the state `end`. `places` is True if
+    some link is open only at certain places of a text, such as the begin of a line. `name` stands
+    in the BudgetExceeded that too many states raise."""
 
     def __init__(self, name: str) -> None:
         self.tests: list[Test | None] = []  # of the character that a state takes; None: takes none
-        self.next: list[list[tuple[int, int]]] = []  # (what must be true, state) for each state
+        self.next: list[list[tuple[int, int]]] = []  # of each state: (bits that must hold, state)
         self._name = name
         self.begin, self.end = self.state(), self.state()
         self.places = False
 
     def state(self, test: Test | None = None) -> int:
-        """The number of a new state. With `test` it is left by taking one character that passes the
-        test; without, by taking none."""
+        """Add a state and return its number. It is left by taking one character that passes `test`,
+        or, without a test, by taking none (an epsilon transition)."""
         if not len(self.tests) % 256:
             budget.check("states", len(self.tests), self._name)
         self.tests.append(test)
@@ -47,8 +49,8 @@ class Automaton:
         self.places = self.places or bool(need)
 
     def closed(self, states: frozenset[int], place: int) -> set[int]:
-        """The states, and those that are reached from them without taking a character, at a place
-        of the text where the bits of `place` hold."""
+        """The epsilon closure: `states`, and all that are reached from them without taking a
+        character, at a place of the text where the bits `place` (BEGIN, ...) hold."""
         found, work = set(states), list(states)
         while work:
             state = work.pop()
@@ -62,8 +64,8 @@ class Automaton:
 
 
 class Matcher:
-    """Matches texts with an automaton, and remembers the sets of states that it met and the steps
-    between them, so that further texts take a look-up for each character. Not thread-safe."""
+    """Matches texts with an automaton. It remembers each set of states and the step from one to the
+    next (a lazily built DFA), so that most characters take one look-up. Not thread-safe."""
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
@@ -110,8 +112,8 @@ class Matcher:
 
 
 def _place(text: str, i: int) -> int:
-    """The bits (BEGIN, LINE_END, ...) that hold before character number `i` of a text; `i` may be
-    its length: behind the last."""
+    """The bits (BEGIN, LINE_END, ...) that hold just before text[i], or, where `i` is the length,
+    at the end of the text."""
     before, after = text[i - 1 : i] if i else "", text[i : i + 1]
     found = (BEGIN | LINE_BEGIN) if not i else LINE_BEGIN * (before == "\n")
     found |= (END | LINE_END) if not after else LINE_END * (after == "\n")

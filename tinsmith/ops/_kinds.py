@@ -1,5 +1,8 @@
-"""Which kind of value an attribute takes: its default's; where that tells none, its name's, which
-is the same in all operators."""
+"""Checks that attributes of operators have values of the right kind: int, float, str, ...
+
+The kind of an attribute is that of its default value. Where the default is None, a tuple, or
+missing, its name tells the kind: an attribute of one name has one kind in all operators.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ KINDS: dict[str, tuple[str, Check]] = {
     "floats": ("a tuple of numbers", _all(_is_number)),
     "texts": ("a tuple of texts", _all(_is_text)),
 }
-"""Kind -> what it is called, and whether a value, never None, is of it."""
+"""Kind -> its words in error messages, and the check whether a value is of this kind."""
 
 _NAMES = {
     "int": """axis blocksize classes end groups hidden_size high ignore_index kv_num_heads low
@@ -61,8 +64,8 @@ _ANY = {"value"}  # of ConstantOfShape: of any element type
 
 
 def kind_of(name: str, default: Any) -> str:
-    """The kind (a key of KINDS) of values that an attribute takes, by its name and default; ""
-    where values of any kind may be right."""
+    """The kind (a key of KINDS) of an attribute, by its name and default; "" if it takes values of
+    any kind."""
     if name in _ANY:
         return ""
     if default is None or default is inspect.Parameter.empty or isinstance(default, tuple):
@@ -72,7 +75,7 @@ def kind_of(name: str, default: Any) -> str:
 
 
 def checks_of(attrs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, str, Check], ...]:
-    """(name, what its kind is called, the check of a value) for each attribute that has a kind;
-    `attrs` are names with their defaults."""
+    """(name, words for its kind, check of a value) for each attribute of `attrs`, pairs of name and
+    default, but those that take any value."""
     kinds = ((name, kind_of(name, default)) for name, default in attrs)
     return tuple((name, *KINDS[kind]) for name, kind in kinds if kind)

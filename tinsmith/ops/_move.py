@@ -1,15 +1,16 @@
-"""What operators move where, as data.
+"""How operators that only copy elements (Slice, Transpose, Concat, Pad, ...) move them, as data.
 
-A part of a result is read from one input in three steps: the input is taken as an array of other
-dims, in the same order; each axis of that is read at certain places; and the axes come in another
-order, perhaps with axes between them along which everything repeats. With x' the input under
-`dims`, p_k the places of axis k, and a(k) the axis that comes at place k:
+A result (`Move`) is one or more parts, joined along an axis. A `Part` is read from one input in
+three steps, of which each may do nothing:
 
-    box[i_0, i_1, ...] = x'[j],  j_a(k) = p_k(i_k);    part = box, under the dims of the result
+    reshape     x' = x.reshape(dims)
+    take        some axes of x' are read at listed places, as by numpy's take
+    transpose   the axes come in a new order, perhaps with new ones along which all is repeated
 
-A result is its parts, one after the other along `axis`. Every operator with the trait `move` or
-`view` says by `Op.moves` what its results are in these terms: passes, the plan and the kernels of
-copies ask that, and know no operator by name.
+A part that is alone is then reshaped to the shape of the result. Example: Transpose([2,3] -> [3,2])
+is one part with dims (2, 3) and the axes (1, 0). Every operator with the trait `move` declares its
+moves by `Op.moves`; views need not. Passes, the plan and the kernels of copies ask `moves_of`, and
+know no such operator by name.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 Places = Union[range, "Span", Array]
-"""Places along an axis."""
+"""Indexes along an axis."""
 MOST = 1 << 20
-"""Places that are worked out one by one, at most."""
+"""The most places that are listed one by one; no move is known of operators that need more."""
 
 
 class Span(NamedTuple):
-    """A range whose bounds are numbers that only the call tells (`Size`); used only where it cannot
-    be empty."""
+    """A `range` whose bounds may be symbolic sizes (`Size`: known only when the net is called). It
+    is never empty, and its step is positive."""
 
     start: int
     stop: int
@@ -49,13 +50,13 @@ class Span(NamedTuple):
         return (self.stop - self.start + self.step - 1) // self.step
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
-        """The places for the numbers that the bounds have in the example, as `np.asarray` asks for
-        them."""
+        """The places as an array, for `np.asarray`; a bound that is a `Size` counts as the number
+        of its example."""
         return np.arange(int(self.start), int(self.stop), int(self.step), dtype=dtype)
 
 
 EVEN = (range, Span)
-"""Places in even steps."""
+"""The kinds of `Places` that have a constant step."""
 
 
 def spanned(start: int, stop: int, step: int = 1) -> range | Span:
@@ -76,12 +77,11 @@ def count_of(places: Places) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One axis of a box: which axis of the input it reads, and where.
+    """What one axis of a part (`Part.axes`) reads.
 
-    axis    the axis of the input, as an array of `Part.dims`; None: everything repeats along it
-    places  the places on that axis; None: all in order. With `axis` None only their number counts
-
-    A place outside the axis gives the fill of the `Move`, if it has one.
+    axis    the axis of the reshaped input that it reads; None: a new axis of repetitions
+    places  the indexes that are read of that axis, in order; None: all. With `axis` None only their
+            number counts. An index outside of the axis gives `Move.fill`
     """
 
     axis: int | None
@@ -100,8 +100,8 @@ class Along:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A box that is read from input number `source`, reshaped to `dims`: `axes` says for each axis
-    of the box what it reads."""
+    """An array that is copied from input number `source`: that input is reshaped to `dims`, and
+    `axes[k]` says what axis k of the part reads of it. See the top of this file."""
 
     source: int
     dims: tuple[Any, ...]  # numbers and symbols
@@ -113,7 +113,7 @@ class Part:
 
     @property
     def box(self) -> tuple[Any, ...]:
-        """How many places there are along each axis of the box."""
+        """The shape of the part, before it takes the shape of the result."""
         return tuple(self._count(a) for a in self.axes)
 
     def _count(self, a: Along) -> Dim:
@@ -123,8 +123,8 @@ class Part:
         return self.dims[a.axis]
 
     def read(self, x: Array, fill: Any = None) -> Array:
-        """The box, read from the array `x` of the input. Places outside an axis give `fill`;
-        without a fill there must be none."""
+        """Compute the part from the array `x` of its input. Places outside an axis give `fill`;
+        without a fill there must be no such places."""
         x = x.reshape(self.dims)
         for a in self.axes:
             if a.axis is None or a.places is None:
@@ -140,8 +140,8 @@ class Part:
         return np.broadcast_to(np.expand_dims(x, repeated), self.box)
 
     def cut(self, shape: Sequence[Dim] | None) -> tuple[int, Any] | None:
-        """(axis, places): the one axis of an input of `shape` that is not read in order, and the
-        places on it; (0, None) if the box is the whole input in order. None for all else, such as
+        """(axis, places) if the part is `np.take(x, places, axis)` of an input x of `shape`, as for
+        a Slice of one axis; (0, None) if it is all of x in order. None for all else, such as
         repeated or exchanged axes."""
         if shape is None or any(a.axis is None for a in self.axes):
             return None
@@ -168,13 +168,13 @@ class Part:
         return first, Part(0, between, inner).read(numbers).reshape(-1)
 
     def is_whole(self, shape: Sequence[Dim] | None) -> bool:
-        """Whether the box is all of an input of `shape`, in order."""
+        """Whether the part is all of an input of `shape`, in order."""
         cut = self.cut(shape)
         return cut is not None and cut[1] is None
 
     def _keeps(self, place: int, axis: int, size: Dim) -> bool:
-        """Whether axis `place` of the box reads, whole and in order, axis `axis` of `dims`, and
-        that has the extent `size`. Negative numbers count from the last axis."""
+        """Whether axis `place` of the part is axis `axis` of `dims`, whole and in order, and of the
+        length `size`. Negative axes count from the end."""
         a, rank = self.axes[place], len(self.dims)
         return a.places is None and a.axis == axis % rank and self.dims[axis] == size
 
@@ -193,11 +193,9 @@ class Move:
         return f" then along {self.axis} ".join(map(str, self.parts))
 
     def apply(self, arrays: Sequence[Array | None]) -> Array:
-        """The output, computed from the arrays of all inputs; all dims are numbers.
-
-        Applied to the indexes of the elements of its input, a move tells where each element comes
-        from; applied to the result of another move, it is the composition of both.
-        """
+        """Compute the output from the arrays of all inputs, None for those that are not read. All
+        dims must be numbers. Applied to `np.arange` in place of data, it tells from which flat
+        index each element comes."""
         read = []
         for p in self.parts:
             x = arrays[p.source]
@@ -208,8 +206,8 @@ class Move:
 
 
 def placed(x: Value, places: dict[int, Places], source: int = 0) -> Part:
-    """The part that reads input number `source`, the value `x`, at the given places of some axes
-    (axis -> places), and whole along the others."""
+    """The part that reads the value `x`, input number `source`, at `places` (axis -> places), and
+    all of the axes that are not among them: a Slice or Gather."""
     return split_moved(x.shape or (), range(x.rank or 0), places, source)
 
 
@@ -219,21 +217,21 @@ def split_moved(
     places: dict[int, Places] | None = None,
     source: int = 0,
 ) -> Part:
-    """The part that reads input number `source`, reshaped to `dims`, with its axes in `order`;
-    `places`: axis -> the places on it, all in order for axes that are missing."""
+    """The part that reads input number `source`, reshaped to `dims` and transposed by `order`.
+    `places`: axis of `dims` -> the places that are read of it; missing axes are read whole."""
     return Part(source, tuple(dims), tuple(Along(k, (places or {}).get(k)) for k in order))
 
 
 def view(y: Value, x: Value) -> Move | None:
-    """The move that takes all elements of `x` in order as those of `y`; None if their element types
-    differ."""
+    """The move of an operator with the trait `view`: y has the elements of `x` in the same order.
+    None if their element types differ (BitCast)."""
     return Move(y.shape, (placed(x, {}),)) if x.dtype == y.dtype else None  # type: ignore[arg-type]
 
 
 def by_table(operator: Op) -> None:
-    """Declare the move of an operator that copies elements of its first input as only its reference
-    tells: the reference is applied to the numbers 1, 2, ... of the elements, and a 0 in its result
-    is the fill, 0. No move is known for inputs of unknown sizes, or of more than MOST elements."""
+    """Declare the moves of `operator` by its reference, for operators that copy elements of their
+    first input or give 0: applied to 1, 2, 3, ..., the reference tells which element goes where.
+    No move is known for inputs of unknown sizes, or of more than MOST elements."""
 
     @operator.moves
     def _(y: Value, x: Value, *rest: Array | None, **attrs: Any) -> Move | None:
@@ -248,7 +246,7 @@ def by_table(operator: Op) -> None:
 
 
 def moves_of(node: Node) -> tuple[Move | None, ...]:
-    """For each output of a node, how its elements are copied from inputs; None for an output that
-    is more than moved, or of which only the run tells."""
+    """For each output of a node, how it is copied from the inputs. None for an output that is
+    computed, or whose move depends on data or on unknown sizes."""
     declared = getattr(node.op, "moved", None)
     return (None,) * len(node.outputs) if declared is None else declared(node)

@@ -2,7 +2,7 @@
 
 Positional parameters are inputs (default None = optional, `*xs` = variadic), keyword-only
 parameters are attributes with defaults, the docstring is the formula, and the body is the numpy
-reference: the constant folder, tier 0 of every kernel table, and the oracle of every test.
+reference: it folds constants, computes nodes that no kernel takes, and tests compare with it.
 
     @op("elementwise", "activation")
     def HardSwish(x, *, alpha=1 / 6, beta=0.5):
@@ -30,22 +30,23 @@ Traits:
     move          every output element is a copy of an input element or a constant: Slice, Pad
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
-    narrows       its kernels of float32 store bytes, too, where what follows ends in these
-    overwrites    its first input with some elements replaced: where nothing else reads that, it can
-                  be written there
+    narrows       its float32 kernels can store bytes, if the nodes after it end in quantisation
+    overwrites    its output is its first input with some elements replaced (ScatterND), so it can
+                  be computed in place if no other node reads that input
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
-    check         its only output is its first input, or the run ends with an error: it stays where
-                  nothing reads it
+    check         its output is its first input, unless a check fails and the run ends with an
+                  error: it is kept even if no node reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
-    branch        of these, runs the one that its first input chooses (If)
-    region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
-    composed      the reference calls operators alone: over Values it adds the nodes that compute it
-    steps         elementwise but for scales along an axis: from numbers to steps, or back
-    table         its second input has the result for each number that the first may be
+    branch        a `control` operator that runs one of its subgraphs, as its first input says: If
+    region        a `control` operator that is its one subgraph, computed as a unit (Fused, Block,
+                  Part); passes do not enter it
+    composed      the reference calls only other operators: over Values it adds their nodes instead
+    steps         quantises or dequantises: elementwise but for scales along an axis
+    table         a look-up: its second input lists the results for all values of the first
     sizes         reads the shape of its input, none of its elements: Shape, Size
     conversion    its output is its input in another element type: Cast
-    quantise      from real numbers to whole ones, by scales (its second input) and zero points
-    dequantise    the opposite: from whole numbers to real ones
+    quantise      real numbers to integers, by scales (its second input) and zero points
+    dequantise    integers to real numbers, by scales (its second input) and zero points
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
 """
@@ -85,13 +86,13 @@ def need(condition: Any, message: str, *values: Any) -> None:
 
 
 def need_one_of(known: Iterable[str], **attrs: str) -> None:
-    """In a type rule: raise TypeRuleError unless each of these attributes has a `known` value."""
+    """In a type rule: raise TypeRuleError unless the value of each of `attrs` is one of `known`."""
     for name, value in attrs.items():
         need(value in known, f"{name} {value!r} is none of {', '.join(known)}")
 
 
 Gradient = Callable[[Callable[..., Any], Any, Any], "tuple[Any, ...]"]
-"""From `emit`, a node, and the derivative by its output to the derivatives by its inputs."""
+"""A rule of backpropagation, (emit, node, g) -> derivatives by the inputs: see `Op.gradient`."""
 
 
 class Op:
@@ -123,70 +124,70 @@ class Op:
         self.derivatives: Gradient | None = None
         self._moves: Callable[..., Any] | None = None
         self._apart: Callable[[Node], _apart.Apart] | None = None
+        # set below the definition of an operator, if it has weights (`_weights.py`), or is a sum or
+        # a product of its inputs (`_arithmetic.py`)
         self.weights: Weights | None = None
-        """Which inputs hold weights, if some do; set below the operator's definition."""
         self.signs: tuple[int, ...] | None = None
         self.powers: tuple[int, ...] | None = None
-        """Of a sum, or a product: see `_arithmetic.py`; set below the operator's definition."""
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule, which gives the output types. Called with the input Values
-        (None where absent) and all attributes by keyword; returns a Type, or a tuple of them. A
-        Value's `.const` is its array, where that is known. The rule raises TypeRuleError (by
-        `need`) for what does not fit."""
+        """Decorator: sets the type rule, which computes the types of the outputs. It is called with
+        the input Values (None where absent; `.const` is the array of a constant) and all attributes
+        by keyword. It returns a Type, or a tuple of them, and raises TypeRuleError (by `need`) for
+        inputs or attributes that do not fit."""
         self._rule = rule
         return rule
 
     def cost(self, rule: Callable[..., float]) -> Callable[..., float]:
-        """Decorator: a rule that gives the number of arithmetic operations, called with the input
+        """Decorator: sets the rule that counts arithmetic operations. It is called with the input
         Values (None where absent), whose types are static, and the attributes by keyword."""
         self._cost = rule
         return rule
 
     def count(self, rule: Callable[..., int]) -> Callable[..., int]:
-        """Decorator: a rule for operators of which one output dim is known only after the run
-        (`NonZero`): the most that this dim can be, from the input Values, whose types are static,
-        and the attributes by keyword. With such a rule a kernel may compute the operator and count
-        the results."""
+        """Decorator: sets an upper bound, for an operator with one output dim that depends on the
+        data, such as NonZero. Called as a `cost` rule, it returns the most that this dim can be.
+        With it a kernel may compute the operator, in memory for the bound, and count the results.
+        """
         self._most = rule
         return rule
 
     def gradient(self, rule: Gradient) -> Gradient:
-        """Decorator: the rule of derivatives. From g, the derivative of a sum by the output, to the
-        derivatives of that sum by each input, as Values; None by an input that has none.
+        """Decorator: sets the rule of backpropagation, called as rule(emit, node, g). g is the
+        Value of dL/dy for the output y and a scalar L; the rule returns dL/dx for each input x,
+        None for inputs without a derivative.
 
-        Called with `emit`, the node, and g. `emit("Mul", a, b)` adds a node to the graph and gives
-        its output. Where an input was repeated to the shape of the output, its derivative has the
-        shape of the output: `ops/gradient.py` sums it.
+        `emit("Mul", a, b)` adds a node to the graph and returns its output. For an input that was
+        broadcast, dL/dx is returned in the shape of y: `ops/gradient.py` sums it.
         """
         self.derivatives = rule
         return rule
 
     def moves(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: a rule that tells where the elements of an output come from, as a Part or a
-        Move of `_move.py`; None where only the run tells. Needless with the trait `view`.
+        """Decorator: sets the rule that tells where the elements of an output come from, as a Part
+        or a Move of `_move.py`; None where that is not known. Operators with the trait `view` need
+        none.
 
-        Called for each output: with its Value, the inputs, and the attributes by keyword. Shapes
-        are known, up to symbols. The data inputs (the first, or all variadic ones) come as Values,
-        the others, such as the axes of a Slice, as their arrays, None where absent. If one of those
-        is not constant, the rule is not called and nothing is known.
+        It is called for each output, with the output's Value, the inputs, and the attributes by
+        keyword. The data inputs (the first, or all variadic ones) come as Values of known rank, the
+        others, such as the axes of a Slice, as their arrays (None where absent). It is not called
+        if one of these is not constant.
         """
         self._moves = rule
         return rule
 
     def apart(self, rule: Callable[[Node], _apart.Apart]) -> Callable[[Node], _apart.Apart]:
-        """Decorator: a rule from a node to the axes of its outputs that are computed apart, so that
-        the node may be computed in pieces along them (`_apart.py`). Needless where the operator is
-        elementwise or moves data."""
+        """Decorator: sets the rule from a node to the output axes along which it can be computed in
+        pieces (`_apart.py`). Elementwise operators, and those that move data, need none."""
         self._apart = rule
         return rule
 
     # ---- what the graph calls
 
     def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes of a node with these inputs: `attrs`, and defaults for the others; lists
-        as tuples. Raises TypeRuleError for unknown, missing or wrong attributes, and for too many
-        or missing inputs."""
+        """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples.
+        Raises TypeRuleError for unknown, missing or wrong attributes, and for too many or missing
+        inputs."""
         if attrs and (unknown := attrs.keys() - self.attrs.keys()):
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
@@ -210,9 +211,9 @@ class Op:
         return bound
 
     def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
-        """The output types for these inputs and bound attributes. Operators with the trait
-        `elementwise` that have no rule of their own give the broadcast shape in the first input's
-        element type. Raises TypeRuleError."""
+        """The output types for these inputs and bound attributes, by the type rule. Without a rule,
+        elementwise operators give the broadcast shape in the first input's element type. Raises
+        TypeRuleError."""
         if not self._takes_holders:
             for v in inputs:
                 if v is not None and isinstance(v.type, Holder):
@@ -228,10 +229,8 @@ class Op:
     def evaluate(
         self, arrays: tuple[np.ndarray[Any, Any] | None, ...], attrs: Mapping[str, Any]
     ) -> tuple[np.ndarray[Any, Any], ...]:
-        """The reference on numpy arrays; always a tuple of arrays.
-
-        A sequence is a list of arrays, an empty optional is None, on both sides.
-        """
+        """Compute the outputs from arrays by the reference: always a tuple. Among inputs and
+        outputs, a sequence is a list of arrays, and an empty optional is None."""
         with np.errstate(all="ignore"):
             got = self.reference(*arrays, **attrs)
         results = got if isinstance(got, tuple) else (got,)
@@ -242,8 +241,8 @@ class Op:
     def flops(
         self, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], attrs: Mapping[str, Any]
     ) -> float:
-        """Arithmetic operations of one application: by the operator's rule; without one, none for
-        views and moves, else one for each element of the outputs whose types are static."""
+        """The arithmetic operations of a node, by the `cost` rule. Without a rule: 0 for views and
+        moves, else one for each output element (outputs of unknown size count 0)."""
         if self._cost is not None:
             return float(self._cost(*self.arguments(inputs), **attrs))
         if self.traits & {"view", "move"}:
@@ -251,8 +250,8 @@ class Op:
         return float(sum(v.type.size for v in outputs if v.type.is_static))
 
     def moved(self, node: Node) -> tuple[Move | None, ...]:
-        """How each output of a node of this operator is copied from the inputs; None for an output
-        of which that is not known."""
+        """How each output of a node of this operator is copied from the inputs, by the `moves`
+        rule; None for an output that is computed, or of which it is not known."""
         unknown = (None,) * len(node.outputs)
         if not self.traits & {"view", "move"}:
             return unknown
@@ -273,8 +272,8 @@ class Op:
         )
 
     def axes_apart(self, node: Node) -> _apart.Apart:
-        """The axes of the outputs that a node of this operator computes apart, as far as that is
-        known (`_apart.py`)."""
+        """The output axes along which a node of this operator can be computed in pieces, as far as
+        they are known (`_apart.py`)."""
         if self._apart is not None:
             return self._apart(node)
         if "elementwise" in self.traits:
@@ -282,13 +281,13 @@ class Op:
         return _apart.moved(node) if self.traits & {"view", "move"} else {}
 
     def arguments(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-        """The inputs of a node, with None in place of each optional input that is not given, as
-        rules take them."""
+        """The inputs of a node as rules take them: with None for each optional input at the end
+        that is not given."""
         return inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
 
     def most(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> int | None:
-        """The most that the output dim can be that is known only after the run, by the rule of
-        `count`; None where the operator has no such rule."""
+        """The upper bound of the output dim that depends on the data, by the `count` rule; None
+        where the operator has no such rule."""
         if self._most is None:
             return None
         return self._most(*self.arguments(inputs), **attrs)
@@ -296,11 +295,10 @@ class Op:
     # ---- what authors call
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node to the graph of the input Values; its output, or the tuple of outputs. `name`,
-        `origin`, `outputs` and `before` are those of `Graph.add`, all other keywords attributes.
-
-        Over arrays only, evaluates the reference.
-        """
+        """Apply the operator. If an input is a Value, add a node to its graph and return the output
+        Value (a tuple if there are several): `name`, `origin`, `outputs` and `before` are passed to
+        `Graph.add`, all other keywords are attributes. If all inputs are arrays, compute the
+        reference and return its arrays."""
         graph = None
         for v in inputs:
             if isinstance(v, Value):
@@ -326,8 +324,8 @@ def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
 
 
 def as_value(data: Any) -> Any:
-    """What references compute with: `data` as an array, as a list of arrays or dicts (a sequence),
-    or None (an empty optional)."""
+    """`data` as references take it: a list (a sequence) as a list of arrays or dicts, None (an
+    empty optional) as it is, all else as an array."""
     if isinstance(data, list):
         return [a if isinstance(a, dict) else np.asanyarray(a) for a in data]
     return _array(data)
@@ -349,8 +347,9 @@ def _frozen(value: Any) -> Any:
 
 
 def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """The numpy broadcast of shapes that may hold symbols; None where a rank is unknown. Two
-    different symbols give a new one, as either may turn out to be 1. Raises TypeRuleError."""
+    """The shape that numpy broadcasts `shapes` to; None where one is unknown. A symbol and a number
+    other than 1 give the number; two different symbols give a new one, as either may turn out to
+    be 1. Raises TypeRuleError."""
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
@@ -403,8 +402,8 @@ def _show(shape: tuple[Dim, ...]) -> str:
 
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """The axis as a number from 0 on, for an array of `rank` axes; `what` names it in the
-    TypeRuleError that is raised if it is out of range."""
+    """`axis` of an array of `rank` axes, negative ones counted from the end, as a number from 0 on.
+    Raises TypeRuleError, which calls it `what`, if it is out of range."""
     need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
 
@@ -413,14 +412,14 @@ _counter = 0
 
 
 def fresh(prefix: str = "?") -> str:
-    """A new symbol, for a dimension that only the run can tell."""
+    """A new symbol, such as "?7", for a dim that is not known before the run."""
     global _counter
     _counter += 1
     return f"{prefix}{_counter}"
 
 
 def reserve(symbol: str) -> None:
-    """Let `fresh` never give `symbol`, which the text of a graph has already."""
+    """Keep `fresh` from returning `symbol`, which a graph that was read from text has already."""
     global _counter
     if symbol.startswith("?") and symbol[1:].isdecimal():
         _counter = max(_counter, int(symbol[1:]))

@@ -20,7 +20,7 @@ from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
 Tensor = Any
-"""An array, or a value of a graph: `composed` operators compute either."""
+"""An array, or a Value of a graph: references of `composed` operators take either."""
 
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 FLOATS = frozenset({"float32", "float64"}) | HALVES
@@ -31,7 +31,7 @@ NUMBERS = FLOATS | INTS
 BOOL = frozenset({"bool"})
 
 QUICK = 1 << 20
-"""Bytes of an array that no budget is asked for."""
+"""Arrays of at most so many bytes are made without asking the budget."""
 
 
 def need_data(condition: Any, message: str) -> None:
@@ -82,9 +82,9 @@ def _name(dtype: np.dtype[Any]) -> str:
 def pointwise(
     allowed: Iterable[str] | None = None, result: str | None = None
 ) -> Callable[..., Type]:
-    """The type rule of elementwise operators: all inputs have one element type, of those in
-    `allowed` (None: any); the output has their broadcast shape, and the type `result` (None:
-    theirs)."""
+    """Make a type rule for elementwise operators: all inputs must have one element type, which is
+    among the names `allowed` (None: any). The output has their broadcast shape, and the element
+    type `result` (None: that of the inputs)."""
     kinds = None if allowed is None else frozenset(allowed)
 
     def rule(*values: Value | None, **_: Any) -> Type:
@@ -102,6 +102,7 @@ def pointwise(
 
 
 def give_rule(rule: Callable[..., Any], *operators: Op) -> None:
+    """Give several operators the same type rule."""
     for operator in operators:
         operator.type(rule)
 
@@ -135,21 +136,28 @@ def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_float32_of(x: Tensor) -> Tensor:
-    """For `composed` references: a tensor of float16 or bfloat16 in float32, any other as it is."""
+    """For references of `composed` operators: float16 and bfloat16 converted to float32, any other
+    tensor unchanged."""
     return as_dtype(x, np.dtype(np.float32)) if is_half(x.dtype) else x
 
 
 def as_dtype(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """For `composed` references: a tensor in an element type, by a Cast where it has another."""
+    """For references of `composed` operators: x converted to `dtype` by a Cast, if it has another
+    element type."""
     return x if x.dtype == dtype else OPS["Cast"](x, to=dtype.name)
+
+
+def cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
+    """For references of `composed` operators: the elements start .. end - 1 of x along `axis`."""
+    return OPS["Slice"](x, [start], [end], [axis])
 
 
 # ---- constants and sizes
 
 
 def const_ints(value: Value | None) -> tuple[int, ...] | None:
-    """The whole numbers of a constant, flattened; None where the value is absent or no constant. A
-    `Size`, which only a call tells, stays one."""
+    """The integers of a constant, flattened; None where the value is absent or no constant. A
+    `Size` (a number that is known only when the net is called) among them stays one."""
     if value is None or value.const is None:
         return None
     flat = np.asarray(value.const).reshape(-1)
@@ -157,8 +165,8 @@ def const_ints(value: Value | None) -> tuple[int, ...] | None:
 
 
 def const_int(value: Value | None) -> int | None:
-    """The one whole number of a constant; None where the value is absent or no constant. Raises
-    TypeRuleError where there is not exactly one."""
+    """The integer that a constant of one element holds; None where the value is absent or no
+    constant. Raises TypeRuleError for a constant of another number of elements."""
     numbers = const_ints(value)
     if numbers is None:
         return None
@@ -167,8 +175,8 @@ def const_int(value: Value | None) -> int | None:
 
 
 def need_room(dims: Iterable[int], dtype: Any) -> None:
-    """In a reference whose inputs say how large its result is: raise BudgetExceeded if an array of
-    these dims would take more memory than the budget allows."""
+    """Raise BudgetExceeded if an array of these dims would take more memory than the budget allows.
+    For references whose results are as large as the data in their inputs say (Range, Expand)."""
     shape = tuple(int(d) for d in dims)
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes > QUICK:
@@ -176,8 +184,7 @@ def need_room(dims: Iterable[int], dtype: Any) -> None:
 
 
 def scalar(array: Any) -> Any:
-    """The first element of an array as a Python number, or as the `Size` that it is. The caller
-    makes sure that it is the only one."""
+    """The element of an array of one element, as a Python number (a `Size` stays one)."""
     found = np.asarray(array).reshape(-1)[0]
     return found if isinstance(found, Size) else found.item()
 
@@ -188,8 +195,8 @@ def is_finite(number: Any) -> bool:
 
 
 def length_of(value: Value) -> int | None:
-    """The number of elements of a value of rank 0 or 1 (of any constant); None where it is not
-    known. Raises TypeRuleError for a higher rank."""
+    """The number of elements of a scalar, a vector, or any constant; None where it is not known.
+    Raises TypeRuleError for a value of higher rank that is no constant."""
     if value.const is not None:
         return int(value.const.size)
     if value.shape is None:
@@ -200,9 +207,9 @@ def length_of(value: Value) -> int | None:
 
 
 def told_sizes(value: Value) -> tuple[Dim, ...] | None:
-    """The sizes that an int64 vector holds, as far as what computes it tells: dims that `Shape`
-    reads, numbers of constants, and what a Concat joins of these; new symbols for others. None
-    where its length is not known."""
+    """The dims in `value`, an int64 vector that is used as a shape, as far as the nodes that
+    compute it tell: numbers of constants, dims (also symbols) that a Shape reads, and a Concat of
+    both. New symbols stand for elements that are computed. None where the length is unknown."""
     node = value.producer
     parts = node.inputs if node is not None and node.op.name == "Concat" else (value,)
     found: list[Dim] = []
@@ -215,7 +222,7 @@ def told_sizes(value: Value) -> tuple[Dim, ...] | None:
 
 
 def _sizes(value: Value) -> Sequence[Dim] | None:
-    """`told_sizes` of what no Concat joins."""
+    """`told_sizes` of one input of a Concat, or of a value that no Concat computes."""
     numbers, node = const_ints(value), value.producer
     if numbers is not None:
         return numbers
@@ -225,21 +232,21 @@ def _sizes(value: Value) -> Sequence[Dim] | None:
 
 
 def bounded(rank: int) -> int:
-    """`rank`, if arrays can have it; else raises TypeRuleError. A rank that is the length of an
-    input (a shape) may be any number that a file says."""
+    """Return `rank`; raise TypeRuleError if it is more than arrays can have. A rank that is the
+    length of an input may be any number in a file."""
     need(rank <= MOST_DIMS, f"the result has {rank} dims, arrays have {MOST_DIMS} at most")
     return rank
 
 
 def unknown(rank: int | None) -> Shape | None:
-    """A shape of `rank` new symbols: nothing is known of its dims. None for an unknown rank;
-    TypeRuleError for a rank that arrays cannot have."""
+    """A shape of `rank` new symbols, for unknown dims; None where the rank is None (unknown).
+    Raises TypeRuleError for a rank that arrays cannot have."""
     return None if rank is None else tuple(fresh() for _ in range(bounded(rank)))
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes as numbers from 0 on, for an array of `rank` axes; TypeRuleError where one is out of
-    range or named twice. `Size`s among them become the numbers that they have now."""
+    """The axes of an array of `rank` axes, negative ones counted from the end, as numbers from 0
+    on. Raises TypeRuleError where one is out of range or named twice."""
     axes = [int(a) for a in axes]
     for a in axes:
         need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
@@ -264,13 +271,14 @@ def need_length_data(lens: Array, most: int) -> None:
 
 
 def integers(numbers: Sequence[Number]) -> np.ndarray[Any, Any]:
-    """A vector of int64; of objects where one of the numbers is a Size."""
+    """A vector of int64; of dtype object if one of the numbers is a `Size`, which it then keeps."""
     free = any(isinstance(n, Size) for n in numbers)
     return np.array([*numbers, None], object)[:-1] if free else np.asarray(numbers, np.int64)
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of dims: a number, the symbol itself in 1 * N, else a fresh symbol."""
+    """The product of dims: a number if all are numbers (or one is 0), N for 1 * N, else a new
+    symbol."""
     number, symbols = 1, []
     for d in dims:
         if isinstance(d, NUMBER):
@@ -283,8 +291,8 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def unify(a: Dim, b: Dim, message: str) -> Dim:
-    """Of two dims that must be equal, the number if one is, else the second; TypeRuleError with
-    `message` where they are different numbers."""
+    """One dim for two dims that must be equal: the number if one is a number, else the second
+    symbol. Raises TypeRuleError with `message` where they are different numbers."""
     need(agree(a, b), message)
     return b if isinstance(a, str) else a
 
@@ -296,4 +304,5 @@ def need_axes(value: Value, least: int, what: str) -> None:
 
 
 def need_rank(value: Value, rank: int, what: str) -> None:
+    """Raise TypeRuleError, which calls the value `what`, if it is known to have another rank."""
     need(value.rank in (None, rank), f"{what} is {value.type}; it must have rank {rank}")

@@ -1,7 +1,7 @@
-"""Special functions that numpy lacks.
+"""Functions of one array that numpy lacks.
 
-They follow numpy's `__array_function__` protocol, so that an object that records numpy calls
-(a tracer) receives the function itself.
+They follow numpy's `__array_function__` protocol: given an object that records calls of numpy
+(which is how a reference is traced), they call its recorder instead of computing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which inputs of an operator hold weights, and what lies along their axes."""
+"""Which inputs of an operator hold weights, and which of their axes count output channels."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Weights:
-    """Which inputs of an operator are weights, for passes that change them without knowing the
-    operator (`Op.weights`).
+    """Which inputs of an operator are weights, so that passes can fold factors into them or
+    quantise them without knowing the operator (`Op.weights`).
 
-    inputs    the numbers of the inputs that hold weights
-    axis      the axis of these arrays that counts output channels. If it is not axis 0, the first
-              axis is cut into the node's `group` groups, one part for each
-    data      the inputs that the weights are multiplied by; () if the operator does more with data
+    inputs    the positions of the inputs that hold weights
+    axis      the axis of these arrays that counts output channels. If it is not axis 0, axis 0 is
+              cut into `node.group` equal parts, one for each group (ConvTranspose)
+    data      the positions of the inputs that are multiplied by the weights, if the operator is
+              linear in them; else () (LSTM)
     channels  the axis of data and results along which channels lie
-    bias      the input that is added to results, a number for each output channel; None: no such
-    scaled    whether weights may be whole numbers of few bits, with scales as inputs of their own
+    bias      the position of the input that is added to the result, [output channels]; None: none
+    scaled    whether weights may be integers of 8 or 16 bits, with more inputs as their scales
     """
 
     inputs: tuple[int, ...]
@@ -38,12 +39,13 @@ class Weights:
 
     @property
     def multiply_matrices(self) -> bool:
-        """Whether the operator is a product of matrices: each row of data times the weights."""
+        """Whether the operator is a matrix product: data [..., m, k] times weights [..., k, n]."""
         return self.axis == self.channels == -1
 
     @property
     def convolve(self) -> bool:
-        """Whether the weights are [output channels, channels of a group, taps]: a convolution."""
+        """Whether the operator is a convolution, no transposed one: its weights are [output
+        channels, input channels of a group, *kernel]."""
         return bool(self.data) and self.axis == 0 and self.channels == 1
 
 
@@ -60,14 +62,13 @@ def is_matrix_product(node: Node | None) -> bool:
 
 
 def weights_of(node: Node) -> Weights | None:
-    """Which inputs of a node are weights (see `Weights`), as its operator says; None if it does not
-    say."""
+    """The `Weights` that a node's operator declares; None if it has none."""
     return getattr(node.op, "weights", None)
 
 
 def by_outputs(node: Node, w: Array) -> Array:
-    """The weights `w` of a node as [output channels, ...], whatever axis counts these: row m holds
-    the weights of all products that output channel m sums."""
+    """The weights `w` of a node with output channels as axis 0, whatever axis counts them: row m
+    holds all weights of output channel m."""
     axis, groups = _axis(node, w.ndim), node.attrs.get("group", 1)
     if axis == 0:
         return w
@@ -76,8 +77,8 @@ def by_outputs(node: Node, w: Array) -> Array:
 
 
 def from_outputs(node: Node, rows: Array, dims: tuple[int, ...]) -> Array:
-    """The inverse of `by_outputs`: weights of shape `dims` from rows [output channels, ...], which
-    may also be [output channels, elements]."""
+    """The inverse of `by_outputs`: weights of shape `dims` from `rows` [output channels, ...],
+    whose other axes may be flattened."""
     axis, groups = _axis(node, len(dims)), node.attrs.get("group", 1)
     if axis == 0:
         return rows.reshape(dims)

@@ -9,11 +9,9 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of
 from tinsmith.ops._op import OPS, fresh, need, op
-from tinsmith.ops._rules import Tensor, as_dtype, in_float32_of, need_data, need_float
+from tinsmith.ops._rules import Tensor, as_dtype, cut, in_float32_of, need_data, need_float
 from tinsmith.ops.precision import is_float
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 
 @op("composed")
@@ -27,14 +25,16 @@ def Attention(
 
     q [N,H,Q,E], k [N,G,K,E], v [N,G,K,F], or [N,Q,H*E] and so on with the numbers of heads given;
     query head h reads key head h * G / H. past_key and past_value come before k and v. The bias
-    is attn_mask (bool: may attend; else added), padded with -inf to all keys, and -inf for keys
-    behind the query (is_causal), outside its window, or from nonpad_kv_seqlen on; a row of -inf
-    gives 0. with_present adds the whole k and v to the outputs, with_qk the scores: 0 raw, 1
-    capped, 2 with bias, 3 after softmax. scale is 1 / sqrt(E) by default.
+    is attn_mask (bool: True where a query may attend; else added to scores), and -inf for keys that
+    a short mask lacks, keys after the query (is_causal), outside its window, or from
+    nonpad_kv_seqlen on. A query that may attend to no key gives 0. scale is 1 / sqrt(E) by default.
+    with_present adds the whole k and v to the outputs, with_qk the scores at the stage
+    qk_matmul_output_mode: 0 scaled products, 1 capped, 2 with bias, 3 after softmax.
     """
     given = (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
-    known = [t is None or (t.shape is not None and _are_numbers(t.shape)) for t in given]
-    need(all(known), "sizes are known only in the call")
+    shapes = [t.shape for t in given if t is not None]
+    known = all(s is not None and all(isinstance(d, int) for d in s) for s in shapes)
+    need(known, "sizes are known only in the call")
     dtype, rank, batches = q.dtype, len(q.shape), [a.shape[0] for a in (q, k, v)]
     need_data(len(set(batches)) == 1, f"q, k and v have batches of {batches}")
     q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
@@ -77,10 +77,6 @@ def Attention(
     return tuple(outputs)
 
 
-def _are_numbers(dims: tuple[Any, ...]) -> bool:
-    return all(isinstance(d, int) for d in dims)
-
-
 def _heads(x: Tensor, count: int | None) -> Tensor:
     """[N,T,H*E] as [N,H,T,E], for `count` = H heads; a tensor of rank 4 as it is."""
     if len(x.shape) == 4:
@@ -93,11 +89,13 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
 def _terms(
     mask: Tensor, lengths: Tensor, limits: tuple[bool, int, int], sizes: tuple[int, int, int]
 ) -> list[Tensor]:
-    """What is added to scores [N,H,Q,K] before softmax, or, of bool, tells where queries attend.
+    """The masks of an Attention, each broadcast to the scores [N,H,Q,K]: bool tensors (True where a
+    query may attend to a key), or numbers that are added to the scores.
 
-    lengths  valid keys of each sequence, [N], or None; the queries are the last of these
-    limits   (causal, left window, right window); a window of -1 has no end
-    sizes    (keys that come before the first query: the past, queries, keys)
+    lengths  [N], the number of valid keys of each sequence, or None: all. The queries belong to the
+             last of these keys
+    limits   (causal, left window, right window); a window of -1 has no bound
+    sizes    (keys before the first query, queries Q, keys K)
     """
     (causal, left, right), (before, queries, keys) = limits, sizes
     found: list[Tensor] = []
@@ -123,7 +121,8 @@ def _terms(
 
 
 def _weights(scores: Tensor, masked: bool, dtype: np.dtype[Any]) -> Tensor:
-    """The softmax of scores along the last axis; where they may be `masked`, a row of -inf is 0."""
+    """The softmax of scores along the last axis, in `dtype`. With `masked`, rows of -inf only give
+    0 instead of NaN."""
     if not masked:
         return as_dtype(OPS["Softmax"](scores, axis=-1), dtype)
     real = scores.dtype.type
@@ -133,9 +132,9 @@ def _weights(scores: Tensor, masked: bool, dtype: np.dtype[Any]) -> Tensor:
 
 
 def _split(v: Value, heads: int | None, name: str) -> tuple[Dim, Dim, Dim, Dim]:
-    """The dims [N,H,T,E] of the operand `name` (rank 3 or 4), with new symbols for those that are
-    not known. Raises TypeRuleError where `heads` do not divide its width, or are needed and
-    missing."""
+    """The dims (N, H, T, E) of the operand `name`, [N,H,T,E] or [N,T,H*E]; new symbols for unknown
+    ones. `heads` is H, needed for rank 3. Raises TypeRuleError if it is missing, or does not divide
+    the width."""
     if v.shape is None:
         return fresh(), heads if heads is not None else fresh(), fresh(), fresh()
     need(len(v.shape) in (3, 4), f"{name} needs rank 3 or 4, it has {len(v.shape)}")
@@ -219,9 +218,9 @@ def RotaryEmbedding(
 ):  # fmt: skip
     """(a, b) -> (a cos - b sin, a sin + b cos) for pairs of the first rotary_embedding_dim elements
 
-    x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if interleaved, else element
-    i and i + half. The caches are [positions, half] with position_ids [N,T], else [N,T,half];
-    rotary_embedding_dim 0 means all of E.
+    x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if interleaved, else elements
+    i and i + half, half = rotary_embedding_dim / 2. The caches are [positions, half] with
+    position_ids [N,T], else [N,T,half]; rotary_embedding_dim 0 means all of E.
     """
     dtype, rank, wide = x.dtype, len(x.shape), x.shape[-1]
     x, axis = in_float32_of(x), 2  # of the rows: heads lie before them in rank 4, behind in rank 3
@@ -235,8 +234,8 @@ def RotaryEmbedding(
             OPS["Gather"](cache, position_ids, axis=0) for cache in (cos_cache, sin_cache)
         )
     cos, sin = (OPS["Unsqueeze"](in_float32_of(v), [3 - axis]) for v in (cos_cache, sin_cache))
-    rest = [] if width == x.shape[-1] else [_cut(x, width, x.shape[-1], 3)]
-    a, b = _pairs(_cut(x, 0, width, 3) if rest else x, width, interleaved)
+    rest = [] if width == x.shape[-1] else [cut(x, width, x.shape[-1], 3)]
+    a, b = _pairs(cut(x, 0, width, 3) if rest else x, width, interleaved)
     both = [
         OPS["Sub"](OPS["Mul"](a, cos), OPS["Mul"](b, sin)),
         OPS["Add"](OPS["Mul"](a, sin), OPS["Mul"](b, cos)),
@@ -248,18 +247,14 @@ def RotaryEmbedding(
     return as_dtype(y if rank == 4 else OPS["Reshape"](y, [0, 0, wide]), dtype)
 
 
-def _cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
-    return OPS["Slice"](x, [start], [end], [axis])
-
-
 def _pairs(x: Tensor, width: int, interleaved: bool) -> tuple[Tensor, Tensor]:
     """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
     pair is two neighbours if `interleaved`, else element i of both halves."""
     half = width // 2
     if not interleaved:
-        return _cut(x, 0, half, 3), _cut(x, half, width, 3)
+        return cut(x, 0, half, 3), cut(x, half, width, 3)
     apart = OPS["Reshape"](x, [0, 0, 0, half, 2])
-    first, second = (OPS["Reshape"](_cut(apart, i, i + 1, 4), [0, 0, 0, half]) for i in (0, 1))
+    first, second = (OPS["Reshape"](cut(apart, i, i + 1, 4), [0, 0, 0, half]) for i in (0, 1))
     return first, second
 
 

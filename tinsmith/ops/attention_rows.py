@@ -1,4 +1,5 @@
-"""Attention over rows that lie anywhere in their arrays: what passes make of every attention."""
+"""RowAttention: attention over rows (heads) that are found in their arrays by tables of offsets.
+Passes turn every attention into it, so transposes and reshapes around one become offsets."""
 
 from __future__ import annotations
 
@@ -15,37 +16,20 @@ from tinsmith.ops.precision import widen
 
 @op()
 def RowAttention(
-    q,
-    k,
-    v,
-    q_rows,
-    k_rows,
-    v_rows,
-    y_rows,
-    bias=None,
-    bias_at=None,
-    mask=None,
-    mask_at=None,
-    *,
-    width,
-    value_width,
-    shape,
-    scale=1.0,
-    softcap=0.0,
-    low=None,
-    high=None,
-    zeros=False,
+    q, k, v, q_rows, k_rows, v_rows, y_rows, bias=None, bias_at=None, mask=None, mask_at=None, *,
+    width, value_width, shape, scale=1.0, softcap=0.0, low=None, high=None, zeros=False,
     even=False,
-):
+):  # fmt: skip
     """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
-    Row n of q_i are the `width` elements from q_rows[i, n] on in the flat q, and so on for k, v
-    (of value_width) and y, which has the given shape; y_rows must cover it exactly. The tables
-    [items, rows] are integers. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. bias
-    and mask are [slabs, queries or 1, keys or 1], added, or bool: may attend. Query n sees the keys
-    from n + low to n + high (None: no bound). A query that sees no key gives NaN, with `zeros` 0.
-    With `even` each table is a formula (`table_of`), those of bias and mask of one row; of these
-    the last two axes count.
+    An item is one head of one sequence. Row n of q_i is the `width` elements from offset
+    q_rows[i, n] on in the flat q; so with k, v (of value_width) and y, which has the given shape
+    and is covered exactly by y_rows. The tables [items, rows] are integers. cap(s) = softcap *
+    tanh(s / softcap), or s where softcap is 0. bias and mask are [slabs, queries or 1, keys or 1]:
+    added to scores, or bool: True where a query may attend. Query n sees the keys from n + low to
+    n + high (None: no bound). A query that sees no key gives NaN, or, with `zeros`, 0. With `even`
+    each table is given as a formula (`table_of`; bias_at and mask_at have one row), and bias and
+    mask may have more axes in place of slabs.
     """
     dtype = q.dtype
     if even:
@@ -81,16 +65,15 @@ def RowAttention(
 
 
 def items_of(table):
-    """(extent, stride) of every axis of the items, from a formula [first, rows, step, extent,
-    stride, extent, stride, ...] of `table_of`."""
+    """The (extent, stride) pairs of the axes of the items in a formula of `table_of`."""
     flat = table.tolist()
     return tuple(zip(flat[3::2], flat[4::2], strict=True))
 
 
 def table_of(formula):
-    """The table [items, rows] of first elements of rows, for a formula [first, rows, step, extent,
-    stride, ...]: row r of item (i, j, ...) begins at first + i * stride_i + j * stride_j + ... + r
-    * step."""
+    """The table [items, rows] of the offsets at which rows begin, from a formula [first, rows,
+    step, extent_i, stride_i, extent_j, stride_j, ...]: row r of item (i, j, ...) begins at first +
+    i * stride_i + j * stride_j + ... + r * step."""
     first, rows, step = formula[:3].tolist()
     starts = np.full((), first, np.int64)
     for extent, stride in items_of(formula):
@@ -99,7 +82,7 @@ def table_of(formula):
 
 
 def _extents(table, even):
-    """(items, rows) of a table, or of the constant formula of one, if `even`."""
+    """The shape (items, rows) of a table Value, or, if `even`, of the table of its formula."""
     if not even:
         return table.dims
     assert table.const is not None, "formulas are constants"
@@ -118,14 +101,10 @@ def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, 
         need(rank in (None, 1 if even else 2), f"{name} needs rank {2 - even}, it has {rank}")
         need(not even or (table.const is not None and table.const.size % 2 == 1 < table.const.size),
              f"{name} is no formula")  # fmt: skip
-    need(
-        even or q_rows.shape == y_rows.shape,
-        f"q has rows {q_rows.shape}, y has rows {y_rows.shape}",
-    )
-    need(
-        even or k_rows.shape == v_rows.shape,
-        f"k has rows {k_rows.shape}, v has rows {v_rows.shape}",
-    )
+    pairs = (("q", q_rows), ("y", y_rows)), (("k", k_rows), ("v", v_rows))
+    for (one, a), (other, b) in pairs:
+        fits = even or a.shape == b.shape
+        need(fits, f"{one} has rows {a.shape}, {other} has rows {b.shape}")
     need(bias is None or bias_at is not None, "bias needs bias_at")
     need(mask is None or mask_at is not None, "mask needs mask_at")
     return Type(q.dtype, shape)

@@ -1,4 +1,5 @@
-"""Boxes from the grids of detectors: decoded, chosen by score, and those that overlap left out."""
+"""The last layers of object detectors (SSD, YOLO, Faster R-CNN): boxes are decoded from the outputs
+of the network, and chosen by score with non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -9,24 +10,22 @@ import numpy as np
 
 from tinsmith.graph import Type, agree
 from tinsmith.ops._op import OPS, fresh, need, op
-from tinsmith.ops._rules import Tensor, integers, need_data
-from tinsmith.ops.detect import _corners, _suppress
+from tinsmith.ops._rules import Array, Tensor, cut, integers, need_data
+from tinsmith.ops.detect import corners_of, suppress
 from tinsmith.sizes import NUMBER, Number, smallest
-
-Array = np.ndarray[Any, Any]
 
 
 @op()
 def BestBoxes(boxes, scores, labels=None, *, overlap, candidates=None, most=None, regions=False):
-    """rows (label, score, x1, y1, x2, y2) of each element of a batch, [N,K,6]: the best boxes
+    """rows (label, score, x1, y1, x2, y2) of each image, [N,K,6]: boxes left by non-max suppression
 
-    boxes [N,B,4] are two opposite corners, scores [N,C,B]; a score that is NaN is none. In each
-    class the `candidates` best boxes are taken by falling score, but those whose intersection over
-    union with one taken before exceeds `overlap`; of all classes the `most` best are kept, equal
-    ones in order of class and box. The label is labels[n,b], or 1 + the class. K is the most rows
-    that an element has; rows of 0 follow behind those of the others. For `regions` corners belong
-    to their boxes, whose sides are longer by 1, and the results are boxes [N,K,1,4] and scores
-    [N,K,1,1].
+    boxes [N,B,4] are two opposite corners, scores [N,C,B]; a box whose score is NaN is left out.
+    The `candidates` best boxes of each class are kept, best first, but for those whose intersection
+    over union with one kept before exceeds `overlap`. Of all classes together the `most` best stay,
+    ties in order of class and box. The label is labels[n,b], or 1 + the class. K is the largest
+    number of boxes of an image; those with fewer have rows of 0 at the end. With `regions`, the
+    sides of boxes are longer by 1 for overlaps (corners are pixels), and the results are boxes
+    [N,K,1,4] and scores [N,K,1,1].
     """
     need_data(boxes.shape[1] == scores.shape[2], "there is not one score for each box")
     rows = [
@@ -45,14 +44,14 @@ def _best(
     boxes: Array, scores: Array, labels: Array | None, overlap: float, candidates: int | None,
     most: int | None, grown: bool,
 ) -> Array:  # fmt: skip
-    """The rows (label, score, x1, y1, x2, y2) of one element of a batch, best score first: boxes
-    [B,4], scores [C,B], labels [B] or None, the rest as in `BestBoxes` (`grown` is `regions`)."""
-    corners = _corners(boxes, 0).T + np.array([[0], [0], [grown], [grown]], np.float32)
+    """The rows (label, score, x1, y1, x2, y2) of one image in `BestBoxes`, best score first. boxes
+    [B,4], scores [C,B], labels [B] or None; `grown` is `regions`."""
+    corners = corners_of(boxes, 0).T + np.array([[0], [0], [grown], [grown]], np.float32)
     found = [np.zeros((0, 6), np.float32)]
     for c, s in enumerate(scores):
         at = np.flatnonzero(~np.isnan(s))
         at = at[np.argsort(-s[at], kind="stable")][:candidates]
-        at = np.array(_suppress(corners, at, overlap, at.size), np.int64)
+        at = np.array(suppress(corners, at, overlap, at.size), np.int64)
         label = np.full(at.size, c + 1, np.float32) if labels is None else labels[at]
         found.append(np.concatenate([label[:, None], s[at, None], boxes[at]], axis=1))
     every = np.concatenate(found)
@@ -83,18 +82,14 @@ def _need_floats(*values: Any) -> None:
         need(v is None or v.dtype == np.float32, "it takes float32 only")
 
 
-def _cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
-    return OPS["Slice"](x, [start], [end], [axis])
-
-
 def _if(condition: Tensor, scores: Tensor) -> Tensor:
-    """`scores` where a condition holds, else NaN, by which `BestBoxes` leaves a box out."""
+    """`scores` where a condition holds, else NaN: `BestBoxes` leaves out boxes of score NaN."""
     return OPS["Where"](condition, scores, np.float32(np.nan))
 
 
 def _around(centre: Sequence[Tensor], size: Sequence[Tensor], axis: int) -> Tensor:
-    """Corners of boxes, (x1, y1, x2, y2) joined along `axis`, from parts (x, y) of their centres
-    and sizes; one part may hold both x and y."""
+    """The corners (x1, y1, x2, y2), along `axis`, of boxes from their centres and sizes, each given
+    as [x, y], or as [xy], one tensor with both along `axis`."""
     half = [OPS["Mul"](s, np.float32(0.5)) for s in size]
     ends = [OPS[side](c, h) for side in ("Sub", "Add") for c, h in zip(centre, half, strict=True)]
     return OPS["Concat"](*ends, axis=axis)
@@ -104,21 +99,22 @@ def _around(centre: Sequence[Tensor], size: Sequence[Tensor], axis: int) -> Tens
 def PriorDetection(
     loc, conf, priors, *, classes, overlap=0.05, candidates=300, most=100, least=0.5
 ):
-    """rows (label, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind the last
+    """rows (label, score, x1, y1, x2, y2) of each image, [N,K,6]: the boxes of an SSD detector
 
-    loc [N,4P] moves the boxes priors[:,0] [N,2,4P], by v = priors[:,1]: centres by v * loc * size,
-    sizes by e^(v * loc); conf is [N,P*classes]. `BestBoxes` chooses: of each class but 0 the
-    `candidates` best above `least`, of all the `most` best.
+    priors [N,2,4P] are P boxes (x1, y1, x2, y2), priors[:,0], and variances v = priors[:,1]. loc
+    [N,4P] moves their centres by v * loc * size, and multiplies their sizes by e^(v * loc). conf
+    [N,P*classes] are the scores; class 0 is no object. Of scores above `least` `BestBoxes` keeps
+    the `candidates` best of each class, and the `most` best of all. Rows of 0 fill up to K.
     """
     priors = OPS["Reshape"](priors, [0, 0, -1, 4])
-    prior, v = (OPS["Squeeze"](_cut(priors, k, k + 1, 1), [1]) for k in (0, 1))
+    prior, v = (OPS["Squeeze"](cut(priors, k, k + 1, 1), [1]) for k in (0, 1))
     t = OPS["Mul"](OPS["Reshape"](loc, [0, -1, 4]), v)
-    low, high = (_cut(prior, k, k + 2, 2) for k in (0, 2))
+    low, high = (cut(prior, k, k + 2, 2) for k in (0, 2))
     size, middle = OPS["Sub"](high, low), OPS["Mul"](OPS["Add"](low, high), np.float32(0.5))
-    centre = OPS["Add"](middle, OPS["Mul"](_cut(t, 0, 2, 2), size))
-    size = OPS["Mul"](size, OPS["Exp"](_cut(t, 2, 4, 2)))
+    centre = OPS["Add"](middle, OPS["Mul"](cut(t, 0, 2, 2), size))
+    size = OPS["Mul"](size, OPS["Exp"](cut(t, 2, 4, 2)))
     scores = OPS["Transpose"](OPS["Reshape"](conf, [0, -1, classes]), perm=(0, 2, 1))
-    scores = _cut(scores, 1, classes, 1)
+    scores = cut(scores, 1, classes, 1)
     return OPS["BestBoxes"](
         _around([centre], [size], 2), _if(OPS["Greater"](scores, np.float32(least)), scores),
         overlap=overlap, candidates=candidates, most=most,
@@ -138,13 +134,14 @@ def _(loc, conf, priors, *, classes, **_):
 
 @op("composed")
 def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, overlap=0.45):
-    """rows (label + 1, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind them
+    """rows (1 + class, score, x1, y1, x2, y2) of each image, [N,K,6]: the boxes of a YOLO detector
 
-    A grid is [N, boxes * (5 + classes), H, W]: x, y, w, h, o and classes c of each box in each
-    cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]], centre (cell + s(x, y)) /
-    size, and size e^(w, h) * a / floor(scales[g] * size), s = 1 / (1 + e^-v). Its score is
-    1 / (1 + e^-o (1 + e^-c)), or, without scales, s(o) * softmax(c), and a / size its size.
-    `BestBoxes` chooses by the scores of at least `least`.
+    A grid is [N, boxes * (5 + classes), H, W]: x, y, w, h, o, and c for each class, of each box in
+    each cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]] (width, height), the
+    centre (cell + s(x, y)) / (W, H), and the size e^(w, h) * a / floor(scales[g] * (W, H)), where
+    s(v) = 1 / (1 + e^-v). Its score is 1 / (1 + e^-o (1 + e^-c)) for its largest c. Without scales
+    (YOLOv2) it is s(o) * softmax(c), and the size is e^(w, h) * a / (W, H). `BestBoxes` chooses
+    among scores of at least `least`. Rows of 0 fill up to K.
     """
     pairs = np.float32(anchors).reshape(-1, 2)
     found = []
@@ -161,9 +158,9 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
 def _cells(
     grid: Tensor, classes: int, sides: Array, scale: Any, logistic: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The boxes [N,K,4] of one grid of `GridDetection`, their scores [N,K] and labels [N,K]; K
-    counts boxes and cells. `sides` [boxes, 2] are the anchors, `scale` is the grid's; `logistic`
-    tells which formula gives scores."""
+    """The boxes [N,K,4] of one grid of `GridDetection`, their scores [N,K] and labels [N,K], for
+    K = boxes * H * W. `sides` [boxes, 2] are its anchors, `scale` is scales[g] or 1. With
+    `logistic` scores are by the first formula there, else by that of YOLOv2."""
     boxes, (height, width) = len(sides), grid.shape[2:]
     need_data(grid.shape[1] == boxes * (5 + classes), f"{grid.shape[1]} channels")
     x = OPS["Reshape"](grid, integers([0, boxes, 5 + classes, height, width]))
@@ -171,11 +168,11 @@ def _cells(
     for k, n in enumerate((width, height)):
         cells = OPS["Reshape"](_counted(grid, n), [1, 1, 1, *((1, -1) if k == 0 else (-1, 1))])
         whole = _number(grid, n)
-        at = OPS["Add"](OPS["Sigmoid"](_cut(x, k, k + 1, 2)), cells)
+        at = OPS["Add"](OPS["Sigmoid"](cut(x, k, k + 1, 2)), cells)
         centre.append(OPS["Div"](at, whole))
-        side = OPS["Mul"](OPS["Exp"](_cut(x, k + 2, k + 3, 2)), sides[:, k].reshape(-1, 1, 1, 1))
+        side = OPS["Mul"](OPS["Exp"](cut(x, k + 2, k + 3, 2)), sides[:, k].reshape(-1, 1, 1, 1))
         size.append(OPS["Div"](side, OPS["Floor"](OPS["Mul"](whole, scale))))
-    o, c = _cut(x, 4, 5, 2), _cut(x, 5, 5 + classes, 2)
+    o, c = cut(x, 4, 5, 2), cut(x, 5, 5 + classes, 2)
     best = OPS["Reduce"](c, [2], kind="max")
     if logistic:
         rest = [OPS["Exp"](OPS["Neg"](v)) for v in (o, best)]
@@ -192,8 +189,8 @@ def _cells(
 
 
 def _counted(x: Tensor, count: Number) -> Tensor:
-    """The vector 0, 1, ..., count - 1 as float32. `count` is a size of `x`, in whose graph it is
-    made if only the call tells it."""
+    """The vector 0, 1, ..., count - 1 as float32: an array, or, where `count` is a `Size` (known
+    only when the net is called), the output of nodes in the graph of x."""
     if isinstance(count, int):
         return np.arange(count, dtype=np.float32)
     zero, one = x.graph.const(np.int64(0)), x.graph.const(np.int64(1))
@@ -201,8 +198,7 @@ def _counted(x: Tensor, count: Number) -> Tensor:
 
 
 def _number(x: Tensor, count: Number) -> Tensor:
-    """`count`, a size of `x`, as a float32 scalar: a constant of x's graph if only the call tells
-    it."""
+    """`count` as a float32 scalar: a number, or, where it is a `Size`, a Value in x's graph."""
     if isinstance(count, int):
         return np.float32(count)
     return OPS["Cast"](x.graph.const(np.array(count, object)), to="float32")
@@ -228,13 +224,13 @@ def _(*grids, classes, boxes, anchors, mask, scales, **_):
 def RegionProposal(
     score, move, image, *, stride=16, base=16, candidates=6000, most=300, overlap=0.7, least=16
 ):
-    """(boxes [N,K,1,4], scores [N,K,1,1]) of the best regions, 0 behind the last
+    """boxes [N,K,1,4], scores [N,K,1,1] = the best regions of each image, as in Faster R-CNN
 
-    Nine anchors, of sides 8, 16, 32 times `base` and ratios 1/2, 1, 2, stand in each cell of
-    `stride` pixels; `move` [N,36,H,W] moves their centres by parts of their size, and scales by
-    e^v; score is [N,18,H,W], the last nine count. Boxes end at the edge of the picture: image [N,3]
-    is its height, width and scale; smaller ones than `least` times that scale are left out, as are
-    those whose score is NaN. `BestBoxes` chooses; the ends of boxes count.
+    Each cell of `stride` pixels has nine anchors, of sides 8, 16 and 32 times `base` and ratios
+    1/2, 1 and 2. `move` [N,36,H,W] holds (x, y, w, h) for each: its centre moves by (x, y) * size,
+    and its size is multiplied by e^(w, h). `score` is [N,18,H,W], of which the last nine count.
+    image [N,3] is the height, width and scale of a picture: boxes are clipped to it, and those with
+    a side below `least` * scale are left out. `BestBoxes` chooses with `regions`; 0 fills up to K.
     """
     anchors = _anchors(base)
     sizes = anchors[:, 2:] - anchors[:, :2]
@@ -245,16 +241,16 @@ def RegionProposal(
         cells = OPS["Reshape"](_counted(move, n), [1, 1, 1, *((1, -1) if k == 0 else (-1, 1))])
         at = OPS["Add"](OPS["Mul"](cells, np.float32(stride)), first.reshape(-1, 1, 1, 1))
         at = OPS["Add"](at, side * np.float32(0.5))
-        centre.append(OPS["Add"](at, OPS["Mul"](_cut(t, k, k + 1, 2), side)))
-        size.append(OPS["Mul"](OPS["Exp"](_cut(t, k + 2, k + 3, 2)), side))
+        centre.append(OPS["Add"](at, OPS["Mul"](cut(t, k, k + 1, 2), side)))
+        size.append(OPS["Mul"](OPS["Exp"](cut(t, k + 2, k + 3, 2)), side))
     ends = OPS["Sub"](OPS["Gather"](image, [1, 0, 1, 0], axis=1), np.float32(1))
     where = OPS["Max"](_around(centre, size, 2), np.float32(0))
     where = OPS["Min"](where, OPS["Reshape"](ends, [0, 1, 4, 1, 1]))
-    scale = OPS["Reshape"](_cut(image, 2, 3, 1), [0, 1, 1, 1, 1])
-    sides = OPS["Add"](OPS["Sub"](_cut(where, 2, 4, 2), _cut(where, 0, 2, 2)), np.float32(1))
+    scale = OPS["Reshape"](cut(image, 2, 3, 1), [0, 1, 1, 1, 1])
+    sides = OPS["Add"](OPS["Sub"](cut(where, 2, 4, 2), cut(where, 0, 2, 2)), np.float32(1))
     large = OPS["GreaterOrEqual"](sides, OPS["Mul"](scale, np.float32(least)))
-    large = OPS["And"](_cut(large, 0, 1, 2), _cut(large, 1, 2, 2))
-    scores = _if(large, OPS["Unsqueeze"](_cut(score, 9, 18, 1), [2]))
+    large = OPS["And"](cut(large, 0, 1, 2), cut(large, 1, 2, 2))
+    scores = _if(large, OPS["Unsqueeze"](cut(score, 9, 18, 1), [2]))
     where = OPS["Reshape"](OPS["Transpose"](where, perm=(0, 1, 3, 4, 2)), [0, -1, 4])
     return OPS["BestBoxes"](
         where, OPS["Reshape"](scores, [0, 1, -1]), overlap=overlap, candidates=candidates,
@@ -286,8 +282,9 @@ def _(score, move, image, **_):
 def PlaceRoiPool(x, rois, *, pooled_shape, channels, spatial_scale=1.0):
     """y[n,c,i,j] = the mean of x[n, (c, i, j)] in cell (i, j) of region n, 0 where that is empty
 
-    Every cell has channels of its own: x is [N, channels * h * w, H, W]; rois [N,4] are (x1, y1,
-    x2, y2), rounded, ends included, and scaled by spatial_scale then.
+    The position-sensitive pooling of R-FCN: each cell (i, j) has channels of its own, so x is
+    [N, channels * h * w, H, W] for (h, w) = pooled_shape. rois [N,4] are (x1, y1, x2, y2), with
+    both ends inside; they are rounded, then scaled by spatial_scale.
     """
     rows, columns = pooled_shape
     y = np.zeros((len(x), channels, rows, columns), np.float32)

@@ -10,6 +10,7 @@ from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import FLOAT8, dtype_attr
+from tinsmith.ops.precision import is_float
 
 NIBBLES = {"int4", "uint4", "int2", "uint2"}
 
@@ -18,12 +19,12 @@ NIBBLES = {"int4", "uint4", "int2", "uint2"}
 def Cast(x, *, to, saturate=True, round_mode="up"):
     """y = x converted to the dtype named by `to`
 
-    Floats round to nearest even and overflow to infinity. To integers they truncate: what is out
-    of range becomes the nearest integer of the type, NaN becomes 0 (ONNX leaves both open, and
-    processors differ). Integers wrap around; anything but zero is True. A float8 takes its
-    largest number instead of overflowing if `saturate`. `round_mode` ("up", "down",
-    "nearest") is for float8_e8m0fnu only. Strings are read as numpy reads numbers, and written
-    with the fewest digits that tell the number from its neighbours.
+    To floats, numbers round to nearest even, and overflow to infinity (with `saturate`, a float8
+    becomes its largest number instead). From floats to integers they are truncated; numbers out of
+    range become the nearest integer of the type, NaN becomes 0 (ONNX leaves both open, and
+    processors differ). From integers to integers they wrap around. To bool, all but 0 is True.
+    `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu only. Strings are parsed as by
+    numpy; numbers become strings of the fewest digits that identify them.
     """
     dtype = dtype_of(to)
     if x.dtype.kind == "O" or dtype.kind == "O":
@@ -36,13 +37,9 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
     if name in NIBBLES and name_of(x.dtype) not in NIBBLES:
         return Cast.reference(x, to="int32").astype(dtype)
     # Generated code truncates this way by itself: only arrays are led around numpy's own.
-    if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and _is_float(x.dtype):
+    if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and is_float(x.dtype):
         return _truncated(x, dtype)
     return x.astype(dtype)
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind not in "biucO" and dtype.name not in NIBBLES
 
 
 def _truncated(x: Any, dtype: np.dtype[Any]) -> Any:
@@ -63,8 +60,8 @@ def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Any:
-    """x as float8_e8m0fnu: powers of two 2^-127 .. 2^127, stored as the biased exponent; 255 is
-    NaN. The sign is dropped. What lies outside becomes the nearest end if `saturate`, else NaN."""
+    """|x| as float8_e8m0fnu, which holds the powers of two 2^-127 .. 2^127 as their exponent + 127;
+    255 is NaN. Numbers out of this range become its nearest end if `saturate`, else NaN."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)  # wide = mantissa * 2^exponent, mantissa in [0.5, 1)
     if round_mode == "up":

@@ -14,7 +14,8 @@ from tinsmith.ops._rules import need_dtype, need_rank, need_same
 from tinsmith.sizes import NUMBER
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER", "LEAF")
-"""What a node asks of its feature; its number is the place here."""
+"""How a node of a tree compares its feature with its split; arrays hold the index in this tuple.
+MEMBER: whether the feature is in a set; LEAF: no comparison."""
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
 _MEMBER, _LEAF = MODES.index("MEMBER"), MODES.index("LEAF")
 AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
@@ -25,12 +26,12 @@ def TreeEnsemble(
     x, feature, split, mode, yes, no, missing, roots, first, target, weight, held=None, member=None,
     *, targets, aggregate="SUM",
 ):  # fmt: skip
-    """y[n, t] = aggregate of weight over all leaves that x[n] reaches and that have the target t
+    """y[n, t] = aggregate of weight[k] over the leaves that x[n] reaches, for k with target[k] = t
 
-    Node i goes to yes[i] where `x[n, feature[i]] <mode[i]> split[i]`, or where that feature is NaN
-    and missing[i]; else to no[i]. Leaf i has target[k] and weight[k] for k in first[i] ..
-    first[i + 1] - 1. MEMBER asks for one of member[held[i]] .. member[held[i + 1] - 1]. With MIN
-    and MAX, a target that no leaf has is 0.
+    Every tree is walked from its node in `roots`. Node i goes on to yes[i] where `x[n, feature[i]]
+    <mode[i]> split[i]`, or where that feature is NaN and missing[i] is set; else to no[i]. Mode
+    MEMBER compares with the set member[held[i] : held[i + 1]] instead. Leaf i has the targets and
+    weights of k in first[i] .. first[i + 1] - 1. With MIN and MAX, a target without a leaf is 0.
     """
     at = np.repeat(np.asarray(roots)[None], len(x), axis=0)
     rows = np.arange(len(x))[:, None]
@@ -54,8 +55,8 @@ def TreeEnsemble(
 
 
 def _aggregated(at, first, target, weight, targets, aggregate):
-    """y [N, targets] of a TreeEnsemble: `aggregate` of the weights of the leaves `at` [N,
-    trees]."""
+    """The result [N, targets] of a TreeEnsemble: the weights of the leaves `at` [N, trees],
+    aggregated for each target."""
     count = (first[at + 1] - first[at]).reshape(-1)
     row = np.repeat(np.arange(at.size) // max(at.shape[1], 1), count)
     k = np.repeat(first[at].reshape(-1) - np.cumsum(count) + count, count) + np.arange(count.sum())
@@ -90,8 +91,8 @@ def _(x, feature, split, mode, yes, no, missing, roots, first, target, weight, h
 
 
 def _check_nodes(x, feature, mode, links, target, targets):
-    """Raise TypeRuleError where constants of a TreeEnsemble name features, targets or nodes
-    (`links`) that do not exist, as far as their numbers are known."""
+    """Raise TypeRuleError where the constants `feature`, `target`, or `links` (numbers of nodes) of
+    a TreeEnsemble name features, targets or nodes that do not exist."""
     nodes = None if mode.const is None else mode.const.size
     width = x.shape[1] if x.shape is not None else None
     rows = [("feature", feature, width), ("target", target, targets)]
@@ -133,10 +134,11 @@ def _(x, keys, values, default):
 
 @op()
 def PairwiseCoupling(pairs, *, classes):
-    """p[n, c]: probabilities of classes that agree best with those of pairs, pairs[n, k] being that
-    of the first of pair number k of (0, 1), (0, 2), ... (1, 2), ...
+    """p[n, c] = the probability of class c, from those of pairs of classes
 
-    The second method of Wu, Lin and Weng (2004), stopped where libsvm stops it.
+    pairs[n, k] is the probability of class i rather than j for pair k = (i, j) of (0, 1), (0, 2),
+    ..., (1, 2), ... The second method of Wu, Lin and Weng (2004), which iterates; it stops where
+    libsvm does.
     """
     rows = len(pairs)
     r = np.zeros((rows, classes, classes), pairs.dtype)

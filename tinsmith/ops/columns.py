@@ -1,9 +1,10 @@
-"""Col2Im: overlapping blocks summed into an image."""
+"""Col2Im, the inverse of im2col: overlapping blocks are added up to an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tinsmith.ops._rules import (
     need_room,
     unknown,
 )
+from tinsmith.ops.window import spatial_attr
 from tinsmith.sizes import NUMBER
 
 
@@ -25,14 +27,13 @@ from tinsmith.sizes import NUMBER
 def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None):
     """y[n, c, p] = sum of x[n, (c, k), l] over k, l with p = l * stride + k * dilation - pad
 
-    x is [N, C * prod(block_shape), L], the L blocks in row-major order; y is [N, C, *image_shape];
-    pad holds all begins, then all ends.
+    x is [N, C * prod(block_shape), L]: column l is the block at place l of the image, in row-major
+    order. y is [N, C, *image_shape]; pad holds all begins, then all ends.
     """
     image = np.asarray(image_shape).reshape(-1).tolist()
     block = np.asarray(block_shape).reshape(-1).tolist()
     rank = len(image)
-    stride, dilation = stride or (1,) * rank, dilation or (1,) * rank
-    pad = pad or (0,) * 2 * rank
+    stride, pad, dilation = _numbers(rank, stride, pad, dilation)
     padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
     counts = _counts(image, block, stride, pad, dilation)
     many = prod(counts)
@@ -51,14 +52,19 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     return y[(slice(None), slice(None), *inner)].astype(x.dtype)
 
 
+def _numbers(rank: int, stride: Any, pad: Any, dilation: Any) -> list[tuple[int, ...]]:
+    """The attributes [stride, pad, dilation] of a Col2Im, with defaults in place of None. Raises
+    TypeRuleError where one does not fit `rank` spatial axes."""
+    rows = ("stride", stride, rank, 1), ("pad", pad, 2 * rank, 0), ("dilation", dilation, rank, 1)
+    return [spatial_attr(name, given, count, least, least) for name, given, count, least in rows]
+
+
 def _counts(
-    image: Sequence[int], block: Sequence[int], stride: tuple[int, ...] | None,
-    pad: tuple[int, ...] | None, dilation: tuple[int, ...] | None,
+    image: Sequence[int], block: Sequence[int], stride: Sequence[int], pad: Sequence[int],
+    dilation: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """How many places blocks have along each axis of an image."""
+    """At how many places a block of size `block` lies along each axis of an image."""
     rank = len(image)
-    stride, dilation = stride or (1,) * rank, dilation or (1,) * rank
-    pad = pad or (0,) * 2 * rank
     return [
         (n + pad[i] + pad[rank + i] - dilation[i] * (k - 1) - 1) // stride[i] + 1
         for i, (n, k) in enumerate(zip(image, block, strict=True))
@@ -77,13 +83,9 @@ def _(
     if rank is None:
         rank = length_of(block_shape)
     need(length_of(block_shape) in (None, rank), "image_shape and block_shape differ in length")
-    numbers = ("stride", stride, 1, 1), ("pad", pad, 2, 0), ("dilation", dilation, 1, 1)
-    for name, given, size, least in numbers:
-        fits = given is None or rank is None or len(given) == size * rank
-        need(fits, f"{name} {given} does not fit {rank} spatial axes")
-        need(given is None or min(given, default=1) >= least, f"{name} {given} is too small")
     if rank is None:
         return Type(x.dtype, None)
+    numbers = _numbers(rank, stride, pad, dilation)
     image, block = const_ints(image_shape), const_ints(block_shape)
     batch: Dim = fresh() if x.shape is None else x.shape[0]
     channels: Dim = fresh()
@@ -92,7 +94,7 @@ def _(
         need(taps > 0 and x.shape[1] % taps == 0, f"{x.type} does not divide into blocks {block}")
         channels = x.shape[1] // taps
     if x.shape is not None and block is not None and image is not None:
-        counts = _counts(image, block, stride, pad, dilation)
+        counts = _counts(image, block, *numbers)
         need(min(counts, default=1) >= 0, f"blocks {block} do not fit into {image}")
         blocks = prod(counts)
         need(agree(x.shape[2], blocks), f"x has {x.shape[2]} blocks, {image} has {blocks}")

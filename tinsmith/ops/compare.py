@@ -94,8 +94,8 @@ elementwise(rule=pointwise(INTS), BitwiseNot=(lambda x: np.invert(x), "y = ~x"))
 def BitShift(x, y, *, direction):
     """z = x << y (direction "LEFT") or x >> y ("RIGHT", which keeps the sign)
 
-    A shift that is negative, or by the width of x or more, leaves the sign only: -1 for a
-    negative x shifted right, else 0.
+    Where y is negative, or at least the number of bits of x, z is -1 for a negative x that is
+    shifted right, else 0.
     """
     bits = 8 * x.dtype.itemsize
     out = np.logical_or(y < 0, y >= bits)

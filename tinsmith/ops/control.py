@@ -1,7 +1,7 @@
-"""Operators that hold graphs: If, Loop, Scan, and regions, several nodes as one.
+"""Operators that hold graphs: If, Loop, Scan, SequenceMap, and regions (several nodes as one).
 
-Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
-own.
+Subgraphs see nothing of the graph around them: values that they capture from it are inputs of the
+node, and of the subgraph, after all others.
 """
 
 from __future__ import annotations
@@ -24,33 +24,29 @@ from tinsmith.graph import (
     same_kind,
 )
 from tinsmith.ops._op import axis_of, broadcast, fresh, need, op
+from tinsmith.ops._rules import Array
 from tinsmith.ops.interpret import Refusal, flops_of_graph, infer_graph, run_graph
-from tinsmith.ops.sequence import item_of
+from tinsmith.ops.sequence import either, item_of
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 
 def _forgotten(body: Graph) -> list[Type]:
-    """The output types of a body of which no run reaches the end, as a node in it does not fit what
-    it reads: the element types alone, as no such output is ever made."""
+    """The output types of a body of which every run fails (`Refusal`): the declared element types,
+    with unknown ranks."""
     types = [v.type for v in body.outputs]
     return [t if isinstance(t, Holder) else t.like(shape=None) for t in types]
 
 
 def join(a: Type, b: Type, what: str) -> Type:
-    """The type of `what`, a value that is of type `a` on one path and of type `b` on another: dims
-    that differ become new symbols, ranks that differ unknown. Raises TypeRuleError where element
-    types differ."""
+    """The type of a value that has type `a` on one path and type `b` on the other, such as the
+    output of an If: dims that differ become new symbols, ranks that differ unknown. Raises
+    TypeRuleError, which calls the value `what`, where element types differ."""
     need(same_kind(bare(a), bare(b)), f"{what} is {a} on one path and {b} on the other")
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
         return OptionalType(join(bare(a), bare(b), what))
     if isinstance(a, Holder) and isinstance(b, Holder):
         return type(a)(join(a.item, b.item, what))
-    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-        return Type(a.dtype, None)
-    dims = (m if m == n else fresh() for m, n in zip(a.shape, b.shape, strict=True))
-    return Type(a.dtype, tuple(dims))
+    return either(a, b, what)
 
 
 # ---- If
@@ -91,9 +87,9 @@ If.cost(lambda *_, then_branch, else_branch: max(map(flops_of_graph, (then_branc
 def Loop(count=None, condition=None, *values, body, captured=0):
     """While condition and i < count: condition, states, items = body(i, condition, states, ...)
 
-    values are the initial states, then `captured` values that every iteration sees unchanged;
-    returns the last states, then each item stacked over the iterations. count and condition may be
-    absent.
+    `values` are the initial states, then `captured` captures, which are the same in all iterations.
+    Returns the last states, then each item stacked over the iterations. An absent count is no
+    limit, an absent condition is true.
     """
     states = list(values[: len(values) - captured])
     captures = values[len(values) - captured :]
@@ -122,11 +118,9 @@ def _no_items(v: Value) -> Array:
 
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
-    """The output types of a loop's body, once the types of the states are the same before and after
-    an iteration. The body's inputs are `lead`, `states` and `rest`.
-
-    `states` is updated: dims that change from iteration to iteration become new symbols.
-    """
+    """The output types of a loop's body with the inputs [*lead, *states, *rest], as they are in all
+    iterations. The types in `states` are generalised (changing the list) until an iteration returns
+    states of the same types: dims that change between iterations become new symbols."""
     skip, own = len(lead[1:]), set[str]()
     while True:
         try:
@@ -144,9 +138,9 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
 
 
 def kept_type(before: Type, after: Type, own: set[str]) -> Type:
-    """The type of a state that is of type `before` before an iteration and `after` after it:
-    `before` itself if it covers both. Dims that differ become new symbols, which `own` collects: a
-    symbol in `own` covers any size. Raises TypeRuleError where element types differ."""
+    """The type of a loop's state that has type `before` before an iteration, and `after` after it:
+    `before` itself if it is general enough, else with new symbols for dims that differ. New symbols
+    are added to `own`: they stand for any size. Raises TypeRuleError where element types differ."""
     if _covers(before, after, own):
         return before
     joined = join(before, after, "a state")
@@ -157,9 +151,8 @@ def kept_type(before: Type, after: Type, own: set[str]) -> Type:
 def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
     """Whether every value of type `special` is also of type `general`.
 
-    A symbol of `general` stands for any size if it is in `own`, else for one and the same size:
-    then `special` must have that symbol, too. With `own` None all symbols stand for any size, as
-    those of what a sequence holds do.
+    A symbol of `general` that is in `own` (None: any symbol, as for the items of a sequence) stands
+    for any size. Any other symbol stands for one size, so `special` must have the same symbol.
     """
     need(
         same_kind(bare(general), bare(special)),
@@ -234,9 +227,10 @@ def Scan(
 ):  # fmt: skip
     """For every t: states, items = body(states, inputs at t, captures)
 
-    values are the initial states, num_scan_inputs inputs that are cut along their axes, and
-    `captured` values that every iteration sees unchanged; returns the last states, then each item
-    stacked along its axis. Directions: 1 reads, or writes, from the end.
+    `values` are the initial states, num_scan_inputs inputs, of which iteration t sees the slices at
+    index t of their axes, and `captured` captures, which are the same in all iterations. Returns
+    the last states, then each item stacked along its axis. Direction 1 goes from the last index to
+    the first.
     """
     cut = len(values) - captured
     states, inputs = list(values[: cut - num_scan_inputs]), values[cut - num_scan_inputs : cut]
@@ -306,10 +300,10 @@ def _(
 
 @op("control")
 def SequenceMap(*values, body, captured=0):
-    """y[i] = body(values[0][i], values at i, captures) for every i of the sequence values[0]
+    """y[i] = body(values[0][i], values[1][i], ..., captures) for every i of the sequence values[0]
 
-    Values that are no sequences are the same for every i, and so are the last `captured` ones.
-    Returns a sequence for each output of the body.
+    Of `values`, tensors and the last `captured` ones are passed whole for every i. Returns a
+    sequence for each output of the body.
     """
     cut = len(values) - captured
     rows: list[list[Any]] = [[] for _ in body.outputs]
@@ -343,19 +337,19 @@ def _(*values, body, captured):
 
 @op("control", "region")
 def Fused(*xs, body):
-    """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
+    """y = body(*xs): an anchor with its epilogue, or elementwise nodes alone, for one kernel"""
     return tuple(run_graph(body, xs))
 
 
 @op("control", "region")
 def Block(*xs, body):
-    """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
+    """y = body(*xs): several anchors, each alone or in a Fused node, for one kernel"""
     return tuple(run_graph(body, xs))
 
 
 @op("control", "region")
 def Part(*xs, body, backend):
-    """y = body(*xs): nodes that the backend, or format, of this name has one layer for"""
+    """y = body(*xs): nodes for the backend of this name, or that are one layer of a file format"""
     return tuple(run_graph(body, xs))
 
 
@@ -365,7 +359,7 @@ def fused_body(node: Node) -> Graph | None:
 
 
 def anchors_of(node: Node) -> list[Node]:
-    """The nodes in a `Fused` node that are not elementwise; [node] for any other node."""
+    """The nodes in a Fused node that are not elementwise; [node] for a node of another operator."""
     body = fused_body(node)
     return [node] if body is None else [n for n in body.nodes if "elementwise" not in n.op.traits]
 

@@ -11,16 +11,14 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_axes
+from tinsmith.ops._rules import Array, need_axes
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
 from tinsmith.sizes import NUMBER
 
-Array = np.ndarray[Any, Any]
-
 COLUMN_BYTES = 32 << 20
-"""How much the columns of one matrix product may take; longer outputs are done in parts."""
+"""How much the im2col matrix of a convolution may take; larger ones are made in parts."""
 
 
 @op("anchor", "narrows")
@@ -29,7 +27,8 @@ def Conv(
 ):  # fmt: skip
     """y[n,m,o] = b[m] + sum over c, k of x[n, c, o*stride + k*dilation - pad] * w[m,c,k]
 
-    x [N,C,*spatial], w [M,C/group,*kernel], b [M]; pad is all begins, then all ends.
+    x [N,C,*spatial], w [M,C/group,*kernel], b [M]; o and k are places on all spatial axes; pad is
+    all begins, then all ends.
     """
     win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
     y = conv_sums(widen(x), widen(w), win, group)
@@ -39,8 +38,8 @@ def Conv(
 
 
 def conv_sums(x: Array, w: Array, win: Window, group: int) -> Array:
-    """The sums of a convolution without bias, in the dtype of x: x [N,C,*spatial] and w
-    [M,C/group,*kernel] give [N,M,*win.out]."""
+    """Compute a convolution without bias, in the dtype of x, by matrix products: x [N,C,*spatial]
+    and w [M,C/group,*kernel] give [N,M,*win.out]."""
     n, m = x.shape[0], w.shape[0]
     out = tuple(int(d) for d in win.out)
     y = np.zeros((n, m, *out), x.dtype)
@@ -75,9 +74,8 @@ def _depthwise(x: Array, w: Array, win: Window, y: Array) -> None:
 
 
 def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool = False) -> None:
-    """Raise TypeRuleError unless the shapes of x [N,C,*spatial], w [M,C/group,*kernel] (transposed:
-    [C,M/group,*kernel]) and b [M] fit, as far as they are known. Types of elements are not checked:
-    see `same_dtype`."""
+    """Raise TypeRuleError if the shapes of x [N,C,*spatial], w [M,C/group,*kernel] (transposed:
+    [C,M/group,*kernel]) and b [M] are known not to fit. Element types are for `same_dtype`."""
     need(group >= 1, f"group must be at least 1, it is {group}")
     for name, v in (("x", x), ("w", w)):
         need_axes(v, 3, f"{name}, [N,C,*spatial],")
@@ -111,9 +109,9 @@ def same_dtype(*values: Value | None) -> None:
 def conv_shape(
     x: Value, w: Value, stride: Any, pad: Any, dilation: Any, auto_pad: str
 ) -> tuple[Dim, ...] | None:
-    """The output shape [N, M, *out] of a convolution, by its operands and attributes; None where
-    the ranks of both are unknown. Spatial sizes are new symbols where a shape or the kernel is not
-    known. Raises TypeRuleError."""
+    """The output shape (N, M, *out) of a convolution; None where the ranks of x and w are unknown.
+    Spatial sizes are new symbols where the shape of x, or the kernel's, is not known. Raises
+    TypeRuleError."""
     if x.shape is None or w.shape is None:
         rank = x.rank or w.rank
         if rank is None:
@@ -140,7 +138,7 @@ def conv_flops(
     x: Value, w: Value, b: Value | None = None, *, stride: Any, pad: Any, dilation: Any,
     auto_pad: str, **_: Any,
 ) -> float:  # fmt: skip
-    """The arithmetic operations of a convolution, whose operands have static types."""
+    """The number of arithmetic operations of a convolution whose operands have static types."""
     shape = conv_shape(x, w, stride, pad, dilation, auto_pad)
     assert shape is not None
     points = prod(int(d) for d in shape)
@@ -163,7 +161,8 @@ def ConvTranspose(
 ):  # fmt: skip
     """y[n,m,i*stride + k*dilation - pad] = b[m] + sum over c, k of x[n,c,i] * w[c,m,k]
 
-    x [N,C,*spatial], w [C,M/group,*kernel], b [M]; output_shape is spatial only.
+    x [N,C,*spatial], w [C,M/group,*kernel], b [M]. output_shape gives the spatial sizes of y, from
+    which pad follows; without it, output_padding makes y larger at the end of each axis.
     """
     win = transposed_window(
         x.shape[2:], w.shape[2:], stride, pad, dilation, output_padding, output_shape, auto_pad
@@ -192,8 +191,9 @@ def transposed_window(
     dilation: Any = None, output_padding: Any = None, output_shape: Any = None,
     auto_pad: str = "NOTSET",
 ) -> Window:  # fmt: skip
-    """The geometry of a transposed convolution over spatial `sizes`, by its attributes. `begin` and
-    `end` of the result are how much is cut from both ends of the full sum. Raises TypeRuleError."""
+    """The geometry of a transposed convolution of an input of spatial `sizes`, by its attributes.
+    `begin` and `end` of the result are how much is cut from the ends of the unpadded output. Raises
+    TypeRuleError."""
     rank = len(sizes)
     kernel = spatial_attr("kernel", tuple(kernel), rank, 1, 1)
     stride = spatial_attr("stride", stride, rank, 1, 1)

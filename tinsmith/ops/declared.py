@@ -1,4 +1,5 @@
-"""What nothing proves, checked when the model runs: declared sizes, and branches that are taken."""
+"""Checks that cannot be made before a model runs: of sizes that it declares and nothing proves, and
+of branches whose nodes do not fit their inputs, which are errors only if they are taken."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from tinsmith.ops._rules import need_data
 from tinsmith.sizes import NUMBER
 
 Claim = tuple[int | None, ...]
-"""A shape in which None stands for a dim of which nothing is said."""
+"""A shape in which None stands for a dim that may be any."""
 
 
 @op("check")
 def Declared(x, *, shape):
-    """y = x, which the model declares to have this shape; None is a dim that may be any"""
+    """y = x, if it has this shape, as the model declares; None is a dim that may be any
+
+    DataError otherwise.
+    """
     need_data(
         shapes_agree(shape, x.shape),
         f"it gives {x.dtype}{list(x.shape)}, where the model declares {_shown(shape)}: "
@@ -43,12 +47,11 @@ def _shown(shape: Claim) -> str:
 
 
 def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
-    """What a model's type `declared` says beyond the type `known`, which it does not contradict, as
-    the shape that a `Declared` node checks: the rank, and sizes with `numbers`. None where it says
-    nothing more.
+    """The shape that a `Declared` node has to check for a value that is known to be of type `known`
+    and declared by the model to be `declared`, which fits: the rank, and, with `numbers`, declared
+    sizes where `known` has symbols. None if there is nothing to check, and for sequences.
 
-    Types inside holders are not looked at. A declared size of 0 says nothing: exporters write it
-    for sizes that they do not know.
+    A declared size of 0 is ignored: exporters write it for sizes that they do not know.
     """
     if isinstance(known, Holder) or declared.shape is None:
         return None
@@ -61,8 +64,8 @@ def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
 
 
 def declare(value: Value, shape: Claim, origin: Origin) -> Value:
-    """The output of a new `Declared` node that checks `value` for a shape. If a node computes
-    `value`, the output takes over its name."""
+    """Add a `Declared` node that checks the shape of `value`, and return its output. If `value` is
+    the output of a node, the two exchange their names, so that readers find the checked one."""
     made = value.graph.add(
         OPS["Declared"], value, shape=shape, name=f"{value.name}/Declared", origin=origin
     )
@@ -72,8 +75,8 @@ def declare(value: Value, shape: Claim, origin: Origin) -> Value:
 
 
 def undeclare(node: Node) -> None:
-    """Remove a check of sizes: its readers read its input instead, which takes over the name of its
-    output if a node computes it."""
+    """Undo `declare`: remove a `Declared` node. Its readers read its input instead, which gets back
+    its name."""
     x, y, name = node.inputs[0], node.output, node.output.name
     assert x is not None
     node.graph.replace(y, x)
@@ -83,7 +86,7 @@ def undeclare(node: Node) -> None:
 
 
 def drop_idle(graph: Graph) -> None:
-    """Drop the checks of values on which no output depends."""
+    """Remove the `Declared` nodes on which no output of the graph depends."""
     needed: set[Node] = set()
     left = [v.producer for v in graph.outputs]
     while left:
@@ -114,7 +117,7 @@ def _(condition: Value, *, value: bool, message: str) -> Type:
 
 @op("impure")
 def Refused(*xs, message, dtypes):
-    """An error: a node whose inputs do not fit it, in a branch that may never be taken"""
+    """Raises DataError with `message`: stands for a node whose inputs do not fit its operator"""
     raise DataError(message)
 
 
@@ -127,9 +130,9 @@ def refuse(
     graph: Graph, operator: Op, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any],
     error: TypeRuleError, name: str, origin: Origin,
 ) -> Node:  # fmt: skip
-    """A `Refused` node in place of one whose type rule has raised `error`: the error is raised only
-    if a run reaches it, as the branch may never be taken. Raises `error` itself where nothing tells
-    the element types of the outputs."""
+    """Add a `Refused` node in place of one of `operator` whose type rule has raised `error`: as it
+    is in a branch that may never be taken, only a run that reaches it is an error. Raises `error`
+    itself if the element types of the outputs, of which readers need to know, cannot be found."""
     types = None
     for keeps in (True, False):
         try:
@@ -149,8 +152,8 @@ def refuse(
 
 
 def _shapeless(v: Value | None, keeps: bool) -> Value | None:
-    """A copy of a value with its element type alone. Unchanged: None, holders, and, if `keeps`,
-    constants."""
+    """A copy of a value without its shape. None, sequences and optionals, and, with `keeps`,
+    constants are returned as they are."""
     if v is None or isinstance(v.type, Holder) or (keeps and v.const is not None):
         return v
     return Value(v.graph, v.type.like(shape=None), v.name)

@@ -1,4 +1,5 @@
-"""Reading arrays between their elements: deformable convolution, grid sampling, affine grids."""
+"""Operators that interpolate at fractional places: deformable convolution, grid sampling, and
+affine grids."""
 
 from __future__ import annotations
 
@@ -11,21 +12,20 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_axes, need_room
+from tinsmith.ops._rules import Array, need_axes, need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
+from tinsmith.ops.resize import cubic
 from tinsmith.ops.window import window
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic"}
 MODES["bicubic"] = "cubic"
 
 
 def read(x: Array, places: Sequence[Array]) -> Array:
-    """x[:, places] for x [C,*S], with 0 for places outside: [C,*P]. `places` are integer arrays of
-    one shape P, one for each spatial axis."""
+    """The elements of x [C,*spatial] at integer places, 0 for places outside: [C,*P]. `places` are
+    integer arrays of one shape P, one for each spatial axis."""
     inside = np.ones(places[0].shape, bool)
     flat = np.zeros(places[0].shape, np.int64)
     for size, place in zip(x.shape[1:], places, strict=True):
@@ -37,8 +37,8 @@ def read(x: Array, places: Sequence[Array]) -> Array:
 
 
 def interpolate(x: Array, at: Sequence[Array]) -> Array:
-    """x [C,*S] at fractional places, linear between its elements and 0 outside: [C,*P]. `at` are
-    arrays of one shape P, one for each spatial axis."""
+    """x [C,*spatial] at fractional places, by linear interpolation, with 0 outside: [C,*P]. `at`
+    are arrays of one shape P, one for each spatial axis."""
     low = [np.floor(a) for a in at]
     part = [a - b for a, b in zip(at, low, strict=True)]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
@@ -62,8 +62,8 @@ def DeformConv(
 ):  # fmt: skip
     """y = Conv(x, w, b), where tap k at output o reads x at o*stride + k*dilation - pad + offset
 
-    offset [N, offset_group*taps*rank, *out], one number an axis for each tap; mask
-    [N, offset_group*taps, *out] scales each tap. x is linear between its elements, 0 outside.
+    offset [N, offset_group*taps*rank, *out] has a number for each spatial axis of each tap; mask
+    [N, offset_group*taps, *out] scales each tap. x is interpolated linearly, and 0 outside.
     """
     win = window(x.shape[2:], w.shape[2:], stride, pad, dilation)
     wide, out, rank = widen(x), tuple(int(d) for d in win.out), len(win.out)
@@ -130,11 +130,12 @@ def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_g
 
 @op()
 def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=False):
-    """y[n,c,o] = x[n,c] at grid[n,o], whose last axis holds places in [-1,1], innermost first
+    """y[n,c,o] = x[n,c] interpolated at the place grid[n,o], in [-1, 1], innermost axis first
 
-    mode linear | nearest | cubic (`bilinear` and `bicubic` are the same); padding_mode zeros |
-    border | reflection; align_corners: -1 and 1 are the centres of the outermost elements. The
-    elements that cubic reads outside are clipped to the border one by one, as in PyTorch.
+    mode linear | nearest | cubic (or bilinear, bicubic); padding_mode zeros | border | reflection
+    gives elements outside. -1 and 1 are the edges of x, or, with align_corners, the centres of its
+    outermost elements. With cubic and border, each element that is read is clipped to x by itself,
+    as in PyTorch.
     """
     mode = MODES[mode]
     sizes, rank = x.shape[2:], x.ndim - 2
@@ -158,8 +159,7 @@ def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=Fa
 
 
 def _reflect(place: Array, low: float, high: float) -> Array:
-    """Places outside [low, high] folded back at the borders, as often as needed; others as they
-    are."""
+    """Places reflected at `low` and `high` until they lie in [low, high]."""
     span = high - low
     if span == 0:
         return np.full_like(place, low)
@@ -175,8 +175,8 @@ def _reflect(place: Array, low: float, high: float) -> Array:
 def _sample(
     x: Array, at: Sequence[Array], mode: str, padding_mode: str, align_corners: bool
 ) -> Array:
-    """x [C,*S] at fractional places, [C,*P], as GridSample reads it: `at` are arrays of one shape
-    P, one for each spatial axis."""
+    """x [C,*spatial] interpolated at fractional places by the rules of GridSample: [C,*P]. `at` are
+    arrays of one shape P, one for each spatial axis."""
     reach = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     low = [np.floor(a) for a in at]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
@@ -184,7 +184,8 @@ def _sample(
         weight, places = np.ones(at[0].shape, x.dtype), []
         for o, a, b, size in zip(corner, at, low, x.shape[1:], strict=True):
             if mode != "nearest":
-                weight = weight * _kernel(np.abs(a - b - o), mode)
+                t = np.abs(a - b - o)
+                weight = weight * (1 - t if mode == "linear" else cubic(t, -0.75))
             place = b + o
             if padding_mode == "border":
                 place = np.clip(place, 0, size - 1)
@@ -194,14 +195,6 @@ def _sample(
             places.append(_whole(place))
         total += weight * read(x, places)
     return total
-
-
-def _kernel(t: Array, mode: str, a: float = -0.75) -> Array:
-    if mode == "linear":
-        return 1 - t
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return np.where(t <= 1, near, far)
 
 
 @GridSample.type
@@ -238,7 +231,8 @@ def _(x, grid, *, mode, padding_mode, align_corners):
 def AffineGrid(theta, size, *, align_corners=False):
     """grid[n,*o] = theta[n] @ (place of o in [-1,1], innermost axis first, 1)
 
-    theta [N,2,3] or [N,3,4]; size is the output's [N,C,*spatial]; grid [N,*spatial,rank].
+    theta [N,2,3] or [N,3,4]; size is (N, C, *spatial) of the image to be sampled by the grid
+    [N,*spatial,rank].
     """
     wide, sizes = widen(theta), [int(s) for s in size[2:]]
     need_room((theta.shape[0], *sizes, theta.shape[1]), wide.dtype)
@@ -247,9 +241,9 @@ def AffineGrid(theta, size, *, align_corners=False):
 
 
 def places_of(sizes: Sequence[int], aligned: bool, dtype: np.dtype[Any]) -> Array:
-    """The places of all elements of an image: for each a row of numbers in [-1, 1], innermost axis
-    first, and 1. -1 and 1 are the centres of the first and the last element if `aligned`, else
-    their outer edges."""
+    """The places of all elements of an image, [elements, rank + 1]: a row (x, y, ..., 1) for each,
+    numbers in [-1, 1], innermost axis first. -1 and 1 are the centres of the first and the last
+    element of an axis if `aligned`, else their outer edges."""
     axes = []
     for count in sizes:
         steps = np.arange(count, dtype=dtype)

@@ -9,13 +9,11 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_room
+from tinsmith.ops._rules import Array, need_room
 from tinsmith.ops.precision import widen
 
-Array = np.ndarray[Any, Any]
-
-AT_ONCE = 256  # boxes whose overlaps are looked at at once
-PAIRS = 1 << 15  # of boxes, of which all that is computed stays in a cache
+AT_ONCE = 256  # boxes of a group in `suppress`
+PAIRS = 1 << 15  # of boxes whose overlaps are computed at once, so that they stay in a cache
 
 
 def _number(a: Array | None, default: Any) -> Any:
@@ -27,10 +25,10 @@ def NonMaxSuppression(
     boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, *,
     center_point_box=0,
 ):  # fmt: skip
-    """Rows (batch, class, box): for each class, boxes by falling score, none too near a former one
+    """rows (batch, class, box) [K,3] = the boxes that are kept of each class, best score first
 
     boxes [N,B,4] as two opposite corners (y, x, y, x), or centre and size (x, y, w, h) with
-    center_point_box 1; scores [N,C,B]. A box goes where its intersection over union with one
+    center_point_box 1; scores [N,C,B]. A box is left out if its intersection over union with one
     that is kept exceeds iou_threshold (0 by default), or its score does not exceed
     score_threshold. No more than max_output_boxes_per_class (0 by default) are kept.
     """
@@ -39,34 +37,34 @@ def NonMaxSuppression(
     least = _number(score_threshold, None)
     rows = [np.zeros((0, 3), np.int64)]
     for n in range(boxes.shape[0]):
-        corners = np.ascontiguousarray(_corners(widen(boxes[n]), center_point_box).T)
+        corners = np.ascontiguousarray(corners_of(widen(boxes[n]), center_point_box).T)
         for c in range(scores.shape[1]):
             s = widen(scores[n, c])
             high = np.arange(s.size) if least is None else np.flatnonzero(s > least)
             order = high[np.argsort(-s[high], kind="stable")]
-            kept = _suppress(corners, order, overlap, most)
+            kept = suppress(corners, order, overlap, most)
             found = np.full((len(kept), 3), (n, c, 0), np.int64)
             found[:, 2] = kept
             rows.append(found)
     return np.concatenate(rows)
 
 
-def _corners(boxes: Array, centred: int) -> Array:
-    """Boxes [B,4] as two corners, low ones first: (low, low, high, high). They are given as any two
-    opposite corners, or, if `centred`, as centre and size; which axis is first does not matter."""
+def corners_of(boxes: Array, centred: int) -> Array:
+    """Boxes [B,4] by their low and their high corner, (low, low, high, high). They are given by any
+    two opposite corners, or, if `centred`, by centre and size; the axes keep their order."""
     a, b = boxes[:, :2], boxes[:, 2:]
     if centred:
         a, b = a - b / 2, a + b / 2
     return np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1)
 
 
-def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
-    """The numbers of the boxes that non-maximum suppression keeps, at most `most`, in their order.
-    `boxes` [4,B] are corners (low, low, high, high), `order` the numbers of those to look at, best
-    first.
+def suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
+    """The indexes of the boxes that non-maximum suppression keeps, at most `most`, best first.
+    `boxes` [4,B] are corners (low, low, high, high); `order` are the indexes of the candidates,
+    best first.
 
-    They are looked at in groups: first those are dropped that overlap boxes kept before, then the
-    rest is taken one by one.
+    Candidates are handled in groups: those that overlap boxes of earlier groups are dropped at
+    once, then the others are kept or dropped one by one.
     """
     kept: list[int] = []
     while order.size and len(kept) < most:
@@ -86,8 +84,8 @@ def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int
 
 
 def _overlapping(some: Array, others: Array, overlap: float) -> Array:
-    """Whether each box of `some` [4,m] (low, low, high, high) and of `others` [4,n] have an
-    intersection over union of more than `overlap`: [m,n] of bool."""
+    """[m,n] of bool: whether box i of `some` [4,m] and box j of `others` [4,n] have an intersection
+    over union of more than `overlap`. Boxes are corners (low, low, high, high)."""
     m, n = some.shape[1], others.shape[1]
     step, found = max(1, PAIRS // max(n, 1)), np.empty((m, n), np.bool_)
     with np.errstate(all="ignore"):
@@ -139,11 +137,11 @@ def RoiAlign(
 ):  # fmt: skip
     """y[r,c,i,j] = the mean (or maximum) of samples of x in cell (i, j) of region r
 
-    rois [R,4] as (x1, y1, x2, y2), scaled by spatial_scale, and shifted by half an element with
-    half_pixel; output_half_pixel does not shift, and makes regions at least 1x1. A cell has
-    sampling_ratio^2 samples, by default one for each element it covers. Samples are linear
-    between elements; the maximum is of the four weighted neighbours of every sample. With `cut`,
-    for means, each cell begins and ends inside of x, and counts its own samples from there.
+    Region r is rois[r] = (x1, y1, x2, y2) * spatial_scale in x[batch_indices[r]], moved by half an
+    element with half_pixel; with output_half_pixel it is not moved, and at least 1x1. A cell has
+    sampling_ratio^2 samples, or, for 0, one for each element that it covers. Samples are
+    interpolated linearly; for mode "max" the maximum is over the four weighted neighbours of all
+    samples. With `cut` (mode "avg" only) cells are clipped to x before their samples are placed.
     """
     shifted = coordinate_transformation_mode == "half_pixel"
     size = (output_height, output_width)
@@ -167,12 +165,12 @@ Samples = tuple[Array, Array, Array, Array]
 
 
 def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
-    """(low, high, weight of low, weight of high), each [cells, samples], of all cells of a region
-    along one axis: each sample lies between the elements low and high of x.
+    """The samples of a region [start, end] of `cells` cells along one axis, on which x has `size`
+    elements: (low, high, weight of low, weight of high), each [cells, samples]. A sample is the
+    weighted sum of the elements low and high of x.
 
-    The region is [start, end], x has `size` elements there; `ratio` samples a cell, 0: as many as
-    the cell is long. Weights are 0 for samples outside of x; without `shifted` the region is at
-    least 1 long.
+    A cell has `ratio` samples, or, for 0, as many as it is long. Samples outside of x have the
+    weights 0. Without `shifted` the region is at least 1 long.
     """
     extent = end - start if shifted else max(end - start, start.dtype.type(1))
     cell = extent / cells
@@ -187,9 +185,10 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
 
 
 def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
-    """`_samples`, of cells that are cut at the edges of x: each has `ratio` samples (0: as many as
-    what is left of it is long), and none where nothing is left. Unused samples have the weight 0;
-    the others weigh more, so that the mean over all is that of a cell's own."""
+    """The same as `_samples`, but cells are clipped to x first: a cell has `ratio` samples, or, for
+    0, as many as its rest is long; none if nothing is left. Cells with fewer samples than others
+    have samples of weight 0, and larger weights for the rest, so that the mean over all is right.
+    """
     real = start.dtype.type
     cell = (end - start if shifted else max(end - start, real(1))) / cells
     edges = [start + (np.arange(cells, dtype=real) + k) * cell for k in (0, 1)]
@@ -206,9 +205,9 @@ def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifte
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
-    """The mean of the samples of each cell of a region: [channels, cells down, cells across].
-    `plane` is [channels, H, W]. As samples are linear, the mean is taken along one axis after the
-    other."""
+    """The mean of the samples of each cell of a region: [channels, rows, columns] of cells, from
+    `plane` [channels, H, W] and the samples along both axes. As interpolation is linear, the mean
+    is taken along one axis after the other."""
     for axis, (low, high, wl, wh) in enumerate(axes, 1):
         along = np.moveaxis(plane, axis, -1)
         samples = along[..., low] * wl + along[..., high] * wh
@@ -217,8 +216,9 @@ def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
 
 
 def _roi_max(plane: Array, axes: list[Samples]) -> Array:
-    """The maximum of the samples of each cell of a region, [channels, cells down, cells across]: of
-    the four weighted neighbours of every sample. 0 where cells have no samples."""
+    """The maximum over the four weighted neighbours of all samples of each cell of a region:
+    [channels, rows, columns] of cells, from `plane` [channels, H, W]. 0 for cells without samples.
+    """
     (yl, yh, wyl, wyh), (xl, xh, wxl, wxh) = axes
     cells, counts = (yl.shape[0], xl.shape[0]), (yl.shape[1], xl.shape[1])
     if 0 in counts:

@@ -126,7 +126,8 @@ def Div(x, y):
 
 
 def _divisor(y: Any) -> Any:
-    """`y`, with 1 in place of the divisors that trap on some machines: 0, and -1 (under MIN)."""
+    """`y` with 1 in place of the integers whose division traps on some machines: 0, and -1 (as
+    MIN / -1 overflows)."""
     by = np.where(y == 0, 1, y)
     return by if y.dtype.name in UNSIGNED else np.where(y == -1, 1, by)
 
@@ -144,8 +145,8 @@ def _(emit, node, g):
 def Pow(x, y):
     """z = x^y, in the dtype of x
 
-    Integer powers of integers are exact modulo the width; a negative one gives 1 / x^|y|
-    truncated, and 0 for x = 0.
+    Powers of integers by integers wrap around; a negative y gives 1 / x^|y| truncated, and 0 for
+    x = 0.
     """
     if x.dtype.name not in INTS:
         wide = np.float64 if x.dtype.name == "float64" else np.float32

@@ -1,4 +1,4 @@
-"""Derivatives as nodes of the same graph, from the rules that operators have (`Op.gradient`)."""
+"""Backpropagation as nodes of a graph, by the rules of its operators (`Op.gradient`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def times_rest(emit: Emit, g: Value, part: Value) -> Value:
 
 
 def derivatives(graph: Graph, y: Value, xs: Sequence[Value], emit: Emit) -> tuple[Value, ...]:
-    """The derivatives of the sum of y by each of `xs`, as new nodes that `emit` adds; they follow
-    the nodes that lead from xs to y. Zeros by a value on which y does not depend. Raises
-    TypeRuleError where an operator on the way has no rule."""
+    """The derivatives of sum(y) by each of `xs`, each in the shape of its x: outputs of new nodes,
+    which `emit` adds. Zeros for an x on which y does not depend. Raises TypeRuleError where an
+    operator between x and y has no rule."""
     found: dict[Value, Value] = {y: _filled(emit, y, 1)}
     leads = _leading(graph, set(xs))
     for node in reversed([n for n in graph.nodes if n in leads]):
@@ -59,8 +59,9 @@ def _parts(emit: Emit, node: Node, g: Value) -> tuple[Value | None, ...]:
 
 
 def _summed(emit: Emit, part: Value, v: Value) -> Value:
-    """`part`, a derivative in the shape of an output, summed over the axes along which the input
-    `v` was repeated: in the shape of v. Raises TypeRuleError where these shapes are not known."""
+    """`part`, the derivative by the input `v` in the shape of the output, summed over the axes that
+    v was broadcast along, so that it has the shape of v. Raises TypeRuleError where the shapes are
+    not known."""
     if part.shape == v.shape and v.shape is not None:
         return part
     if not (v.type.is_static and part.type.is_static):

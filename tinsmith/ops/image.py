@@ -18,7 +18,7 @@ FORMATS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
 def ImageDecoder(data, *, pixel_format="RGB"):
     """y[h, w, c] = the pixels of an encoded image: JPEG, PNG, BMP, TIFF, WebP, PNM, JPEG 2000
 
-    data: the bytes of the file; pixel_format: "RGB", "BGR" or "Grayscale".
+    data: the bytes of the file, uint8 [n]; pixel_format: "RGB", "BGR" or "Grayscale". y is uint8.
     """
     try:
         from PIL import Image, UnidentifiedImageError

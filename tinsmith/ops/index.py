@@ -18,7 +18,7 @@ COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minim
 
 @op("move")
 def Gather(x, indices, *, axis=0):
-    """y[a, i, b] = x[a, indices[i], b], with `axis` the axes of `indices` put in its place
+    """y[a, i, b] = x[a, indices[i], b]: the axes of `indices` take the place of axis `axis` of x
 
     Negative indices count from the end.
     """
@@ -99,9 +99,9 @@ def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
 
 
 def _looked_up(x: Value, index: list[Any]) -> Part | None:
-    """The move of an operator that reads x at `index`, integer arrays for its first axes, which may
-    count from the end: these axes are taken as one, and read at flat places. None where a size is
-    not known."""
+    """The move of an operator that computes x[tuple(index)] for integer arrays `index`: the axes
+    that are indexed are flattened to one, which is read at flat places. None where a size is not
+    known."""
     if not x.type.is_static or not index:
         return None
     if any(isinstance(n, Size) for n in x.dims[: len(index)]):
@@ -220,8 +220,8 @@ def _(x: Value, indices: Value, updates: Value, *, reduction: str) -> Type:
 def TensorScatter(x, update, write_indices=None, *, axis=-2, mode="linear", start=0):
     """y = x, but y[b, ..., start + write_indices[b] + i, ...] = update[b, ..., i, ...] on `axis`
 
-    b is the place on axis 0. Without write_indices these are 0. With mode "circular" the place is
-    taken modulo the size of the axis.
+    It writes new keys into a cache; b is the place on axis 0. Absent write_indices are 0. With mode
+    "circular" places are taken modulo the size of the axis.
     """
     size, count = x.shape[axis], update.shape[axis]
     first = np.zeros(x.shape[0], np.int64) if write_indices is None else np.asarray(write_indices)

@@ -1,4 +1,4 @@
-"""The interpreter of graphs: their outputs, the types of these, and their cost, node by node."""
+"""Whole graphs, node by node: their outputs (by references), output types, and cost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tinsmith.ops.declared import Refused
 
 
 class Refusal(TypeRuleError):
-    """An error of `infer_graph`: a node of a graph does not fit what it reads, so that any run of
-    the graph that comes to the node ends with an error."""
+    """Raised by `infer_graph` where a node does not fit the types of its inputs, so that every run
+    of the graph would end with an error there."""
 
 
 def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
@@ -54,10 +54,10 @@ def _array(env: Mapping[Value, Any], v: Value) -> Any:
 
 
 def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
-    """The output types of a graph when its inputs are the values `args`, constants among them.
+    """The output types of a graph whose inputs are the values `args`, of which constants are used.
 
-    Raises TypeRuleError where `args` do not fit the inputs; Refusal where a node does not fit what
-    it reads, so that no run of the graph ends.
+    Raises TypeRuleError where `args` do not fit the graph's inputs, Refusal where a node does not
+    fit the types of its inputs.
     """
     need(
         len(args) == len(graph.inputs),
@@ -88,7 +88,7 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
 
 
 def flops_of_graph(graph: Graph) -> float:
-    """The arithmetic operations of one run; nodes whose types are not static count as none."""
+    """The number of arithmetic operations of one run; nodes whose types are not static count 0."""
     total = 0.0
     for node in graph.nodes:
         values = (*(v for v in node.inputs if v is not None), *node.outputs)

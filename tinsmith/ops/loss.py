@@ -1,4 +1,4 @@
-"""Losses of classification."""
+"""Loss functions for classification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ CLASSES = np.array([1], np.int64)
 def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignore_index=None):
     """loss = -weight[target] * x[target], x [N,C,...] holding log-probabilities, target [N,...]
 
-    reduction none | sum | mean; the mean is weighted, and leaves targets of ignore_index out.
+    reduction none | sum | mean, which divides by the sum of the weights. Targets equal to
+    ignore_index count nothing.
     """
     dtype, x = x.dtype, in_float32_of(x)
     zero, skipped = np.zeros((), x.dtype), None
@@ -48,8 +49,8 @@ def SoftmaxCrossEntropyLoss(
 ):  # fmt: skip
     """loss = -weight[label] * log_softmax(x)[label], x [N,C,...] and labels [N,...]
 
-    reduction none | sum | mean; the mean is weighted, and leaves labels of ignore_index out.
-    with_log_prob adds log_softmax(x) to the outputs.
+    reduction and ignore_index are those of NegativeLogLikelihoodLoss; with_log_prob adds
+    log_softmax(x) to the outputs.
     """
     log_prob = OPS["LogSoftmax"](in_float32_of(x), axis=1)
     attrs = {"reduction": reduction, "ignore_index": ignore_index}
@@ -59,8 +60,8 @@ def SoftmaxCrossEntropyLoss(
 
 
 def _loss_type(x: Value, labels: Value, weight: Value | None, reduction: str) -> Type:
-    """The type of a loss over x [N,C,...]. Raises TypeRuleError where the inputs do not fit each
-    other."""
+    """The output type of a loss: a scalar, or [N,...] without reduction. Raises TypeRuleError where
+    x [N,C,...], labels [N,...] and weight [C] do not fit each other."""
     need_float(x, "x")
     need(labels.dtype.kind in "iu", f"labels must be integers, they are {labels.dtype}")
     need_one_of(REDUCTIONS, reduction=reduction)

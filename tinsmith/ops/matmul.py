@@ -1,4 +1,4 @@
-"""Products of matrices and tensors."""
+"""Products of matrices and tensors, determinants and inverses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tinsmith.sizes import NUMBER
 def MatMul(a, b, *, precise=False):
     """y[...,m,n] = sum over k of a[...,m,k] * b[...,k,n]; vectors and batches as numpy.matmul
 
-    What is precise may be computed by no algorithm that rounds much more than the sum does.
+    `precise` forbids algorithms that round much more than the plain sum, such as Strassen's.
     """
     return np.matmul(widen(a), widen(b)).astype(a.dtype, copy=False)
 
@@ -52,7 +52,7 @@ def _(a, b, **_):
 
 
 def product_flops(a: Value, b: Value, *_: Any, **__: Any) -> float:
-    """The arithmetic operations of a matrix product of a and b, whose types are static."""
+    """The number of arithmetic operations of a matrix product of a and b, of static types."""
     shape = matmul_shape(a, b)
     assert shape is not None
     return 2 * prod(int(d) for d in shape) * a.dims[-1]
@@ -80,9 +80,9 @@ def _(emit, node, g):
 
 
 def einsum_terms(equation: str, count: int) -> tuple[list[str], str]:
-    """("ij,jk->ik", 2) -> (["ij", "jk"], "ik"): the terms of an Einstein sum, one for each of
-    `count` inputs, and its output, made explicit. Spaces are removed; an ellipsis is written as one
-    `.`. Raises TypeRuleError."""
+    """The terms of an Einstein sum of `count` inputs, and its output: ("ij,jk->ik", 2) gives
+    (["ij", "jk"], "ik"). An absent output is made explicit. Spaces are removed, and `...` is
+    returned as `.`. Raises TypeRuleError."""
     left, arrow, right = equation.replace(" ", "").replace("...", ".").partition("->")
     terms = left.split(",")
     need(
@@ -113,9 +113,9 @@ def Einsum(*xs, equation):
 
 
 def _sizes(xs: Sequence[Value], terms: Sequence[str]) -> tuple[dict[str, Dim], Any]:
-    """Letter -> size for the terms of an Einstein sum over `xs`, and the broadcast shape of what
-    the ellipses stand for (None: unknown). Raises TypeRuleError where sizes contradict each
-    other."""
+    """For the terms of an Einstein sum over `xs`: the size of each letter, and the broadcast shape
+    of the axes under the ellipses (None: unknown). Raises TypeRuleError where sizes contradict
+    each other."""
     sizes: dict[str, Dim] = {}
     rest: Any = ()
     for x, term in zip(xs, terms, strict=True):
@@ -208,7 +208,7 @@ MatMul.weights = Weights((1,), -1, data=(0,), channels=-1)
 
 @MatMul.apart
 def _(node: Node) -> Apart:
-    """Apart are the rows of a, the columns of b, and the products of a batch."""
+    """A product can be cut along the rows of a, the columns of b, and the axes of the batch."""
     a, b = (v.shape if v is not None else None for v in node.inputs)
     if a is None or b is None or len(a) < 2 or len(b) < 2:
         return {}

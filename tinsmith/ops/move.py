@@ -1,4 +1,4 @@
-"""Operators that copy elements to other places: cut, join, repeat, reverse."""
+"""Operators that copy elements to other places: Tile, Concat, Split, Slice, Trilu, ..."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _(x: Value, repeats: Value) -> Type:
 
 @Tile.moves
 def _(y: Value, x: Value, repeats: Array) -> Part:
-    """Each axis of x becomes two axes of the box: one along which x repeats, then itself."""
+    """Each axis of x becomes two axes of the part: one of repetitions, then the axis itself."""
     axes: list[Along] = []
     for k, count in enumerate(repeats.reshape(-1).tolist()):
         axes += [Along(k)] if count == 1 else [Along(None, spanned(0, count)), Along(k)]
@@ -172,7 +172,8 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
 
 @Split.moves
 def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -> Part | None:
-    """The places of this output; None where its size, or one before it, is not known."""
+    """Output number y.index is a slice of x, which begins after the outputs before it. None where
+    its size, or that of one before it, is not known."""
     assert y.producer is not None
     if len(y.producer.outputs) == 1 and split is None:
         return placed(x, {})
@@ -189,8 +190,8 @@ def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -
 def Slice(x, starts, ends, axes=None, steps=None):
     """y[i] = x[start + i * step] along each of `axes`, up to before `end`
 
-    Negative numbers count from the end of the axis; then start and end are clamped: to
-    [0, size] for a positive step, to [0, size - 1] and [-1, size - 1] for a negative one.
+    Negative numbers count from the end of the axis. Then both are clamped to [0, size]; for a
+    negative step start to [0, size - 1] and end to [-1, size - 1].
     """
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
         need_data(step, f"a step is 0, that of axis {axis}")
@@ -203,8 +204,8 @@ def Slice(x, starts, ends, axes=None, steps=None):
 
 
 def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, ...]]:
-    """(start, end, axis, step) of each cut of a Slice, from its operands; absent axes are 0, 1,
-    ..., absent steps are 1."""
+    """(start, end, axis, step) for each axis that a Slice cuts, from its operands (arrays or None);
+    absent axes are 0, 1, ..., absent steps are 1."""
     count = np.size(starts)
     given = (starts, ends, range(count) if axes is None else axes, steps)
     rows = [[1] * count if v is None else np.asarray(v).reshape(-1).tolist() for v in given]
@@ -212,8 +213,8 @@ def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, 
 
 
 def slice_range(start: int, end: int, step: int, size: int) -> Any:
-    """The places that ONNX's Slice takes from an axis of `size`, where negative bounds count from
-    the end and all are clipped to the axis: a range, or a `Span` where a bound is a `Size`."""
+    """The indexes that ONNX's Slice reads of an axis of `size`, with negative bounds counted from
+    the end, and all bounds clipped to the axis: a range, or a `Span` where a bound is a `Size`."""
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     if step > 0:
@@ -222,8 +223,8 @@ def slice_range(start: int, end: int, step: int, size: int) -> Any:
 
 
 def _taken(start: int, end: int, step: int, size: Any) -> range | Span | None:
-    """The places that a Slice takes from an axis of `size`, as `slice_range`; None if these are all
-    places of a size that only the call tells."""
+    """The indexes that a Slice reads of an axis of `size`, as `slice_range`; None if `size` is a
+    `Size` (known only when the net is called) and the Slice reads the whole axis."""
     if isinstance(size, Size) and step == 1 and start >= 0:
         if start == 0 and end >= _FAR:
             return None

@@ -1,19 +1,15 @@
-"""Normalisations: over batches (with stored statistics), instances, layers, groups and channels;
-and softmax, over one axis."""
+"""Normalisations: batch norm (with stored statistics), instance, layer, group norm and others; and
+softmax and its relatives."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import OPS, axis_of, broadcast, need, op
-from tinsmith.ops._rules import as_dtype, in_float32_of, need_axes, need_float
+from tinsmith.ops._rules import Array, as_dtype, in_float32_of, need_axes, need_float
 from tinsmith.ops.precision import widen
-
-Array = np.ndarray[Any, Any]
 
 
 def _channels(v: Array, rank: int) -> Array:
@@ -52,8 +48,8 @@ def _(x, scale, shift, mean, var, *, eps):
 
 
 def _standard(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """(standardised x, mean, 1 / sqrt(var + eps)), the statistics over `axes`, which they keep with
-    size 1."""
+    """((x - mean) / sqrt(var + eps), mean, 1 / sqrt(var + eps)) for statistics over `axes`, which
+    the last two keep with size 1."""
     mean = x.mean(axis=axes, keepdims=True, dtype=x.dtype)
     centred = x - mean
     var = np.mean(centred * centred, axis=axes, keepdims=True, dtype=x.dtype)
@@ -104,7 +100,7 @@ def _(x, scale, shift, *, groups, eps):
 def LayerNorm(x, scale=None, shift=None, *, axis=-1, eps=1e-5, with_stats=False):
     """y = (x - mean) / sqrt(var + eps) * scale + shift, statistics over the axes from `axis` on
 
-    with_stats adds mean and 1 / sqrt(var + eps), float32, with those axes as 1.
+    with_stats adds the outputs mean and 1 / sqrt(var + eps), float32, with these axes as 1.
     """
     axes = tuple(range(axis % x.ndim, x.ndim))
     y, mean, inverse = _standard(widen(x), axes, eps)
@@ -172,7 +168,7 @@ def _(x, *, axis, p):
 
 @op("reduction")
 def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
-    """y[c] = x[c] / (bias + alpha / size * sum of x[d]^2)^beta, d in size channels around c"""
+    """y[:,c] = x[:,c] / (bias + alpha / size * sum of x[:,d]^2)^beta, d: `size` channels about c"""
     wide, channels = widen(x), x.shape[1]
     before, after = (size - 1) // 2, size // 2
     square = np.pad(wide * wide, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
@@ -222,7 +218,8 @@ LpNorm.apart(but_one)
 
 
 def _same(x: Value, *axes: int) -> Type:
-    """The type of what is as x, which has these axes and is of a floating-point type."""
+    """The type of x, for operators that keep it. Raises TypeRuleError unless x is of a
+    floating-point type and has these axes."""
     need_float(x, "x")
     if x.shape is not None:
         for axis in axes:
@@ -231,7 +228,7 @@ def _same(x: Value, *axes: int) -> Type:
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """The softmax of a float32 or float64 array; a row of -inf only gives NaN."""
+    """The softmax of a float32 or float64 array along `axis`; a row of -inf only gives NaN."""
     if not x.size:
         return x
     e = np.exp(x - x.max(axis=axis, keepdims=True))
@@ -265,12 +262,8 @@ def Hardmax(x, *, axis=-1):
     return y
 
 
-Softmax.type(lambda x, *, axis: _same(x, axis))
-LogSoftmax.type(lambda x, *, axis: _same(x, axis))
-Hardmax.type(lambda x, *, axis: _same(x, axis))
 Softmax.cost(lambda x, *, axis: 20 * x.type.size)
 LogSoftmax.cost(lambda x, *, axis: 20 * x.type.size)
-
-
 for _one in (Softmax, LogSoftmax, Hardmax):
+    _one.type(lambda x, *, axis: _same(x, axis))
     _one.apart(but_one)

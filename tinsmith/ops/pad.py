@@ -1,4 +1,4 @@
-"""Tensors with more or fewer elements at the ends of their axes."""
+"""Padding, and cropping, at the ends of axes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from tinsmith.sizes import same
 def Pad(x, pads, value=None, axes=None, *, mode="constant"):
     """y = x with pads[i] elements before and pads[n + i] after axis axes[i]; negative ones cut
 
-    `mode`: constant (`value`, default 0), reflect (without the edge), edge, wrap (as a torus).
+    n is the number of axes. `mode`: constant (`value`, default 0), reflect (without the edge),
+    edge (repeats it), wrap (periodic).
     """
     return _padded(x, _pairs(pads, axes, x.ndim), value, mode)
 
 
 def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
-    """(before, after) for each of `rank` axes, from the operands of a Pad; (0, 0) for axes that are
-    not among `axes`."""
+    """The (before, after) padding of each of `rank` axes, from the operands of a Pad (numbers, not
+    Values); (0, 0) for axes that are not in `axes`."""
     numbers = np.asarray(pads).reshape(2, -1).tolist()
     where = range(rank) if axes is None else np.asarray(axes).reshape(-1).tolist()
     pairs = [(0, 0)] * rank
@@ -44,8 +45,8 @@ def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
 
 
 def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
-    """x grown by (before, after) of `pairs` on each axis, cut where these are negative. DataError
-    if more is cut than there is."""
+    """x padded by (before, after) of `pairs` on each axis, cut where a number is negative. Raises
+    DataError if more is cut than there is."""
     for axis, ((a, b), n) in enumerate(zip(pairs, x.shape, strict=True)):
         cuts = max(0, -a) + max(0, -b)
         need_data(cuts <= n, f"pads cut {cuts} elements of axis {axis}, which has {n}")
@@ -68,8 +69,8 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
 
 
 def _fill(value: Any, dtype: Any) -> Any:
-    """The number (or text) that fills padding, as an array of one element: `value`, or 0 ("" for
-    strings) where it is absent."""
+    """The element that fills padding, as an array [1] of `dtype`: `value`, or, where it is None, 0
+    ("" for strings)."""
     if value is None:
         return np.full(1, "" if dtype.kind == "O" else 0, dtype)
     return np.asarray(value).reshape(-1)[:1].astype(dtype)
@@ -105,8 +106,8 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 
 @Pad.moves
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
-    """Each axis is read at its places and beyond them, which gives the fill; in other modes than
-    "constant" at the places that stand for those beyond."""
+    """Constant padding reads each axis at indexes outside of it, which give the fill; the other
+    modes read the elements that are copied there."""
     places: dict[int, Places] = {}
     how: Any = mode
     shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
@@ -129,7 +130,7 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
 def CenterCropPad(x, shape, *, axes=None):
     """y = the middle of x, cut or padded with zeros to `shape` along `axes`
 
-    What is odd: cutting starts half an element early, padding puts one more at the end.
+    Where an odd number is cut or padded, one more is at the end.
     """
     where = range(x.ndim) if axes is None else axes
     pairs = [(0, 0)] * x.ndim

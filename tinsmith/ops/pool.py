@@ -1,4 +1,4 @@
-"""Pooling over windows and over whole planes, and its inverse."""
+"""Pooling over windows and over whole images, and the inverse of max pooling."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_axes, need_float, need_room
+from tinsmith.ops._rules import Array, need_axes, need_float, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.reduce import Reduce
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 
 @op("reduction", "homogeneous")
@@ -27,8 +25,8 @@ def MaxPool(
 ):  # fmt: skip
     """y[n,c,o] = max over k of x[n, c, o*stride + k*dilation - pad]; padding never wins
 
-    with_indices adds the places of the (first) maxima in the flat x, int64; storage_order 1
-    counts spatial places with the first axis fastest.
+    with_indices adds an output: the index of the (first) maximum in the flat x, int64;
+    storage_order 1 counts spatial places with the first axis fastest.
     """
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     fill = _lowest(x.dtype)
@@ -60,8 +58,8 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 
 
 def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) -> Array:
-    """The windows of a padded array, each combined to one number by `combine` (`np.maximum`, ...),
-    one axis after the other: [..., *win.out]."""
+    """Reduce each window of a padded array [..., *spatial] to one number by `combine` (np.maximum,
+    np.add), one axis after the other: [..., *win.out]."""
     lead = x.ndim - len(win.kernel)
     for i, k in enumerate(win.kernel):
         axis, d, s, n = lead + i, win.dilation[i], win.stride[i], int(win.out[i])
@@ -75,7 +73,8 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 def pool_type(
     x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
 ) -> Type:
-    """The type of a pooled x."""
+    """The output type of a pooling of x, by its attributes; `kernel` is a number for all axes, or a
+    tuple. Raises TypeRuleError."""
     if x.shape is None:
         rank = None if isinstance(kernel, NUMBER) else len(kernel) + 2
         return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
@@ -89,8 +88,8 @@ def pool_type(
 
 
 def _flops(x: Value, *, kernel: Any, p: int = 0, **attrs: Any) -> float:
-    """The arithmetic operations of a pooling: one for every tap of every output element, three
-    where each tap is raised to the power p."""
+    """The number of arithmetic operations of a pooling: for each output element one a tap, or three
+    where a tap is raised to the power p."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
     taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
@@ -110,8 +109,8 @@ def AveragePool(
 ):  # fmt: skip
     """y[n,c,o] = sum over k of x[n, c, o*stride + k*dilation - pad] / count
 
-    The count is of the taps inside x, or inside x and its padding with count_include_pad; what
-    ceil_mode adds behind the padding never counts.
+    The count is of the taps inside x, with count_include_pad also of those in the padding, but
+    never of those after it, which ceil_mode may add.
     """
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     y = _separable(padded(widen(x), win, 0), win, np.add)
@@ -123,9 +122,8 @@ def AveragePool(
 
 
 def _counts(size: int, win: Window, axis: int, include_pad: bool) -> Array:
-    """How many taps of each window along one spatial axis count for a mean, at least 1: an array
-    with an element for each output place. `size` is the axis of the input; with `include_pad`
-    padding counts."""
+    """By how many taps AveragePool divides along one spatial axis, at least 1: an array [out].
+    `size` is the length of the axis in x; with `include_pad` taps in the padding count."""
     starts = np.arange(int(win.out[axis])) * win.stride[axis] - win.begin[axis]
     places = starts[:, None] + np.arange(win.kernel[axis]) * win.dilation[axis]
     low, high = (-win.begin[axis], size + win.end[axis]) if include_pad else (0, size)
@@ -158,7 +156,8 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
 def GlobalPool(x, *, kind="mean", p=2, dtype=None):
     """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp
 
-    The result has the type of x, or dtype. Of no elements it is what Reduce gives: a mean is NaN.
+    y has the element type of x, or `dtype`. Without spatial elements it is as by Reduce: NaN for a
+    mean.
     """
     axes = tuple(range(2, x.ndim))
     wide = widen(x) if dtype is None else x.astype(dtype)
@@ -188,7 +187,7 @@ def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
 
     y is as large as the input of a MaxPool with this kernel, stride and pad, and indices count its
-    elements in row-major order. A larger output_shape, of all axes, adds zeros behind each axis.
+    elements in row-major order. A larger output_shape (of all axes) adds zeros at their ends.
     """
     shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
     for dims in (shape,) if output_shape is None else (shape, output_shape):

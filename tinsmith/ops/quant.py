@@ -1,4 +1,5 @@
-"""Quantisation: to and from low-precision numbers, and products of such numbers."""
+"""Quantisation to and from integers and small floats, and matrix products and convolutions of
+quantised tensors."""
 
 from __future__ import annotations
 
@@ -9,14 +10,12 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import axis_of, need, op
-from tinsmith.ops._rules import FLOAT8, need_float
+from tinsmith.ops._rules import FLOAT8, Array, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape, product_flops
 from tinsmith.ops.precision import is_float, is_half, widen
 from tinsmith.ops.window import window
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 ENTRIES = 256  # of a table for all bytes
 LOW = FLOAT8 | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
@@ -33,9 +32,9 @@ def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """A scale or zero point `s` in a shape that broadcasts to the shape `x`: of one element for the
-    whole tensor, as a vector along `axis`, or, with `block_size`, repeated for the elements of each
-    block."""
+    """A scale or zero point `s` in a form that broadcasts to the shape `x`. s has one number for
+    all of a tensor, one for each element of `axis`, or, with `block_size`, one for each block of
+    so many elements along the axis."""
     if s.size == 1 and s.ndim <= 1:
         return s.reshape(())
     if not block_size:
@@ -48,8 +47,8 @@ def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
 
 
 def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
-    """Saturate whole numbers to an integer type of at most 16 bits: values out of its range become
-    its ends, NaN becomes 0."""
+    """Convert whole numbers in `v`, an array of floats, to an integer type of at most 16 bits, with
+    saturation: numbers out of its range become its ends, NaN becomes 0."""
     low, high = _range(dtype)
     return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
 
@@ -58,11 +57,12 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
 def QuantizeLinear(
     x, scale, zero_point=None, *, axis=1, block_size=0, saturate=True, dtype=None, precision=None
 ):
-    """y = saturate(round(x / scale) + zero_point), halves to even; floats are not rounded first
+    """y = saturate(round(x / scale) + zero_point), halves to even
 
-    scale is one number, one for each element of the axis, or one for block_size of them; the
-    division is in the type of scale, or in `precision`. The result has the type of zero_point,
-    or dtype, or uint8. saturate False lets float8 overflow to NaN or infinity.
+    scale is one number, one for each element of `axis`, or one for each block of block_size; the
+    division is in the type of scale, or in `precision`. y has the type of zero_point, or dtype, or
+    uint8. To float types x / scale + zero_point is rounded only once, to the type; saturate False
+    lets float8 overflow to NaN or infinity.
     """
     low = dtype_of(_low_dtype(zero_point, dtype))
     real = scale.dtype if precision is None else dtype_of(precision)
@@ -98,9 +98,9 @@ def _(x, scale, zero_point=None, *, axis, block_size, saturate, dtype, precision
 def _check_scale(
     x: Value, scale: Value, zero_point: Value | None, axis: int, block_size: int
 ) -> None:
-    """Raise TypeRuleError unless the scale of x is of a floating-point type and a scalar, a vector
-    along `axis`, or (with `block_size`) of one number for each block, and the zero point has its
-    shape."""
+    """Raise TypeRuleError unless the scale is of a floating-point type, the zero point has its
+    shape, and that is a scalar, a vector along `axis` of x, or, with `block_size`, one number for
+    each block (the shape of x with fewer elements on `axis`)."""
     need_float(scale, "scale")
     if zero_point is not None:
         both = zero_point.shape, scale.shape
@@ -127,7 +127,7 @@ def _check_scale(
 def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=None):
     """y = (x - zero_point) * scale, in the type of scale or `dtype`
 
-    scale is one number, one for each element of the axis, or one for block_size of them.
+    scale is one number, one for each element of `axis`, or one for each block of block_size.
     """
     real = scale.dtype if dtype is None else dtype_of(dtype)
     wide = np.float64 if real == np.float64 else np.float32
@@ -168,13 +168,13 @@ def _(x):
 
 
 def _exact(sums: Array) -> Array:
-    """Sums of whole numbers as int32; those out of its range wrap around, as in hardware."""
+    """Sums of integers, held in floats, as int32; sums out of its range wrap around."""
     return sums.astype(np.int64).astype(np.int32)
 
 
 def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
-    """x - zero as float64; a `zero` of None is 0. With `column`, a vector of zeros has one for each
-    row of x, else one for each column."""
+    """x - zero as float64; `zero` None is 0. A vector has a zero point for each column of x, or,
+    with `column`, for each row."""
     if zero is None:
         return x.astype(np.float64)
     if zero.ndim == 1 and column and zero.size > 1:
@@ -184,8 +184,10 @@ def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
 
 @op("anchor")
 def MatMulInteger(a, b, a_zero_point=None, b_zero_point=None):
-    """y = (a - a_zero_point) @ (b - b_zero_point), int32; vectors of zero points go with a's rows
-    and b's columns"""
+    """y = (a - a_zero_point) @ (b - b_zero_point), int32
+
+    a_zero_point is one number or one for each row of a, b_zero_point one for each column of b.
+    """
     left = _centred(a, a_zero_point, column=a.ndim > 1)
     return _exact(np.matmul(left, _centred(b, b_zero_point)))
 
@@ -221,7 +223,7 @@ def ConvInteger(
     x, w, x_zero_point=None, w_zero_point=None, *, stride=None, pad=None, dilation=None, group=1,
     auto_pad="NOTSET",
 ):  # fmt: skip
-    """y = Conv(x - x_zero_point, w - w_zero_point), int32; padding is x_zero_point
+    """y = Conv(x - x_zero_point, w - w_zero_point), int32; padding counts as x_zero_point
 
     w_zero_point is one number or one for each output channel.
     """
@@ -290,7 +292,7 @@ def _(
 
 @op("table")
 def ByteTable(x, table):
-    """y = table[x mod 256]: any function of a byte, from 256 bytes"""
+    """y = table[x mod 256]: any function of one byte, by a table of its 256 results"""
     return table[x.view(np.uint8)]
 
 
@@ -337,8 +339,8 @@ QLinearConv.cost(lambda x, s, z, w, *_, **attrs: conv_flops(x, w, **attrs))
 
 
 def decoded(w: Array, scale: Array | None, zero: Array | None, block_size: int) -> Array:
-    """The weights [k, n] of a SmallMatMul as float32: (w - zero) * scale, with a row of scales and
-    zeros for each `block_size` rows of w, or for all if it is 0; w itself without scales."""
+    """The weights [k, n] of a SmallMatMul as float32: (w - zero) * scale, or w without a scale.
+    scale and zero have a row for each block of `block_size` rows of w (0: one row for all)."""
     real = w.astype(np.float32)
     if scale is None:
         return real
@@ -350,9 +352,10 @@ def decoded(w: Array, scale: Array | None, zero: Array | None, block_size: int) 
 
 @op("anchor")
 def SmallMatMul(a, w, scale=None, zero=None, *, block_size=0):
-    """y = a @ ((w - zero) * scale), a [...,m,k] float32, w [k,n] whole numbers or halves
+    """y = a @ ((w - zero) * scale), a [...,m,k] float32, w [k,n] small integers or half floats
 
-    scale and zero have a row of n for each block_size rows of w; of 0, one row. Halves have none.
+    scale and zero have a row of n for each block of block_size rows of w (0: one row for all).
+    Half floats (float16, bfloat16) have none.
     """
     return np.matmul(a, decoded(w, scale, zero, block_size))
 

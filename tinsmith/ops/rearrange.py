@@ -37,7 +37,8 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 Order = tuple[tuple[Any, ...], tuple[int, ...]]
-"""Dims under which blocks and their pixels have axes of their own, and the new order of these."""
+"""(dims, perm): a reshape of x to dims in which blocks and the pixels of a block are axes of their
+own, and the transpose after it."""
 
 
 def _exchanged(x: Any, order: Order) -> Any:
@@ -85,8 +86,8 @@ SpaceToDepth.moves(_moves(_to_depth))
 
 
 def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:
-    """The dims [N,C,H,W] of x, new symbols where they are unknown. Raises TypeRuleError for another
-    rank, or a wrong `mode` or `blocksize`."""
+    """The dims (N, C, H, W) of x, new symbols where its rank is unknown. Raises TypeRuleError for
+    another rank, or a wrong `mode` or `blocksize`."""
     need_one_of(("DCR", "CRD"), mode=mode)
     need(blocksize >= 1, f"blocksize is {blocksize}")
     need_rank(x, 4, "x")
@@ -105,7 +106,7 @@ def _divided(d: Dim, by: int, x: Value) -> Dim:
 
 @op("move")
 def ChannelGather(*xs, sources):
-    """y = the runs `sources` = ((input, first channel, count), ...) one after another on axis 1"""
+    """y = runs of channels, joined on axis 1: `sources` = ((input, first channel, count), ...)"""
     return np.concatenate([xs[i][:, lo : lo + n] for i, lo, n in sources], axis=1)
 
 

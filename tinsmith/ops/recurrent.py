@@ -1,7 +1,8 @@
 """RNN, GRU and LSTM over whole sequences, with everything ONNX allows.
 
-Weights may be numbers of 8 or 16 bits: `w_scale` and `r_scale` [D,gates*H] are what one of `w` and
-`r` counts, for each output. Passes make them so for kernels; files have DequantizeLinear there.
+Weights may be integers of 8 or 16 bits: then `w_scale` and `r_scale` [D,gates*H] are the scales of
+the rows of `w` and `r`. Only passes make such nodes, of DequantizeLinear nodes before the weights.
+Shapes: D directions, T time steps, N batch, I inputs, H hidden elements.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, agree, shapes_agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
+from tinsmith.ops._rules import INTS, Array, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.quant import DynamicQuantizeLinear
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
-Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
 
 
-# name: (function of x, alpha, beta; default alpha; default beta); None: does not take it
+# name: (function of (x, alpha, beta), default alpha, default beta); None: it takes no such number
 ACTIVATIONS: dict[str, tuple[Callable[..., Array], float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
@@ -44,10 +44,10 @@ def functions(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None,
     clip: float | None, each: int,
 ) -> list[Function]:  # fmt: skip
-    """The activation functions of a recurrent layer, `each` for every direction, in order of
-    `names`. `alphas` and `betas` go, in order, to the functions that take one. Arguments are
-    clipped to [-clip, clip], but those of the third, an LSTM's function of the cell, as in ONNX
-    Runtime."""
+    """The activation functions of a recurrent layer, in order of `names`: `each` of them for every
+    direction. The numbers in `alphas` (`betas`) go in order to the functions that take an alpha
+    (beta). Arguments are clipped to [-clip, clip], but not those of the third function of a
+    direction (an LSTM's, of the cell), as in ONNX Runtime."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
 
     def one(place: int, name: str) -> Function:
@@ -63,21 +63,21 @@ def functions(
 def _by_direction(
     default: Sequence[str], direction: str, names: Sequence[str] | None, *rest: Any
 ) -> list[list[Function]]:
-    """The activation functions of each direction; `default` are the names for one direction where
-    `names` is None. `rest` is what `functions` takes after the names: alphas, betas, clip."""
+    """For each direction the list of its activation functions: those of `names`, or, where it is
+    None, of `default` (the names for one direction). `rest` are alphas, betas and clip, as
+    `functions` takes them."""
     count = 2 if direction == "bidirectional" else 1
     every = functions(names or tuple(default) * count, *rest, each=len(default))
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
 
 
 def _real(w: Array, scale: Array | None) -> Array:
-    """Weights [D,gates*H,...] as real numbers: times their scales [D,gates*H], if they have
-    some."""
+    """Weights [D,gates*H,...] multiplied by their scales [D,gates*H]; unchanged without scales."""
     return w if scale is None else w.astype(scale.dtype) * scale[..., None]
 
 
 def _rounded(x: Array) -> Array:
-    """x quantised to bytes and dequantised again, as DynamicQuantizeLinear does it."""
+    """x rounded to 256 levels: quantised by DynamicQuantizeLinear, and dequantised again."""
     low, scale, zero = DynamicQuantizeLinear.reference(x)
     return (low.astype(np.float32) - zero) * scale
 
@@ -88,11 +88,12 @@ StepFunction = Callable[[Array, list[Array]], list[Array]]
 def _run(
     x: Array, lens: Array | None, states: list[Array], step: StepFunction, backward: bool
 ) -> tuple[Array, list[Array]]:
-    """The outputs [T,N,H] and last states of one direction, from x [T,N,gates*H], the inputs times
-    their weights already. `step` gives the new states from x[t] and the old ones.
+    """Run one direction of a recurrent layer: its outputs [T,N,H], and its last states [N,H] each.
+    x [T,N,gates*H] are the inputs times their weights, `step(x[t], states)` gives the new states,
+    of which the first is the output.
 
-    Beyond the length of a sequence (`lens` [N]; None: all are T) its outputs are 0 and its states
-    stay.
+    After the end of a sequence (`lens` [N]; None: all have T steps) its outputs are 0, and its
+    states stay.
     """
     steps, n = x.shape[:2]
     y = np.zeros((steps, n, states[0].shape[-1]), x.dtype)
@@ -113,11 +114,11 @@ def _recurrent(
     weights: tuple[Array, Array, Array | None], lens: Array | None,
     initial: Sequence[Array | None], direction: str, layout: int,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """y and the last states of a recurrent layer over all time steps and directions.
+    """Run all directions of a recurrent layer: (y, last state, ...) in the shapes of the operators.
 
-    `weights` are w, r and b as the operators have them; `initial` are the first states, None for
-    zeros. make_step(d, r[d]^T, wb[d], rb[d]) gives, for direction d, the function of a time step,
-    and the bias that is added to x w[d]^T; wb[d] and rb[d] are the halves of b[d].
+    `weights` are the operands w, r and b; `initial` are the first states, None for zeros.
+    make_step(d, r[d]^T, wb[d], rb[d]), where wb and rb are the halves of b, returns for direction d
+    the function of a time step (see `_run`), and the bias that is added to x w[d]^T.
     """
     w, r, b = weights
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
@@ -157,7 +158,6 @@ def RNN(
 
     x [T,N,I], w [D,H,I], r [D,H,H], b [D,2H]; y [T,D,N,H], y_h [D,N,H]; layout 1 puts N first.
     """
-
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Tanh",), direction, *rest)
 
@@ -216,8 +216,8 @@ def LSTM(
 
     Gates are ordered i, o, f, g and peepholes i, o, f; w [D,4H,I], r [D,4H,H], b [D,8H], p [D,3H];
     returns (all h [T,D,N,H], last h [D,N,H], last c [D,N,H]); layout 1 puts N first;
-    input_forget: f = 1 - i. rounded: x as a whole, and the h of each step, are first rounded as
-    DynamicQuantizeLinear does, to one of 256 numbers.
+    input_forget: f = 1 - i. rounded: all of x, and h before each step, are rounded to 256 levels,
+    as by DynamicQuantizeLinear.
     """
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Sigmoid", "Tanh", "Tanh"), direction, *rest)
@@ -247,9 +247,8 @@ def LSTM(
 
 @dataclass(frozen=True)
 class _Operands:
-    """The inputs of a recurrent layer of `gates` gates, for its type rule. `vectors`: name ->
-    (value, how many numbers it has for each direction and hidden element); `initial`: name -> first
-    state."""
+    """The inputs of a recurrent layer of `gates` gates, for its type rule. `vectors` are the
+    operands [D, k*H] (b, scales, p) by name, as (value, k); `initial` the first states by name."""
 
     gates: int
     x: Value
@@ -261,8 +260,8 @@ class _Operands:
 
 
 def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Type, ...]:
-    """The types of all outputs of a recurrent layer: y, and the last of each initial state.
-    `per_direction` is how many activations a direction has. Raises TypeRuleError."""
+    """The output types of a recurrent layer: y, and the last value of each state. `per_direction`
+    is the number of activation functions of a direction. Raises TypeRuleError."""
     x, r, gates = of.x, of.r, of.gates
     direction, layout = attrs["direction"], attrs["layout"]
     need_one_of(("forward", "reverse", "bidirectional"), direction=direction)
@@ -272,15 +271,11 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
     if r.shape is not None:
         need(len(r.shape) == 3, f"r needs rank 3 ([D,{gates}H,H]), it has {len(r.shape)}")
         need(agree(r.shape[0], count), f"r has {r.shape[0]} directions, {count} are needed")
-        need(agree(r.shape[0], count), f"r has {r.shape[0]} directions, {count} are needed")
         need(agree(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
         hidden = r.shape[2] if hidden is None else hidden
-        need(
-            not isinstance(hidden, NUMBER) or agree(r.shape[1], gates * hidden),
-            f"r has {r.shape[1]} rows, {gates} gates of {hidden} need {gates * (hidden or 0)}"
-            if isinstance(hidden, NUMBER)
-            else "",
-        )
+        if isinstance(hidden, NUMBER):
+            rows, wants = r.shape[1], gates * hidden
+            need(agree(rows, wants), f"r has {rows} rows, {gates} gates of {hidden} need {wants}")
     hidden = fresh() if hidden is None else hidden
     names = attrs["activations"]
     if names is not None:
@@ -299,9 +294,9 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
 
 
 def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
-    """The batch size of a recurrent layer (a number or a symbol). Raises TypeRuleError where the
-    shapes or element types of its operands do not fit each other; `count` is the number of
-    directions."""
+    """Raise TypeRuleError where the shapes or element types of the operands of a recurrent layer do
+    not fit each other; `count` is the number of directions. Returns the batch size N, a number or
+    a symbol."""
     gates, x, w, lens = of.gates, of.x, of.w, of.lens
     matrices = [m for m, s in ((w, "w_scale"), (of.r, "r_scale")) if of.vectors[s][0] is None]
     need_same(x, *matrices, *(v for v, _ in of.vectors.values()), *of.initial.values())

@@ -37,8 +37,8 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
     """y = the sum, mean, max, min, prod, l1 = sum |x|, l2 = sqrt(sum x^2), sumsquare = sum x^2,
     logsum = ln(sum x) or logsumexp = ln(sum e^x) of x along `axes`, in the dtype of x
 
-    No axes are all axes; with noop_with_empty_axes they are none, so that every element is
-    reduced alone. Of an empty set: sum 0, prod 1, max the least and min the greatest number.
+    No axes mean all axes, or, with noop_with_empty_axes, none: then every element is reduced
+    alone. Without elements: sum 0, prod 1, max the least and min the greatest number of the type.
     """
     empty = axes is None or np.size(axes) == 0
     if empty:
@@ -54,7 +54,8 @@ def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any
     if kind in ("max", "min"):
         wide = widen(x)
         ufunc = np.maximum if kind == "max" else np.minimum
-        initial = _least(wide.dtype) if kind == "max" else _greatest(wide.dtype)
+        least, greatest = _extremes(wide.dtype)
+        initial = least if kind == "max" else greatest
         return ufunc.reduce(wide, axis=axis, keepdims=keep, initial=initial)
     whole = x.dtype.kind in "iub"
     if kind in ("sum", "l1", "sumsquare", "prod"):
@@ -80,16 +81,12 @@ def _count(shape: tuple[int, ...], axis: tuple[int, ...] | None) -> int:
     return int(np.prod(shape if axis is None else [shape[a] for a in axis], dtype=np.int64))
 
 
-def _least(dtype: np.dtype[Any]) -> Any:
+def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """The least and the greatest number of a type; for floats the infinities."""
     if dtype.kind == "b":
-        return False
-    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-
-
-def _greatest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return True
-    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+        return False, True
+    info = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return (info.min, info.max) if info else (-np.inf, np.inf)
 
 
 @Reduce.type
@@ -170,8 +167,8 @@ def CumProd(x, axis, *, exclusive=False, reverse=False):
 
 
 def _running(ufunc: Any, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
-    """The sum or product, by `ufunc`, of all elements up to each one along `axis`, in the dtype of
-    x: `exclusive` leaves out the element itself, `reverse` begins at the end."""
+    """The running sum or product of x along `axis`, by `ufunc` (np.add, np.multiply), in the dtype
+    of x. `exclusive` leaves out the element itself, `reverse` begins at the end."""
     wide = np.moveaxis(x, axis, -1)
     wide = wide.astype(np.float64) if x.dtype.name in FLOATS else wide
     if reverse:
@@ -200,7 +197,7 @@ CumProd.type(_running_rule)
 
 @Reduce.apart
 def _(node: Node) -> Apart:
-    """Apart are the axes that are not reduced, by their numbers in the output."""
+    """A reduction can be cut along the axes that are not reduced."""
     x, axes = node.inputs[0], const_ints(node.inputs[1] if len(node.inputs) > 1 else None)
     if x is None or x.shape is None or not axes:
         return {}

@@ -1,8 +1,8 @@
-"""Regular expressions of RE2, which ONNX means, as automata (`_automaton.py`): no pattern makes
-the matcher try again.
+"""Regular expressions in the syntax of RE2, as ONNX asks for them, parsed to automata
+(`_automaton.py`), so that matching takes linear time and never backtracks.
 
-What RE2 does not have either is refused: references to groups, and looking ahead or behind. Of
-Unicode's properties the general categories are known (`\\pL`, `\\p{Lu}`), scripts are not.
+As in RE2, references to groups, and looking ahead or behind, are refused. Of Unicode's properties
+the general categories are known (`\\pL`, `\\p{Lu}`), scripts are not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPEATS = 1000
 """The largest number in `{n,m}`, as in RE2."""
 
 NESTED = 100
-"""Groups inside each other."""
+"""How deep groups may lie inside each other."""
 
 _PERL = {"d": frozenset(string.digits), "s": frozenset("\t\n\f\r "), "w": WORD}
 _POSIX = {
@@ -70,8 +70,9 @@ def compiled(pattern: str) -> Pattern:
 
 
 class _Parser:
-    """Adds the states of a regular expression to an automaton, by recursive descent: methods read
-    on from place `i` of the text; `a` and `b` are the states before and behind what they read."""
+    """Adds the states of a regular expression to an automaton, by recursive descent. Methods read
+    the text from index `self.i` on, and lead from state `a` to state `b` (or return the state to
+    which they lead) by the characters that match."""
 
     def __init__(self, text: str, automaton: Automaton) -> None:
         self.text = re.sub(r"(?s)\\Q(.*?)(?:\\E|\Z)|\\.", _unquoted, text)
@@ -102,7 +103,7 @@ class _Parser:
             raise self.fail("unexpected )")
 
     def choice(self, a: int, b: int) -> None:
-        """Alternatives between two states."""
+        """Read alternatives, `x|y|z`. Flags that they set end with them."""
         flags = self.fold, self.lines, self.dots
         self.depth += 1
         if self.depth > NESTED:
@@ -119,8 +120,8 @@ class _Parser:
         self.to.link(a, b)
 
     def repeated(self, a: int) -> int:
-        """Read one item and the repetition behind it (`*`, `{2,3}`, ...), if any. `a` is the state
-        before it; returns the state behind it."""
+        """Read one item and the repetition after it (`*`, `{2,3}`, ...), if any; return the state
+        after both. The text of the item is read again for each copy that is needed."""
         start, flags = self.i, (self.fold, self.lines, self.dots)
         first = self.to.state()
         self.to.link(a, first)
@@ -149,8 +150,8 @@ class _Parser:
         return out
 
     def count(self) -> tuple[int, int | None] | None:
-        """Read a repetition, if one is ahead: the least and the most times that it allows (most
-        None: any number). None where there is none."""
+        """Read a repetition, if there is one: (the least, the most times that it allows), most None
+        for any number. None, and nothing is read, if there is none."""
         for mark, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.take(mark):
                 return found
@@ -164,8 +165,8 @@ class _Parser:
         return found
 
     def braces(self) -> tuple[int, tuple[int, int | None]] | None:
-        """(the place behind it, (least, most)) of a {n}, {n,} or {n,m} ahead, which is not yet
-        read; None for other braces, which mean themselves."""
+        """Look for {n}, {n,} or {n,m} without reading it: (index after it, (least, most)). None for
+        other braces, which stand for themselves."""
         if not self.text.startswith("{", self.i):
             return None
         end = self.text.find("}", self.i)
@@ -179,8 +180,7 @@ class _Parser:
     # ---- items
 
     def item(self, a: int) -> int:
-        """Read one group, class, character or assertion, from state `a` on; returns the state
-        behind it."""
+        """Read one group, class, character or assertion; return the state after it."""
         b, c = self.to.state(), self.char()
         if c == "(":
             self.group(a, b)
@@ -207,8 +207,7 @@ class _Parser:
         self.to.link(state, b)
 
     def folded(self, test: Test) -> Test:
-        """`test`, or, under the flag i, a test that a character passes if it does so in either
-        case."""
+        """`test`, or, under the flag i, a test that ignores the case of characters."""
         if not self.fold:
             return test
         return lambda x: any(test(v) for v in {x, x.lower(), x.upper()} if len(v) == 1)
@@ -227,9 +226,8 @@ class _Parser:
             elif self.flags(a, b):
                 return
             else:
-                flags = self.inner
                 saved = self.fold, self.lines, self.dots
-                self.fold, self.lines, self.dots = flags
+                self.fold, self.lines, self.dots = self.inner
                 self.closed(a, b)
                 self.fold, self.lines, self.dots = saved
                 return
@@ -241,9 +239,9 @@ class _Parser:
             raise self.fail("missing )")
 
     def flags(self, a: int, b: int) -> bool:
-        """Read flags, `i-s:` or `i-s)`, behind `(?`. True for the second form, which has set the
-        flags for the rest of the group around it; after the first form they are in `inner`, for the
-        group that begins."""
+        """Read the flags after `(?`, as `i-s)` or `i-s:`. For `i-s)` set them, for the rest of the
+        group around it, and return True. For `i-s:` store them in `self.inner`, for the group that
+        begins, and return False."""
         found, on = {"i": self.fold, "m": self.lines, "s": self.dots, "U": False}, True
         while (c := self.char()) not in ":)":
             if c == "-" and on:
@@ -268,8 +266,8 @@ class _Parser:
             self.takes(a, b, self.folded(self.class_escape() or self.literal()))
 
     def class_escape(self) -> Test | None:
-        """Read the class behind a backslash, such as d, S or pL: the test of its characters. None,
-        and nothing is read, if there is none."""
+        """Read a class after a backslash, such as d, S or pL; return the test of its characters.
+        None, and nothing is read, if there is none."""
         c = self.text[self.i : self.i + 1]
         if not c or c not in "dswDSWpP":
             return None
@@ -293,7 +291,7 @@ class _Parser:
         return frozenset(self.escaped()).__contains__
 
     def escaped(self) -> str:
-        """The character behind a backslash."""
+        """Read an escape after its backslash, such as n, x41 or a dot; return its character."""
         c = self.char()
         if c in _ESCAPES:
             return _ESCAPES[c]
@@ -321,7 +319,7 @@ class _Parser:
         return chr(int(digits, 16))
 
     def bracket(self) -> Test:
-        """Read a class [...] from behind its `[`: the test of its characters."""
+        """Read a class [...] after its `[`; return the test of its characters."""
         negated, first = self.take("^"), True
         tests: list[Test] = []
         ranges: list[tuple[str, str]] = []
@@ -353,7 +351,7 @@ class _Parser:
 
 
 def _unquoted(match: re.Match[str]) -> str:
-    """What \\Q and \\E enclose as characters that mean themselves; another escape as it is."""
+    """For a match of \\Q...\\E: its characters, escaped; for any other escape: itself."""
     if match[1] is None:
         return match[0]
     return "".join(c if c.isalnum() else f"\\{c}" for c in match[1])

@@ -1,4 +1,4 @@
-"""Resize: every interpolation, coordinate transform and rounding of ONNX."""
+"""Resize, with every interpolation, coordinate transform and rounding of ONNX."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, fresh, need, need_one_of, op
-from tinsmith.ops._rules import need_data, need_room
+from tinsmith.ops._rules import Array, need_data, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size, same
-
-Array = np.ndarray[Any, Any]
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
@@ -38,7 +36,7 @@ def Resize(
 ):  # fmt: skip
     """y[o] = x interpolated at t(o), one axis after the other; t is the coordinate transform
 
-    scales or sizes have one number for each of `axes` (default: all axes of x).
+    scales (factors) or sizes (of y) have one number for each of `axes` (default: all axes of x).
     """
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
@@ -72,8 +70,8 @@ def Resize(
 
 
 class Sampling(NamedTuple):
-    """The attributes of a Resize, under their own names, that say which elements of the input an
-    element of the output reads; see `Resize`."""
+    """The attributes of a Resize, under their own names, by which `axis_tables` finds the elements
+    of the input that an element of the output reads."""
 
     mode: str
     coordinate_transformation_mode: str
@@ -86,11 +84,12 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What each output element along the axis `axis` of a Resize reads.
+    """How a Resize computes the elements along one axis, number `axis`: y[o] = sum over t of
+    weights[o, t] * x[places[o, t]].
 
-    places   [out, taps]: places in the input
-    weights  [out, taps] of float64, by which these are multiplied; None: the one place is copied
-    outside  [out]: whether the coordinate of an element lies beyond the input
+    places   [out, taps], indexes into the input
+    weights  [out, taps], float64; None: the element at the one place is copied (nearest)
+    outside  [out], whether the coordinate of an element lies outside of the input
     """
 
     axis: int
@@ -110,11 +109,11 @@ class Table:
 def axis_tables(
     dims: Sequence[int], given: Sequence[Array | None], axes: Sequence[int] | None, how: Sampling
 ) -> list[Table]:
-    """The tables of all axes that a Resize changes, in order; the interpolation is their product.
+    """The tables of all axes that a Resize changes; the Resize applies one after the other.
 
-    `dims` are those of the input; `given` are roi, scales and sizes (None or empty where absent),
-    with a number for each of `axes` (roi: two). `axes` None: all. Raises BudgetExceeded, and
-    DataError where elements would have to be made of an axis without any.
+    `dims` are the input's; `given` are (roi, scales, sizes), None or empty where absent, with one
+    number for each of `axes` (roi: two). `axes` None means all. Raises BudgetExceeded, and
+    DataError for an axis without elements that gets some.
     """
     (roi, scales, sizes), mode, transform = given, how.mode, how.coordinate_transformation_mode
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
@@ -155,7 +154,7 @@ def axis_tables(
 
 
 def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
-    """x resized along one axis: the sum over t of weights[:,t] * x.take(places[:,t], axis)."""
+    """Resize x along one axis: the sum over t of weights[:,t] * x.take(places[:,t], axis)."""
     shape = [1] * x.ndim
     shape[axis] = len(places)
     weights = weights.astype(x.dtype)
@@ -173,12 +172,9 @@ def resized(
     sizes: Sequence[int] | None,
     policy: str,
 ) -> list[Dim]:
-    """The output sizes of the resized axes, whose input sizes are `dims`, from scales or, without
-    them, sizes.
-
-    A size from a scale is floor(size * scale) in float32, as ONNX infers it. A `policy` other than
-    "stretch" gives all axes one ratio.
-    """
+    """The output sizes of the resized axes, from their input sizes `dims` and either scales or
+    sizes. A size by a scale is floor(size * scale) in float32, as ONNX infers it. With a `policy`
+    other than "stretch" all axes are resized by one factor (`factors`)."""
     if scales is not None:
         return [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
     assert sizes is not None
@@ -193,9 +189,9 @@ def resized(
 def factors(
     dims: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
 ) -> list[float]:
-    """The scale factors of the resized axes: `scales`, or the ratios of `sizes` to `dims` (0 for a
-    dim of 0). The policies "not_larger" and "not_smaller" give all axes the smallest or the largest
-    ratio."""
+    """The scale factors of the resized axes: `scales`, or size / dim for `sizes` (0 for a dim of
+    0). With the policy "not_larger" all axes get the smallest of these factors, with "not_smaller"
+    the largest."""
     if scales is not None:
         return list(scales)
     assert sizes is not None
@@ -226,11 +222,9 @@ def coordinates(
     transform: str, out: int, factor: float, size: int, roi: tuple[float, float],
     kind: type[np.floating[Any]] = np.float64,
 ) -> Array:  # fmt: skip
-    """Where each of `out` output elements reads along an axis of `size`, in elements of the input,
-    float64, computed in the precision `kind`. `transform` is the coordinate_transformation_mode.
-
-    The resized length is size * factor, which need not be a whole number.
-    """
+    """The coordinate in the input (an axis of `size`) at which each of `out` output elements reads:
+    [out] of float64, computed in the precision `kind`. `transform` is the Resize's
+    coordinate_transformation_mode; size * factor, the resized length, may be fractional."""
     o, f, n = np.arange(out, dtype=kind), kind(factor), kind(size)
     one, half, length = kind(1), kind(0.5), kind(factor) * kind(size)
     if transform == "align_corners":
@@ -252,7 +246,8 @@ def coordinates(
 
 
 def nearest(at: Array, rounding: str, size: int) -> Array:
-    """The input element of each coordinate."""
+    """The index in [0, size) that each coordinate is rounded to, [out]; `rounding` is the Resize's
+    nearest_mode."""
     whole = {
         "round_prefer_floor": lambda a: np.ceil(a - 0.5),
         "round_prefer_ceil": lambda a: np.floor(a + 0.5),
@@ -263,23 +258,19 @@ def nearest(at: Array, rounding: str, size: int) -> Array:
 
 
 def interpolation(
-    at: Array, mode: str, size: int, a: float = -0.75, exclude_outside: bool = False,
-    shrink: float | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
-    """(places, weights), both [out, taps]: which elements of an axis of `size` each coordinate `at`
-    reads, clamped to the edges, and how they are weighted. `a` is the coefficient of cubic
-    interpolation.
-
-    `shrink` is the scale by which antialiasing widens the filter; None: no antialiasing. With
-    `exclude_outside` elements beyond the edges have the weight 0.
-    """
+    at: Array, mode: str, size: int, a: float, exclude_outside: bool, shrink: float | None
+) -> tuple[Array, Array]:
+    """The elements of an axis of `size` that linear or cubic interpolation reads for each
+    coordinate in `at` [out], and their weights: (places, weights), both [out, taps]. Places outside
+    are clamped to the edges; with `exclude_outside` they get the weight 0. `a` is the coefficient
+    of cubic interpolation. Antialiasing widens the filter by 1 / `shrink` (None: not at all)."""
     below = np.floor(at)
     part = (at - below)[:, None]
     radius = 1 if mode == "linear" else 2
     first = 1 - radius if shrink is None else floor(-radius / shrink) + 1
     offsets = np.arange(first, 2 - first, dtype=np.float64)
     t = np.abs(offsets - part) * (1.0 if shrink is None else shrink)
-    weights = np.clip(1 - t, 0, None) if mode == "linear" else _cubic(t, a)
+    weights = np.clip(1 - t, 0, None) if mode == "linear" else np.where(t < 2, cubic(t, a), 0)
     if shrink is not None:
         weights /= weights.sum(axis=1, keepdims=True)
     places = below[:, None] + offsets
@@ -289,10 +280,11 @@ def interpolation(
     return np.clip(places, 0, size - 1).astype(np.int64), weights
 
 
-def _cubic(t: Array, a: float) -> Array:
+def cubic(t: Array, a: float) -> Array:
+    """The weights of elements at distances t in [0, 2] in cubic interpolation of coefficient a."""
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+    return np.where(t <= 1, near, far)
 
 
 def unusable(scales: Array | None, sizes: Array | None) -> str:
@@ -314,10 +306,10 @@ def _(
     need_one_of(ROUNDINGS, nearest_mode=nearest_mode)
     need_one_of(POLICIES, keep_aspect_ratio_policy=keep_aspect_ratio_policy)
     need(not (antialias and mode == "nearest"), "antialias needs mode linear or cubic")
-    scales, sizes = _given(scales), _given(sizes)
+    scales, sizes = unless_empty(scales), unless_empty(sizes)
     need((scales is None) != (sizes is None), "either scales or sizes is needed, and not both")
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    need(not crop or _given(roi) is not None, "tf_crop_and_resize needs roi")
+    need(not crop or unless_empty(roi) is not None, "tf_crop_and_resize needs roi")
     if x.shape is None:
         return x.type
     rank = len(x.shape)
@@ -349,14 +341,14 @@ def _(
     return x.type.like(shape=tuple(shape))
 
 
-def _given(v: Value | None) -> Any:
-    """An operand, or None where it is absent or (as older opsets write it) empty."""
+def unless_empty(v: Value | None) -> Any:
+    """An operand; None where it is absent, or empty, as ONNX's opset 11 writes an absent one."""
     return None if v is None or v.shape == (0,) else v
 
 
 @Resize.apart
 def _(node: Node) -> Apart:
-    """Apart are the axes that keep their size and whose scale is 1."""
+    """The axes that are not resized: they keep their size and have the scale 1."""
     x, scales = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     if x is None or x.shape is None or node.coordinate_transformation_mode == "tf_crop_and_resize":
         return {}

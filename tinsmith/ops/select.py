@@ -1,4 +1,4 @@
-"""Operators whose output holds, counts or orders the elements that a condition selects."""
+"""Operators that select, order or count elements by their values: TopK, NonZero, Unique, ..."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _(x: Value, condition: Value, *, axis: int | None) -> int:
 def Unique(x, *, axis=None, sorted=True):
     """y, first, inverse, counts = the distinct elements (or slices along `axis`) of x
 
-    y is in ascending order, or in the order of first occurrence without `sorted`; first[i] is
-    where y[i] first stands, inverse[j] which y the j-th is, counts[i] how often y[i] stands.
+    y is in ascending order, or, without `sorted`, in order of first occurrence. x has y[i] first at
+    index first[i] (flat, or on `axis`), and counts[i] times; x[j] is y[inverse[j]].
     """
     codes = np.unique(x.reshape(-1), return_inverse=True)[1].reshape(x.shape)
     keys = codes.reshape(-1) if axis is None else codes
@@ -158,7 +158,7 @@ def _(x: Value, *, axis: int | None, sorted: bool) -> tuple[Type, ...]:
 def OneHot(indices, depth, values, *, axis=-1):
     """y[..., d, ...] = values[1] where d = indices[...], else values[0]; d in [0, depth) is `axis`
 
-    Negative indices count from depth; one outside [-depth, depth) selects nothing.
+    Negative indices count from depth; for one outside [-depth, depth) all are values[0].
     """
     need_data(is_finite(scalar(depth)) and scalar(depth) > -1, f"depth is {scalar(depth)}")
     size = int(scalar(depth))

@@ -1,6 +1,6 @@
-"""Sequences and optionals: values that hold tensors.
+"""Operators of sequences and optionals, which are values that hold tensors.
 
-When the model runs, a sequence is a list of arrays, and an optional is None or what it holds. No
+In references, a sequence is a list of arrays, and an optional is None, an array or a list. No
 reference changes a list that it is given.
 """
 
@@ -17,8 +17,8 @@ POSITIONS = ("int32", "int64")
 
 
 def item_of(value: Value) -> Type:
-    """The type of one tensor of the sequence `value`; its symbols are new ones, as the sizes of
-    tensors may differ. Raises TypeRuleError for what is no sequence."""
+    """The type of one tensor of the sequence `value`, with new symbols, as tensors of one sequence
+    may differ in size. Raises TypeRuleError if `value` is no sequence."""
     held = value.type
     need(isinstance(held, SequenceType), f"{value!r} is no sequence")
     assert isinstance(held, SequenceType)
@@ -29,8 +29,9 @@ def item_of(value: Value) -> Type:
 
 
 def either(a: Type, b: Type, what: str) -> Type:
-    """The type of tensors (`what` in messages) of which some are of type `a` and some of `b`: dims
-    that differ become new symbols. Raises TypeRuleError where element types differ."""
+    """The type that covers tensors of type `a` and of type `b`: dims that differ become new
+    symbols, ranks that differ unknown. Raises TypeRuleError, which calls the tensors `what`, where
+    element types differ."""
     need(a.dtype == b.dtype, f"{what} are {a} and {b}; a sequence has one element type")
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return a.like(shape=None)
@@ -39,8 +40,8 @@ def either(a: Type, b: Type, what: str) -> Type:
 
 
 def _place(at, count, most):
-    """The position that the scalar `at` names in a sequence of `count` tensors, negative ones from
-    the end; DataError unless it is from -count to `most`."""
+    """The index in a sequence of `count` tensors that the scalar `at` means; negative ones count
+    from the end. Raises DataError unless -count <= at <= most."""
     place = scalar(at)
     if not -count <= place <= most:
         raise DataError(f"the position {place} is outside of a sequence of {count} tensors")
@@ -85,8 +86,8 @@ def _(*xs):
 def SplitToSequence(x, sizes=None, *, axis=0, keepdims=True):
     """y[i] = the i-th part of x along an axis
 
-    sizes: of each part (1-D), or of all but the last (a scalar); absent: 1, and then the axis is
-    dropped unless `keepdims`.
+    `sizes` is the size of each part (1-D), or of all parts (a scalar; the last may be smaller).
+    Without it parts have the size 1, and lose the axis unless `keepdims`.
     """
     total = x.shape[axis]
     if sizes is not None and np.ndim(sizes):
@@ -196,9 +197,9 @@ def _(s, *, axis, new_axis):
 
 @op("holder")
 def Optional(x=None, *, dtype=None, sequence=False):
-    """y = x, or nothing
+    """y = x, or an empty optional where x is absent
 
-    dtype, sequence: what it would hold, where x is absent.
+    `dtype` and `sequence` give the type of an empty one: a tensor, or a sequence, of this type.
     """
     return x
 
@@ -215,7 +216,7 @@ def _(x, *, dtype, sequence):
 
 @op("holder")
 def OptionalHasElement(x=None):
-    """y = whether x holds anything"""
+    """y = whether the optional x is not empty, a bool scalar"""
     return np.array(x is not None)
 
 
@@ -226,7 +227,7 @@ def _(x):
 
 @op("holder")
 def OptionalGetElement(x):
-    """y = what x holds"""
+    """y = the tensor or sequence in the optional x; DataError if it is empty"""
     if x is None:
         raise DataError("the optional value is empty")
     return x

@@ -100,9 +100,9 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
 
 
 def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
-    """The dim for which -1 stands in the shape `target` of a Reshape of x. Where x is [2,3,4] and
-    `target` [0,-1,2], 0 keeps the 2, and it is 3 * 4 / 2. Raises TypeRuleError where that is not
-    whole."""
+    """The dim for which -1 stands in `target`, the shape of a Reshape of x. For x [2,3,4] and
+    `target` [0,-1,2] it is 3 * 4 / 2 = 6, as 0 keeps the 2. Raises TypeRuleError where it is not
+    a whole number."""
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]
@@ -135,7 +135,7 @@ def _(x: Value, *, axis: int) -> Type:
 
 @op("move")
 def Transpose(x, *, perm=None):
-    """y[i[perm[0]], i[perm[1]], ...] = x[i[0], i[1], ...]; None reverses the axes"""
+    """y[i[perm[0]], i[perm[1]], ...] = x[i[0], i[1], ...]; perm None reverses the axes"""
     return np.transpose(x, perm)
 
 
@@ -210,7 +210,7 @@ def _(x: Value, axes: Value) -> Type:
 
 @op("move")
 def Expand(x, shape):
-    """y = x broadcast together with `shape`, numpy's way: dims of 1 are repeated on either side"""
+    """y = x broadcast together with `shape`, as by numpy: dims of 1 are repeated on either side"""
     target = tuple(int(d) for d in np.asarray(shape).reshape(-1))
     need_data(min(target, default=0) >= 0, f"shape {list(target)} has a negative dim")
     pairs = zip(x.shape[::-1], target[::-1], strict=False)
@@ -237,7 +237,7 @@ def _(x: Value, shape: Value) -> Type:
 
 @Expand.moves
 def _(y: Value, x: Value, shape: Any) -> Part | None:
-    """An axis of size 1 of x is dropped; along the axis in its place everything repeats."""
+    """Axes of x of size 1 that grow are dropped, and axes of repetitions take their place."""
     dims, given = y.shape or (), x.shape or ()
     pairs = list(zip((1,) * (len(dims) - len(given)) + given, dims, strict=True))
     if any(d != n and (d != 1 or isinstance(n, str)) for d, n in pairs):

@@ -1,4 +1,4 @@
-"""Fourier transforms, windows and mel filters. Computed in double precision."""
+"""Fourier transforms, window functions and mel filters, computed in double precision."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     NUMBERS,
     const_int,
     dtype_attr,
+    give_rule,
     length_of,
     need_data,
     need_dtype,
@@ -26,8 +27,8 @@ from tinsmith.sizes import NUMBER
 
 
 def _complex(x: Any) -> Any:
-    """The last axis, of size 1 (real) or 2 (real and imaginary part), as one number: float64 or
-    complex128."""
+    """x without its last axis, which has the parts of a number: size 1 (real) gives float64, size 2
+    (real, imaginary) complex128."""
     wide = x.astype(np.float64)
     return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
 
@@ -102,7 +103,8 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided=True):
     frame_length, else the length of the window, else L.
     """
     step = scalar(frame_step)
-    size = _frame(signal.shape[1], window, frame_length)
+    size = signal.shape[1] if window is None else window.shape[0]
+    size = size if frame_length is None else scalar(frame_length)
     frames = (signal.shape[1] - size) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(size)
     pieces = _complex(signal)[:, places]
@@ -110,12 +112,6 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided=True):
         pieces = pieces * window.astype(np.float64)
     transform = np.fft.rfft if onesided else np.fft.fft
     return _pair(transform(pieces, axis=-1)).astype(signal.dtype)
-
-
-def _frame(length: int, window: Any, frame_length: Any) -> int:
-    if frame_length is not None:
-        return scalar(frame_length)
-    return length if window is None else window.shape[0]
 
 
 @STFT.type
@@ -191,16 +187,14 @@ def _window_rule(size: Value, *, dtype: str, periodic: bool) -> Type:
     return Type(dtype_attr(dtype), (fresh() if count is None else count,))
 
 
-HannWindow.type(_window_rule)
-HammingWindow.type(_window_rule)
-BlackmanWindow.type(_window_rule)
+give_rule(_window_rule, HannWindow, HammingWindow, BlackmanWindow)
 
 
 @op()
 def MelWeightMatrix(
     num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, dtype="float32"
 ):
-    """y[dft_length // 2 + 1, num_mel_bins]: triangles that sum a spectrum into mel bands
+    """y[dft_length // 2 + 1, num_mel_bins]: triangular filters from a spectrum to mel bands
 
     Band m rises from edge m to edge m + 1 and falls to edge m + 2. The num_mel_bins + 2 edges
     are (upper - lower) / (num_mel_bins + 2) apart on the scale mel(f) = 2595 log10(1 + f / 700)

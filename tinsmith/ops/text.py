@@ -81,8 +81,8 @@ def StringNormalizer(
 ):
     """y = the strings of x that are no stop words, in "LOWER" or "UPPER" case or as they are
 
-    x is [C] or [1, C]. Where nothing is left y holds one empty string. The locale is not
-    looked at: Unicode's rules change the case.
+    x is [C] or [1, C]. Where nothing is left y holds one empty string. The locale is ignored: the
+    case is changed by Unicode's rules.
     """
     fold = (lambda s: s) if is_case_sensitive else str.casefold
     stop = {fold(s) for s in stopwords}
@@ -140,8 +140,8 @@ def TfIdfVectorizer(
 
 
 def _grams(pool: Any, starts: Any) -> dict[tuple[Any, ...], int]:
-    """n-gram (a tuple) -> its number in `pool`, the elements of all n-grams one after the other;
-    those of length n begin at starts[n - 1]."""
+    """The table from each n-gram (a tuple) of a TfIdfVectorizer to its number. `pool` has the items
+    of all n-grams, one after the other; those of n items begin at starts[n - 1]."""
     grams: dict[tuple[Any, ...], int] = {}
     ends = (*starts[1:], len(pool))
     for n, (start, end) in enumerate(zip(starts, ends, strict=True), 1):

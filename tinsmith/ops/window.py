@@ -1,7 +1,5 @@
-"""Sliding windows: output sizes, automatic padding, and views of every window or tap.
-
-Shared by convolution and pooling; spatial axes are the last ones, in any number.
-"""
+"""Sliding windows of convolutions and pooling: output sizes, automatic padding, and views of all
+windows or of one tap in all windows. Spatial axes are the last ones, in any number."""
 
 from __future__ import annotations
 
@@ -13,21 +11,20 @@ import numpy as np
 
 from tinsmith.graph import Dim
 from tinsmith.ops._op import fresh, need, need_one_of
+from tinsmith.ops._rules import Array
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
-
-Array = np.ndarray[Any, Any]
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @dataclass(frozen=True)
 class Window:
-    """The geometry of windows that slide over an input: one entry for each spatial axis.
+    """The geometry of windows that slide over an input: one number for each spatial axis.
 
-    `begin` and `end` are the padding, that which `auto_pad` stands for included; where the input
-    size is a symbol, that for a multiple of the stride. `out` is the output sizes, symbols where
-    the input's are.
+    `begin` and `end` are the padding, also where `auto_pad` gives it (for an input size that is a
+    symbol: the padding for multiples of the stride). `out` are the output sizes, symbols where the
+    input's are.
     """
 
     kernel: tuple[int, ...]
@@ -39,14 +36,14 @@ class Window:
 
     @property
     def span(self) -> tuple[int, ...]:
-        """The extent of a dilated window."""
+        """How many elements a dilated window reaches over, for each axis."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
 
 def spatial_attr(name: str, value: Any, count: int, default: int, least: int) -> tuple[int, ...]:
-    """The numbers of the attribute `name`, `count` of them: those of `value`, an int for all of
-    them, or `default` where it is None. TypeRuleError for another count, or for numbers below
-    `least`."""
+    """The `count` numbers of an attribute, from its value: a tuple, an int for all of them, or None
+    for `default`. Raises TypeRuleError, with `name`, for another count, or numbers below `least`.
+    """
     if value is None:
         return (default,) * count
     if isinstance(value, NUMBER):
@@ -62,10 +59,11 @@ def window(
     sizes: Sequence[Dim], kernel: int | Sequence[int], stride: Any = None, pad: Any = None,
     dilation: Any = None, auto_pad: str = "NOTSET", ceil_mode: bool = False,
 ) -> Window:  # fmt: skip
-    """The geometry of windows over the spatial sizes `sizes`, by the attributes of a convolution or
-    pooling. Raises TypeRuleError where they do not fit.
+    """The geometry of windows over an input of spatial `sizes`, by the attributes of a convolution
+    or pooling. Raises TypeRuleError where they do not fit.
 
-    The last window starts inside the input or its left padding, whatever `ceil_mode` says.
+    With `ceil_mode` a last window that is partly outside counts, unless it starts in the padding
+    after the input.
     """
     rank = len(sizes)
     kernel = spatial_attr("kernel", kernel, rank, 1, 1)
@@ -94,8 +92,8 @@ def window(
 
 
 def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: int) -> Dim:
-    """How many windows there are along one axis: of length `span`, every `s` elements, with padding
-    b before and e after. TypeRuleError if none fits."""
+    """The number of windows along one axis of `size`: of length `span`, at stride `s`, with padding
+    b before and e after. Raises TypeRuleError if none fits."""
     if isinstance(size, str):
         return size if s == 1 and b + e == span - 1 else fresh()
     room = size + b + e - span
@@ -110,8 +108,8 @@ def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: 
 
 
 def padded(x: Array, w: Window, fill: Any) -> Array:
-    """x with `begin` padding of `fill` before each spatial axis, and after it `end` or as much more
-    as the last window needs."""
+    """x with w.begin elements of `fill` before each spatial axis, and after it w.end, or more where
+    the last window needs more."""
     rank = len(w.kernel)
     sizes = x.shape[-rank:] if rank else ()
     spans = zip(sizes, w.begin, w.end, w.span, w.stride, w.out, strict=True)
@@ -126,7 +124,7 @@ def padded(x: Array, w: Window, fill: Any) -> Array:
 
 
 def windows(x: Array, w: Window) -> Array:
-    """A read-only view of a padded array: [..., *out, *kernel]."""
+    """All windows of a padded array [..., *spatial], as a read-only view [..., *out, *kernel]."""
     rank = len(w.kernel)
     lead, steps = x.ndim - rank, x.strides[x.ndim - rank :]
     shape = (*x.shape[:lead], *(int(n) for n in w.out), *w.kernel)
@@ -137,15 +135,15 @@ def windows(x: Array, w: Window) -> Array:
 
 
 def tap(x: Array, axis: int, offset: int, stride: int, count: int) -> Array:
-    """`count` elements of one axis, from `offset` on, `stride` apart, as a view: what one tap of
-    the kernel reads for all windows."""
+    """The view of the elements that one tap of a kernel reads in all `count` windows along `axis`:
+    from `offset` on, `stride` apart."""
     stop = offset + (count - 1) * stride + 1 if count else offset
     return x[(*(slice(None),) * axis, slice(offset, stop, stride))]
 
 
 def taps(x: Array, w: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """(place in the kernel, view [..., *out] of what it reads in all windows) for every tap; x is
-    padded."""
+    """For every tap of the kernel: (its place, the view [..., *out] of the elements that it reads
+    in all windows of the padded array x)."""
     lead = x.ndim - len(w.kernel)
     for place in itertools.product(*map(range, w.kernel)):
         part = x

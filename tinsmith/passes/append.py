@@ -1,4 +1,4 @@
-"""What is put into a room writes only what is new there: rows that a cache had before stay."""
+"""Appending to a cache writes only the new rows: rows that it holds already stay where they are."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ NAME = "append-in-place"
 class AppendInPlace:
     """scatter(room, concat(room[:n], new)) -> scatter(room, new) from row n on.
 
-    A room is an input with space for more rows than it holds, as of a state that grows; a scatter
-    (TensorScatter) writes rows into it. What reads the join then reads its rows in the room. The
-    same is done if a second scatter has replaced some rows of the join before. Where what is
-    written (x) is no such join, scatter(room, x)[: rows of x] -> x.
+    A room is an input with space for more rows than it holds, such as a state that grows (a cache
+    of keys); a scatter (TensorScatter) writes rows into it. Readers of the concatenation then read
+    the same rows of the room. A second scatter may have replaced rows of the concatenation in
+    between: it is done on the room. If the written rows x are no such concatenation, scatter(room,
+    x)[: rows of x] -> x.
     """
 
     operators: ClassVar = frozenset(("TensorScatter",))
@@ -46,10 +47,10 @@ class AppendInPlace:
 
 
 def _shortened(graph: Graph, node: Node) -> int:
-    """Let a TensorScatter write only the rows that its room does not hold yet, and return 1.
-    Returns 0 if it writes new rows only. Raises Skip if the rows are no join with the room's."""
-    room, rows, places = (*node.inputs, None)[:3]
-    assert room is not None and rows is not None
+    """Let a TensorScatter write only the rows that its room does not hold yet. Returns 1 if that
+    was done, 0 if it writes only new rows anyway. Raises Skip unless the written rows are a
+    concatenation of the room's first rows and new ones."""
+    room, rows, places = node.operand(0), node.operand(1), (*node.inputs, None)[2]
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
         return 0  # all that it writes is new
     axis, whole = node.axis % len(room.dims), rows
@@ -85,8 +86,8 @@ def _shortened(graph: Graph, node: Node) -> int:
 
 
 def _later(rows: Value, axis: int) -> Node | None:
-    """The TensorScatter along `axis` that makes `rows`, by replacing some rows of a join; None if
-    anything else makes them."""
+    """The TensorScatter along `axis` whose result is `rows`, so that it replaces some rows of
+    another value; None if anything else makes `rows`."""
     node = rows.producer
     if node is None or node.op is not OPS["TensorScatter"] or node.mode != "linear":
         return None
@@ -94,7 +95,7 @@ def _later(rows: Value, axis: int) -> Node | None:
 
 
 def _begins(value: Value, room: Value, axis: int) -> bool:
-    """Whether a value is the first places of `room` along `axis`, cut out of it."""
+    """Whether a value is the slice room[:n] along `axis`, n being its own extent."""
     node = value.producer
     move = None if node is None else moves_of(node)[value.index]
     if node is None or move is None or len(move.parts) != 1 or node.inputs[0] is not room:
@@ -106,10 +107,9 @@ def _begins(value: Value, room: Value, axis: int) -> bool:
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Where a node cuts the rows that a TensorScatter has written out of the result again, let its
-    readers read these rows themselves. Returns how many values were replaced."""
-    rows, y, axis = node.inputs[1], node.output, node.axis % len(node.output.dims)
-    assert rows is not None
+    """Let readers of y[: rows of x], a slice of the result y of a TensorScatter that has written x,
+    read x itself. Returns how many slices were replaced."""
+    rows, y, axis = node.operand(1), node.output, node.axis % len(node.output.dims)
     changes = 0
     for use in dict.fromkeys(y.uses):
         if use.inputs[0] is y and _begins(use.output, y, axis) and use.output.shape == rows.shape:

@@ -1,8 +1,8 @@
 """Attention written in primitives becomes one node that reads and writes rows where they lie.
 
-The moves around attention (heads split off and joined, windows cut and put back, rolls) turn into
-tables of row offsets. Dense layers before and after take their rows in any order, so that moves on
-their far sides go the same way.
+The moves around attention (transposes that split and join heads, windows, rolls) become tables of
+row offsets. Dense layers before and after compute each row by itself, in any order of rows, so that
+moves beyond them are taken in as well.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class LowerAttention:
 
 
 def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
-    """Replace the attention around a softmax by one RowAttention, and return that. Raises Skip."""
+    """Replace the attention around a Softmax node by one RowAttention node, which is returned.
+    Raises Skip if there is no attention around it."""
     outputs = set(graph.outputs)
     x, weights = softmax.operand(0), softmax.output
     if x.dtype != np.float32:
@@ -109,8 +110,9 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
 
 
 def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
-    """(value, zeros): the softmax's result, False; or where(isnan(weights), 0, weights), True, if
-    only that reads the result: so exporters say that a query which sees no key gives 0."""
+    """(value, zeros): the softmax's result `weights` and False; or the result of where(isnan(
+    weights), 0, weights) and True, if that alone reads `weights`. By such a node exporters let a
+    query that sees no key give 0."""
     tests = [n for n in weights.uses if n.op is OPS["IsNaN"]]
     reads = [n for n in weights.uses if n.op is OPS["Where"] and n.inputs[2] is weights]
     if weights in outputs or len(weights.uses) != 2 or len(tests) != 1 or len(reads) != 1:
@@ -125,14 +127,14 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """`rows_at` for an operand of shape `dims` (..., rows, width) that is an array of its own, in
-    row-major order."""
+    """`rows_at` for an operand of shape `dims` (..., rows, width) that is a row-major array."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 
 def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
-    """RowAttention's table [items, rows]: at which element of a flat array each row begins. `at`
-    has the place of each element [..., row, i] there; `lead` is the shape of the items."""
+    """The table [items, rows] of an operand of RowAttention: the offset in a flat array at which
+    each row begins. `at` [..., rows, width] has the offset of each element; its leading axes are
+    broadcast to `lead`, the shape of the items (batch and heads)."""
     rows = at.shape[-2]
     return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
@@ -166,11 +168,9 @@ def _scores(
             raise Skip(f"{value.name!r} is read elsewhere")
         if not all(v is None or v.type.is_static for v in node.inputs):
             raise Skip("a shape is not known")
-        a, b = (*node.inputs, None)[:2]
-        assert a is not None
         if is_matrix_product(node):
-            assert b is not None
-            return a, b, scale, _few(terms)
+            return node.operand(0), node.operand(1), scale, _few(terms)
+        a, b = node.operand(0), (*node.inputs, None)[1]
         if _is_reshape(node) and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
             value = a
         elif powers_of(node) and b is not None:
@@ -200,7 +200,8 @@ def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
 
 
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
-    """(the operand of an Add that leads to the product, the other, a term). Raises Skip."""
+    """(inner, term): the operands a and b of an Add of scores, in order: `inner` comes from the
+    product of queries and keys, `term` is a bias or mask. Raises Skip if neither does."""
     for inner, term in ((a, b), (b, a)):
         if inner.const is not None or not same(inner.shape, node.output.shape) or inner is term:
             continue
@@ -229,8 +230,9 @@ def _leads_to_product(value: Value) -> bool:
 
 
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
-    """A term added to scores of this `shape`, times `scale`, as RowAttention reads it: a value
-    [slabs, queries or 1, keys or 1], and the slab of each item. Raises Skip."""
+    """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
+    RowAttention reads it: a value [slabs, queries or 1, keys or 1], and a vector with the index of
+    its slab for each item. Raises Skip."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     if term.type.is_free or any(isinstance(d, Size) for d in shape):
         return free_term(term, dims, shape, scale)
@@ -280,8 +282,9 @@ def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
 
 
 def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Value, Array]:
-    """The value from which moves make operand `index` of a RowAttention, and the table of offsets
-    of the operand's rows in it; the operand and its table, if a row is in pieces there."""
+    """(base, table): the earlier value from which moves make operand `index` of a RowAttention, and
+    the offsets of the operand's rows in it. The operand and its own table if a row of `width`
+    elements is not contiguous there."""
     own, table = node.operand(index), node.operand(3 + index)
     assert table.const is not None
     source = positions.source(own)
@@ -290,8 +293,9 @@ def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Va
 
 
 def _moved_rows(at: Array, table: Array, width: int) -> Array | None:
-    """The offsets `table` of rows of a moved array as offsets in the array that it came from: `at`
-    has there the place of each element. None if some row's elements are no neighbours there."""
+    """Translate `table`, offsets of rows of `width` elements in an array, to offsets in the array
+    from which moves made it: `at` has the offset there of each element. None if a row is not
+    contiguous there."""
     at = at.reshape(-1)[table[..., None] + np.arange(width, dtype=np.int32)]
     return np.ascontiguousarray(at[..., 0]) if (np.diff(at) == 1).all() else None
 
@@ -304,9 +308,9 @@ def _reordered(table: Array, place: Array, width: int) -> Array:
 def _before_dense(
     base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
-    """Let the dense layer that makes `base` read its input, in other order, before moves. Returns
-    the new result, and the place of each of base's rows in it; None if there is no such layer, no
-    moves precede it, or others than `readers` read it."""
+    """Compute the dense layer that makes `base` on its input before moves, so that rows come in the
+    order before them. Returns the new result, and for each row of `base` its index there. None if
+    there is no such layer, no move precedes it, or others than `readers` read it."""
     layer = dense_before(base, outputs)
     if layer is None or not _only_read_by(base, readers, outputs):
         return None
@@ -330,27 +334,24 @@ def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
 
 
 def _dense_again(layer: Dense, x: Value) -> Value:
-    """Add the nodes of a dense layer once more, for an x of other rows or order; their result."""
+    """Add a copy of a dense layer whose input is x, with other rows or another order of rows.
+    Returns its result."""
     node = layer.first
     precise = node.attrs["precise"]
     y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)
-    if layer.bias is None:
+    bias: Any = layer.bias
+    if bias is None:
         return y
-    return OPS["Add"](y, _flat(layer.bias), before=node)
-
-
-def _flat(bias: Value) -> Any:
-    assert bias.const is not None
-    return bias if bias.rank == 1 else bias.const.reshape(-1)
+    return OPS["Add"](y, bias if bias.rank == 1 else bias.const.reshape(-1), before=node)
 
 
 def _finish(
     graph: Graph, node: Node, rows: list[tuple[Value, Array]], outputs: set[Value],
     positions: Positions,
 ) -> bool:  # fmt: skip
-    """Replace a RowAttention by one that reads `rows`, a (value, table) for q, k and v, and writes
-    straight into the farthest value that later moves make of its result, also behind a dense layer.
-    Returns False, with nothing done, where the new node would be the same."""
+    """Replace a RowAttention by one that reads `rows`, a (value, table) for each of q, k and v, and
+    whose result is the farthest value that later moves make of the old one, also beyond a dense
+    layer. Returns False, with nothing done, where the new node would be the same."""
     old, table = _result_rows(node, outputs, positions)
     dims = old.dims
     layer = dense_after(old, outputs)
@@ -380,10 +381,10 @@ def _finish(
 
 
 def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
-    """The farthest value that moves make of a RowAttention's result with each row in one piece, and
-    the table of the rows' offsets in it."""
-    table = node.inputs[6]
-    assert table is not None and table.const is not None
+    """(value, table): the farthest value that later moves make of a RowAttention's result in which
+    each row is still contiguous, and the offsets of the rows in it."""
+    table = node.operand(6)
+    assert table.const is not None
     for value in reversed(after_moves(node.output, outputs, positions)):
         place = positions.once(_inverse, positions.source(value).at)
         moved = positions.once(_moved_rows, place, table.const, node.value_width)

@@ -29,9 +29,9 @@ def free_attention(
     graph: Graph, nodes: tuple[Node, Node], operands: tuple[Value, Value, Value],
     how: dict[str, Any], terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
 ) -> Node:  # fmt: skip
-    """Replace an attention of free sizes by one RowAttention whose tables of rows are formulas, and
-    return that. It reads operands before moves and writes the result behind them, as far as rows
-    stay in one piece.
+    """Replace an attention of free sizes by one RowAttention node whose tables of row offsets are
+    formulas (`strides.formula`), and return it. It reads operands as they are before moves, and its
+    result is the value after later moves, as far as rows stay contiguous.
 
     nodes     the softmax, and the product that reads it
     operands  left and right operand of the product before the softmax (the keys as [..., width,
@@ -78,8 +78,8 @@ def free_attention(
 
 
 def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
-    """The source of a value of these `dims` with its last two dimensions exchanged; None if
-    formulas cannot tell which axes of the source these are."""
+    """`source`, which tells where the elements of a value of shape `dims` lie, for that value with
+    its last two dimensions transposed. None if formulas cannot tell which axes these are."""
     groups = aligned(source.axes, dims)
     if groups is None:
         return None
@@ -90,7 +90,7 @@ def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
 
 def take_in_strides(graph: Graph, node: Node) -> bool:
     """Let a RowAttention whose tables are formulas (`even`) read the rows of its operands where
-    they lie before moves. Returns whether that changed anything."""
+    they lie before moves. Returns whether anything changed."""
     bases, tables, moved = list(node.inputs[:3]), list(node.inputs[3:6]), False
     for i, width in enumerate((node.width, node.width, node.value_width)):
         base, table = bases[i], tables[i]

@@ -1,5 +1,5 @@
-"""Attention as attention over rows, with joins and masks before it. Where that cannot be, as scores
-are outputs, it becomes products and a softmax (`lower`)."""
+"""The Attention operator as RowAttention, with concatenations and masks before it. Where that is
+not possible, as when the scores are an output, it becomes products and a softmax (`lower`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, p
 from tinsmith.sizes import Number, Size, same
 
-rules = RuleSet(
-    "split-attention",
-    "Attention becomes attention over rows.",
-    tolerance=1e-5,
-)
+rules = RuleSet("split-attention", "Attention becomes attention over rows.", tolerance=1e-5)
 register("machine", devices=("cpu",))(rules)
 
 
@@ -57,11 +53,12 @@ class _Heads:
     node={"is_causal": True},
 )
 def attention(node: Node) -> tuple[Value, ...]:
-    """attention(q, k, v) -> row_attention(q, k, v)."""
+    """attention(q, k, v) -> row_attention(q, k, v), which reads the rows of heads where they lie;
+    keys of the past are joined before, masks are added to the scores."""
     if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
         raise Skip("a shape is not static")
-    q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
-    assert q is not None and k is not None and v is not None
+    q, k, v = map(node.operand, range(3))
+    mask, past_key, past_value, lengths = (*node.inputs[3:], *[None] * 4)[:4]
     if q.dtype != np.float32 or node.with_qk:
         raise Skip(f"the operands are {q.dtype}, or its scores are wanted")
     if str(node.softmax_precision or "float32") != "float32":
@@ -91,8 +88,9 @@ def attention(node: Node) -> tuple[Value, ...]:
 
 
 def _covering(mask: Value, of: _Heads) -> Value:
-    """A mask, of bool or float32, that broadcasts to the scores [N, heads, Q, K]. Where it has
-    fewer keys (but not 1), it is extended: no query sees those. Raises Skip if it does not fit."""
+    """`mask`, of bool or float32, as one that broadcasts to the scores [N, heads, Q, K]: if it has
+    fewer keys than K (but not 1), it is extended by keys that no query sees. Raises Skip if it does
+    not fit."""
     if mask.dtype.name not in ("bool", "float32"):
         raise Skip(f"the mask is {mask.dtype}")
     *outer, keys = mask.dims
@@ -119,9 +117,9 @@ def _window(node: Node, before: int) -> tuple[int | None, int | None]:
 
 
 def _seen(of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
-    """A mask of bool [N,1,Q,K] of the keys that each query sees: of batch element i the first
-    lengths[i] keys, and of these only the keys n + low to n + high (None: no bound), where the
-    queries are taken to stand at the last of these keys, in order: n is a query's place there."""
+    """A bool mask [N,1,Q,K] of the keys that each query sees: of batch element i the first
+    lengths[i] keys. The queries stand at the last of these, so that query q has the position n =
+    lengths[i] - Q + q; of all keys it sees those from n + low to n + high (None: no bound)."""
     length = OPS["Reshape"](lengths, i64(-1, 1, 1, 1))
     length = OPS["Cast"](length, to="int64") if length.dtype != np.int64 else length
     graph = lengths.graph
@@ -141,8 +139,8 @@ def _count(graph: Graph, count: Number) -> Any:
 
 
 def _steps(graph: Graph, of: _Heads, less: Number) -> Any:
-    """Integers [Q, K]: the number of the key, less that of the query, less `less`. An array, or for
-    free sizes the result of added nodes."""
+    """The matrix [Q, K] of integers k - q - less, for query q and key k: an array, or for free
+    sizes the result of added nodes."""
     if not any(isinstance(n, Size) for n in (of.keys, of.queries, less)):
         return np.arange(of.keys) - np.arange(of.queries)[:, None] - less
     rows = OPS["Reshape"](_count(graph, of.queries), i64(-1, 1))
@@ -153,9 +151,9 @@ def _over_rows(
     node: Node, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
     low: int | None, high: int | None,
 ) -> Value:  # fmt: skip
-    """The result of an Attention as that of a RowAttention. `terms` are masks that broadcast to the
-    scores, `low` and `high` the bounds of `_window`. An item is one head of queries; where no mask
-    tells apart the heads that share one head of keys, an item is all of these."""
+    """The result of an Attention, computed by a RowAttention. `terms` are masks that broadcast to
+    the scores, `low` and `high` the bounds of `_window`. Each item of the RowAttention is one head
+    of queries, or all heads that share one head of keys where no mask differs between these."""
     q, k, v = operands
     together = low is None and high is None and all(d == 1 for t in terms for d in t.dims[-3:-1])
     even = any(v is not None and v.type.is_free for v in (*operands, *terms, *node.inputs))
@@ -183,8 +181,8 @@ def _formula(
     of: _Heads, together: bool, dims: tuple[Any, ...], heads: int, own: tuple[Any, ...],
     lead: tuple[Any, ...],
 ) -> np.ndarray[Any, Any]:  # fmt: skip
-    """`_table` where sizes are free: a formula. `together`: an item is all heads of queries that
-    share one head of keys (see `_over_rows`)."""
+    """`_table` where sizes are free: the same table as a `strides.formula`. `together`: an item is
+    all heads of queries that share one head of keys (see `_over_rows`)."""
     if len(dims) == 3:
         dims = (*dims[:2], heads, dims[2] // heads)
         batch, row, head, _ = dense(dims)

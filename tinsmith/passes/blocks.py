@@ -23,9 +23,9 @@ RANK = 4  # of images: batch, channels, height, width
 class FuseBlocks:
     """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
 
-    The node is a Block. So do a 1x1 convolution that is in no such chain, and the product before it
-    that scales the channels which it reads. Every value between two of them is read once, by a
-    convolution, and is no graph output; weights and biases are constants.
+    The node is a Block. A 1x1 convolution outside such chains becomes a Block with the product
+    before it, if that scales the channels of its input. Every value between two nodes of a block is
+    read once, by a convolution, and is no graph output; weights and biases are constants.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -65,8 +65,8 @@ class FuseBlocks:
 
 
 def _conv(node: Node) -> Node | None:
-    """The convolution that a node is, or that is the only anchor of a Fused node: then its operands
-    are values of the node's body (see `_operand`). None for any other node."""
+    """The convolution in a node: the node itself, or the only anchor of a Fused node, whose
+    operands are values of the node's body (see `_operand`). None for any other node."""
     anchors = anchors_of(node)
     return anchors[0] if len(anchors) == 1 and is_convolution(anchors[0]) else None
 
@@ -82,7 +82,7 @@ def _operand(node: Node, conv: Node, index: int) -> Value | None:
 
 
 def _also_elsewhere(node: Node, conv: Node) -> bool:
-    """Whether the epilogue of a Fused node reads, too, what its convolution `conv` reads."""
+    """Whether the epilogue of a Fused node also reads the input of its convolution `conv`."""
     x = conv.inputs[0]
     return conv is not node and x is not None and len(x.uses) > 1
 
@@ -114,19 +114,13 @@ def _is_pointwise(node: Node, conv: Node) -> bool:
 
 
 def _has_constants(node: Node, conv: Node) -> bool:
-    for i in (1, 2):
-        v = _operand(node, conv, i)
-        if v is None:
-            if i == 1 or (len(conv.inputs) > i and conv.inputs[i] is not None):
-                return False
-        elif v.const is None:
-            return False
-    return True
+    given = [_operand(node, conv, i) for i, v in enumerate(conv.inputs) if i and v is not None]
+    return all(v is not None and v.const is not None for v in given)
 
 
 def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
-    """The 1x1 convolution with constant weights whose result the depthwise convolution `conv` of
-    `node` reads, and nothing else does; or, in words, why there is none."""
+    """The 1x1 convolution with constant weights before `node`: only the depthwise convolution
+    `conv` of `node` reads its result. If there is none, the reason, as text."""
     x = _operand(node, conv, 0)
     producer = None if x is None else x.producer
     if x is None or producer is None:
@@ -134,12 +128,12 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
     inner = _conv(producer)
     if inner is None or not _is_pointwise(producer, inner):
         return f"{producer.name!r} before it is no 1x1 convolution with constant weights"
-    return _also_read(x, producer, node, conv, outputs) or producer
+    return _other_readers(x, producer, node, conv, outputs) or producer
 
 
-def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
-    """In words, what reads x, the result of `producer`, besides the convolution `conv` of `node`;
-    "" if nothing does."""
+def _other_readers(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
+    """A text that tells what reads x, the result of `producer`, besides the convolution `conv` of
+    `node`; "" if nothing does."""
     if x in outputs:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:
@@ -150,8 +144,8 @@ def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Va
 
 
 def _after(node: Node, outputs: set[Value]) -> Node | str:
-    """The 1x1 convolution with constant weights that reads this node's result, and nothing else
-    does; or, in words, why there is none."""
+    """The 1x1 convolution with constant weights after `node`: it alone reads the node's result. If
+    there is none, the reason, as text."""
     y = node.output
     if y in outputs:
         return "its result is a graph output"
@@ -167,9 +161,9 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
 
 
 def _scaled(node: Node, outputs: set[Value]) -> Node | str:
-    """The product, of an image and one number for each of its channels, that this 1x1 convolution
-    reads, and nothing else does; in words, why it cannot go into a block with the node; "" if the
-    node is no convolution, or reads no such product."""
+    """The product of an image and one number for each of its channels whose result this 1x1
+    convolution alone reads. If there is such a product, but it cannot be in a block with the node,
+    the reason, as text; "" if the node is no convolution, or reads no such product."""
     conv = _conv(node)
     y = None if conv is None else _operand(node, conv, 0)
     product = None if y is None else y.producer
@@ -180,7 +174,7 @@ def _scaled(node: Node, outputs: set[Value]) -> Node | str:
         return ""
     if not _is_pointwise(node, conv):
         return f"{product.name!r} scales what it reads, but it is no 1x1 convolution of one group"
-    return _also_read(y, product, node, conv, outputs) or product
+    return _other_readers(y, product, node, conv, outputs) or product
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:

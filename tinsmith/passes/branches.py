@@ -16,12 +16,12 @@ from tinsmith.rewrite import replace_outputs
 @register("portable")
 @dataclass(frozen=True)
 class TakeBranches:
-    """The nodes of the branch that an If takes stand where it stood.
+    """An If whose branch is known becomes the nodes of that branch.
 
-    Which branch that is is known if the condition is a constant, as exporters leave some behind, or
-    if the types of the other branch contradict what it reads: then a node Required checks, when the
-    model runs, that the condition has the value that takes this branch. So shapes become known
-    behind an If whose branches differ.
+    The branch is known if the condition is a constant, which exporters leave behind, or if the
+    other branch cannot run, as the types of its operators contradict the types of its inputs. Then
+    a node Required checks, when the model runs, that the condition does not take the other branch.
+    So shapes become known behind an If whose branches give different shapes.
     """
 
     operators: ClassVar = frozenset(("If",))
@@ -36,7 +36,10 @@ class TakeBranches:
             if replace_outputs(graph, node, inlined(graph, node, branch, node.inputs[1:])):
                 changes += 1
                 if taken.refusal:
-                    _require(graph, node, taken)
+                    graph.add(
+                        OPS["Required"], node.inputs[0], value=taken.value, message=taken.refusal,
+                        name=f"{node.name}/Required", origin=node.origin,
+                    )  # fmt: skip
             else:
                 context.refuse("take-branches", node.name, "a graph output would lose its name")
             graph.sweep()  # of the If and its branches' captured values, or of the refused copy
@@ -44,8 +47,8 @@ class TakeBranches:
 
 
 class _Taken(NamedTuple):
-    """What is known of the condition of an If: its `value`, which takes a branch. `refusal`: why
-    the other branch cannot run, where that is how the value is known; "" for a constant."""
+    """The known `value` of an If's condition. `refusal`: why the branch of the other value cannot
+    run, if the value is known by that; "" if the condition is a constant."""
 
     value: bool
     refusal: str = ""
@@ -62,13 +65,6 @@ def _taken(node: Node) -> _Taken | None:
         except Refusal as refusal:
             refused.append(_Taken(not value, str(refusal)))
     return refused[0] if len(refused) == 1 else None
-
-
-def _require(graph: Graph, node: Node, taken: _Taken) -> None:
-    graph.add(
-        OPS["Required"], node.inputs[0], value=taken.value, message=taken.refusal,
-        name=f"{node.name}/Required", origin=node.origin,
-    )  # fmt: skip
 
 
 def _branch(node: Node, value: bool) -> Graph:

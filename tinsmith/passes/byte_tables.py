@@ -41,7 +41,7 @@ def _sample(graph: Graph, _: Any) -> Value:
     scale=float32(0.004),
     zero=np.array([3], np.uint8),
 )
-def tabulated(y: Value, q: Node) -> Value:
+def tabulated(q: Node) -> Value:
     """quantise(f(dequantise(x), s, z)) -> table[x], for any function f of one element."""
     found: dict[Value, Value | None] = {}
     source = _source(q.output, found)
@@ -54,8 +54,8 @@ def tabulated(y: Value, q: Node) -> Value:
 
 
 def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
-    """The earliest value of bytes of which each element alone decides the element of `v` in the
-    same place; None if there is none. `found` keeps the results for the values on the way."""
+    """The earliest value of bytes from which `v` is computed element by element: v[i] follows from
+    its element i alone. None if there is none. `found` caches the results for values on the way."""
     if v in found:
         return found[v]
     found[v] = own = v if name_of(v.dtype) in BYTES and v.const is None else None
@@ -70,7 +70,7 @@ def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
 
 def _is_function(node: Node) -> bool:
     """Whether each element of a node's result follows from the elements of its inputs at the same
-    place and from known numbers, and at least one input is not known."""
+    index and from known numbers, and at least one input is not known."""
     if "table" in node.op.traits:
         return True
     if not node.op.traits & {"elementwise", "steps"} or len(node.outputs) != 1:
@@ -84,8 +84,8 @@ def _is_known(v: Value) -> bool:
 
 
 def _is_number(v: Value) -> bool:
-    """Whether a value is one known number: a constant of one element, or what QuantizeLinear or
-    DequantizeLinear (trait `steps`) makes of such."""
+    """Whether a value is one known number: a constant of one element, or the result of a
+    QuantizeLinear or DequantizeLinear (trait `steps`) that reads only such constants."""
     if v.const is not None:
         return v.const.size == 1
     node = v.producer

@@ -314,7 +314,7 @@ def drop_pool_of_one(x: Value, pool: Node) -> Value:
 
 @rules.rule(p.Div("x", p.Sqrt("y")), tolerance=1e-6, y=np.linspace(0.5, 2, 4, dtype=np.float32))
 def multiply_by_rsqrt(x: Value, y: Value) -> Value:
-    """x / sqrt(y) -> x * rsqrt(y), where y is smaller than x."""
+    """x / sqrt(y) -> x * rsqrt(y), where y has fewer elements than x."""
     need_float(x)
     if x.const is not None or y.shape == x.shape or y.shape is None:
         raise Skip("y is not smaller than x")

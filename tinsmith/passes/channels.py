@@ -12,7 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._apart import axes_apart
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_convolution
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import i64, shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
@@ -27,10 +27,10 @@ CONVOLVED = POOLS | {"Conv", "ConvTranspose", "BatchNorm"}
 class GatherChannels:
     """Chains of Concat, ChannelShuffle, Split and Slice on axis 1 become one ChannelGather each.
 
-    Only between convolutions, and only where a cut is no multiple of `aligned` channels or
-    channels are shuffled: parts of whole blocks lie inside the whole without a copy. Where all
-    readers of a result end in convolutions with constant weights, its channels come in the order
-    of their origin and the weights are permuted instead.
+    Only between convolutions, and only where a boundary is no multiple of `aligned` channels or
+    channels are shuffled: else parts consist of whole blocks of channels, which lie inside the
+    larger tensor without a copy. If all readers of a result lead to convolutions with constant
+    weights, its channels come in the order of their origins, and the weights are permuted instead.
 
     aligned: the most channels of a block on any machine.
     """
@@ -56,14 +56,15 @@ class GatherChannels:
                 continue
             for v in node.outputs:
                 if v in outputs or any(u not in moves for u in v.uses):
-                    changes += self._emit(graph, node, v, lanes[v], moves, outputs, made)
+                    self._emit(graph, node, v, lanes[v], moves, outputs, made)
+                    changes += 1
         graph.sweep(list(moves))
         return changes
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The moves of channels that are replaced by copies, in order: those that need one
-        (`_needs_copy`), and those that would cost nothing alone, but are read only by such nodes or
-        read their only input from one."""
+        """The nodes that move channels and are to be replaced, in graph order: nodes that need a
+        copy (`_needs_copy`), and nodes that do not, but are read only by such nodes, or read their
+        only input from one."""
         made = OPS["ChannelGather"]
         able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
@@ -79,8 +80,9 @@ class GatherChannels:
         return {n: None for n in able if n in costly}
 
     def _needs_copy(self, node: Node) -> bool:
-        """Whether a node that moves channels needs a copy: an output takes channels that are no
-        neighbours, or begin or end, there or in the input, within a block of `aligned` channels."""
+        """Whether a node that moves channels needs a copy: an output takes channels that are not
+        consecutive, or a run of channels that begins or ends, in the output or in the input, within
+        a block of `aligned` channels."""
         for picked in _picked(node) or []:
             at = 0
             for i, places in picked:
@@ -95,19 +97,13 @@ class GatherChannels:
         return False
 
     def _emit(
-        self,
-        graph: Graph,
-        node: Node,
-        value: Value,
-        lanes: list[Lane],
-        moves: dict[Node, None],
-        outputs: set[Value],
-        made: dict[tuple[Lane, ...], Value],
-    ) -> int:
-        """Let the readers of `value`, the result of the move `node`, read one copy, which is made
-        directly from the values that its channels (`lanes`) come from. If all readers can take the
-        channels in another order, they come in that of their origins. `moves` are all nodes that
-        are replaced, `made` the copies by their lanes. Returns 1."""
+        self, graph: Graph, node: Node, value: Value, lanes: list[Lane], moves: dict[Node, None],
+        outputs: set[Value], made: dict[tuple[Lane, ...], Value],
+    ) -> None:  # fmt: skip
+        """Let the readers of `value`, a result of the move `node`, read one copy, made directly
+        from the values that its channels (`lanes`) come from. If all readers can take the channels
+        in another order, they come in the order of their origins. `moves` are all nodes that are
+        replaced, `made` the copies so far, by their lanes."""
         origins = list(dict.fromkeys(v for v, _ in lanes))
         readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
         behind: set[Node] = set()
@@ -128,7 +124,6 @@ class GatherChannels:
                     graph.set_input(reader, i, new)
         if value in outputs:
             graph.replace(value, new)
-        return 1
 
     def _made(self, node: Node, lanes: list[Lane], origins: list[Value], keep: bool) -> Value:
         """A value with the channels `lanes` of `origins`: the origin itself, if it is all of one
@@ -141,8 +136,7 @@ class GatherChannels:
             return origins[0]
         if len(runs) == 1 and runs[0][1] % self.aligned == 0 and not whole[0]:
             _, lo, n = runs[0]
-            ends = [np.array([e], np.int64) for e in (lo, lo + n, 1)]
-            return OPS["Slice"](origins[0], *ends, **names)
+            return OPS["Slice"](origins[0], *map(i64, (lo, lo + n, 1)), **names)
         cuts = np.cumsum([n for _, _, n in runs])[:-1]
         distinct = all(whole) and len(set(runs)) == len(runs) > 1
         if distinct and not np.any(cuts % self.aligned):
@@ -151,8 +145,8 @@ class GatherChannels:
 
 
 class _Regions:
-    """Groups of moves, of which one reads the result of another (union-find): `find` gives the
-    same node for all moves of a group."""
+    """Groups of moves that are connected, as one reads the result of another (union-find): `find`
+    gives the same node for all moves of a group."""
 
     def __init__(self) -> None:
         self._above: dict[Node, Node] = {}
@@ -182,9 +176,9 @@ def _data(node: Node) -> list[Value]:
 
 
 def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
-    """For each output of a node that moves channels, where these come from: pairs (index of an
-    input, its channels that are taken, such as a range), in order. None for a node that does not
-    move channels of float32 images whose numbers are known."""
+    """For each output of a node that moves channels, the origins of its channels, in order: pairs
+    (index of an input, the channels taken from it, as a range or an array). None for a node that
+    does anything else, or whose values are not float32 images with a known number of channels."""
     found = []
     for y, move in zip(node.outputs, moves_of(node), strict=True):
         if move is None or move.fill is not None or not _has_channels(y):
@@ -225,8 +219,9 @@ def _is_convolved(node: Node) -> bool:
 
 
 def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
-    """Whether a convolution or a pool reads a result of the node, or makes what it reads, directly
-    or with elementwise nodes between: whether the node is in `convolved`, as of `_convolved`."""
+    """Whether a convolution or a pool reads a result of the node, or makes a value that the node
+    reads, directly or through elementwise nodes: then the producer is in `convolved`
+    (`_convolved`)."""
     if any(v.producer in convolved for v in _data(node)):
         return True
     return any(_is_convolved(u) for v in node.outputs for u in v.uses)
@@ -253,9 +248,9 @@ def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container
 
 
 def _keeps_channels(reader: Node, value: Value) -> bool:
-    """Whether a node that reads `value` as its first input, and nowhere else, can take the channels
-    in another order: a convolution of one group, or a depthwise one, with constant weights, or a
-    node of one output that computes each channel by itself without other inputs by channel."""
+    """Whether the node `reader` can take the channels of `value` in another order. It must read it
+    as its first input only, and be a convolution with constant weights (depthwise or of one group)
+    or a node of one output that computes each channel by itself, with no other input by channel."""
     if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
         return False
     if not is_convolution(reader):
@@ -268,9 +263,9 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
 
 
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
-    """Let a convolution take its input channels in the order `order` (the old channel of each new
-    one). Of one group it gets permuted weights, and its outputs stay; a depthwise one gets its
-    weights and bias permuted, and gives its outputs in that order. Other nodes stay."""
+    """Let a convolution take its input channels in the order `order`: new channel i is the old
+    channel order[i]. With one group its weights are permuted, and its output stays. A depthwise one
+    gets weights and bias permuted, and gives its output in the new order. Other nodes stay."""
     if not is_convolution(node):
         return
     for i, v in enumerate(node.inputs[1:], start=1):
@@ -305,8 +300,8 @@ def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]
 class NestConcats:
     """concat(a, b, c) -> concat(concat(a, b), c), where concat(a, b) is computed anyway.
 
-    Networks of dense blocks (DenseNet) join all earlier results before every layer: nested, each
-    result lies in one place of one buffer, and nothing is copied.
+    Networks of dense blocks (DenseNet) concatenate all earlier results before every layer: nested,
+    each result is stored once, in one buffer, and nothing is copied.
     """
 
     operators: ClassVar = frozenset(("Concat",))

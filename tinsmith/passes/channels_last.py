@@ -36,7 +36,7 @@ register("machine", devices=("cpu",))(rules)
     t={"perm": (0, 3, 1, 2)},
 )
 def add_before_transpose(root: Node, x: Value, y: Value, t: Node) -> Value:
-    """x + transpose(y) -> transpose(transpose(x) + y), where an anchor makes y."""
+    """x + transpose(y) -> transpose(transpose(x) + y), where an anchor makes y and can add x."""
     if t.perm is None or x.const is not None:
         raise Skip("x is a constant, or the permutation is not given")
     if not shape_of(x) == shape_of(t.output) == shape_of(root.output):
@@ -76,8 +76,8 @@ TO_ROWS = (0, 2, 1)
 
 
 def _planes(image: Value, flat: Value, transpose: Node) -> tuple[Any, ...]:
-    """The shape of `image` [N, C, ...], if `flat` is it with its spatial axes merged, [N, C, P],
-    and `transpose` is from [N, C, P] to [N, P, C]. Raises Skip if not, or a size is not known."""
+    """The shape of `image` [N, C, ...]. Raises Skip unless `flat` is the image with its spatial
+    axes merged to one, [N, C, P], `transpose` exchanges C and P, and all sizes are known."""
     whole, merged = shape_of(image), shape_of(flat)
     if transpose.perm != TO_ROWS or len(whole) < 4:
         raise Skip("it does not transpose the planes of an image")

@@ -16,10 +16,11 @@ from tinsmith.rewrite import meet
 @register("portable")
 @dataclass(frozen=True)
 class DropProven:
-    """Checks of sizes whose types say no more than their inputs' are dropped.
+    """Checks of sizes are dropped where the types of their inputs prove them.
 
-    So are Required nodes whose condition is a constant that holds. A check stays if a graph output
-    would lose its name by that.
+    These are Declared nodes whose output type says no more than the type of their input; and
+    Required nodes whose condition is a constant that holds. A check stays if a graph output would
+    lose its name otherwise.
     """
 
     operators: ClassVar = frozenset(("Declared", "Required"))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 STAGES = ("portable", "precision", "machine", "files")
 COURSE = ("portable", "precision", "portable", "machine")
-"""What a graph goes through that is compiled: after a change of element types the portable passes
-run again."""
+"""The stages that run on a graph that is compiled, in order: after a change of element types the
+portable passes run again."""
 FILED = ("portable", "files", "portable")
-"""What a graph goes through that is written as a smaller file."""
+"""The stages that run on a graph that is written as a smaller file, in order."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,9 @@ def list_passes(
     stage: str | None = None, device: str | None = None, spec: str | None = None
 ) -> list[Entry]:
     """The registered passes in the order in which they run, of one stage and for one device (None:
-    of all). `spec` is a `passes=` text, by which passes are left out, added, moved, and cut off
-    after `stop-after` in that pass's stage. None: also passes that are off unless added."""
+    of all). `spec` is a `passes=` text, which leaves passes out, adds and moves some, and drops
+    those after `stop-after` in that pass's stage. With None, passes that are off by default are in
+    the list too."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()

@@ -2,14 +2,15 @@
 
 Whole numbers are followed through the arithmetic of their element type, and floats as far as exact
 arithmetic says what they are: a size that is cast to float32, doubled, rounded down and cast back
-is twice the size. What an element type may not hold is compared: for a Size that is a condition of
-the program. What is not known for certain is None.
+is twice the size. Results are compared with the range of their element type; for a Size such a
+comparison becomes a condition of the program. A number that is not known for certain is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite, prod
+from operator import add, mul, sub
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,9 @@ def sized(content: Content, dtype: np.dtype[Any]) -> Content:
 
 
 def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers of a value: an array of objects, of which each is a number, a
-    symbol, a `Quotient`, or None (not known). None if nothing is known, or there are more than
-    MOST. `known` has the contents of the values that nodes give."""
+    """What is known of the numbers of a value before the call: an object array, in which each
+    element is a number, a symbol, a `Quotient`, or None (not known). None if nothing is known, or
+    there are more than MOST elements. `known` has the contents of values that nodes compute."""
     if v is None:
         return None
     if v.const is not None:
@@ -74,9 +75,9 @@ def _is_followed(v: Value) -> bool:
 
 
 def content_after(node: Node, known: dict[Value, Content]) -> Content | None:
-    """What is known of the numbers of a node's result, as of `content_of`, by what is known of its
-    inputs; None for a node of several outputs or an operator without a rule, and if the element
-    type cannot hold one of the numbers."""
+    """The content of a node's result (see `content_of`), computed from the contents of its inputs.
+    None for a node of several outputs, for an operator without a rule, if too little is known, and
+    if the element type cannot hold one of the numbers."""
     if len(node.outputs) != 1 or not _is_followed(node.outputs[0]):
         return None
     is_float = node.outputs[0].dtype.kind == "f"
@@ -155,7 +156,7 @@ def _cast(node: Node, x: Content) -> Content | None:
 
 
 def _each(rule: Callable[..., Any]) -> Any:
-    """A rule of _CONTENT that applies `rule` to the numbers at each place of broadcast inputs."""
+    """A rule of _CONTENT that applies `rule` to the elements at each index of broadcast inputs."""
 
     def apply(node: Node, *contents: Content) -> Content:
         whole = np.broadcast_arrays(*contents)
@@ -167,45 +168,27 @@ def _each(rule: Callable[..., Any]) -> Any:
     return apply
 
 
-def _add(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x + y
-    return y if x == 0 else x if y == 0 else None
-
-
-def _sub(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x - y
-    return x if y == 0 else 0 if x == y and x is not None else None
-
-
-def _mul(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return x * y
-    return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
-
-
-def _div(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER) and y:
-        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-    return x if y == 1 else None
-
-
-def _picked(pick: Any) -> Any:
-    """The rule of Min or Max for _CONTENT: `pick` of two numbers; of anything else, such as
-    symbols, the one that both are, or None if they differ."""
+def _both(numbers: Callable[[Any, Any], Any], others: Callable[[Any, Any], Any]) -> Any:
+    """A rule of _CONTENT for two inputs: `numbers(x, y)` at each index where both are numbers, else
+    `others(x, y)`, where x or y is a symbol or None."""
 
     def of(x: Any, y: Any) -> Any:
-        if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-            return pick(x, y)
-        return x if x == y and x is not None else None
+        known = isinstance(x, NUMBER) and isinstance(y, NUMBER)
+        return numbers(x, y) if known else others(x, y)
 
     return _each(of)
 
 
-def _equal(x: Any, y: Any) -> Any:
-    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
-        return int(x == y)
+def _truncated_quotient(x: Any, y: Any) -> Any:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) if y else None
+
+
+def _alike(x: Any, y: Any) -> Any:
+    return x if x == y else None
+
+
+def _compared(x: Any, y: Any) -> Any:
+    """Whether x equals y, as 0 or 1, where one is a symbol; None if that is not known."""
     negative = any(isinstance(v, NUMBER) and v < 0 for v in (x, y))
     if negative and x is not None and y is not None:
         return 0  # a size is never negative
@@ -249,8 +232,8 @@ def _quotient(number: Any, by: int) -> Any:
 
 
 def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
-    """Whether a float of this dtype holds the content x exactly, or is the float nearest to it if x
-    is a Quotient that no float equals: no part of x exceeds EXACT. A symbol fits float64 only."""
+    """Whether a float of this dtype can stand for the content x: no whole number in x (number, and
+    divisor of a Quotient) exceeds EXACT, so that each is a float. A symbol fits float64 only."""
     if x is None:
         return True
     if isinstance(x, str):  # a size that is not known yet
@@ -269,8 +252,8 @@ def _parts(x: Any) -> tuple[Any, int] | None:
 
 
 def _exactly(rule: Callable[[Any, int, Any, int], Any]) -> Any:
-    """A rule of _FLOATS that applies `rule(number, by, number, by)` to two contents at each place;
-    None where one of them is not known exactly."""
+    """A rule of _FLOATS that applies `rule(number, by, number, by)` to two contents at each index,
+    each as of `_parts`; None where one of them is not known exactly."""
 
     def of(x: Any, y: Any) -> Any:
         a, b = _parts(x), _parts(y)
@@ -305,13 +288,13 @@ _CONTENT: dict[str, Any] = {
     "Size": _size,
     "Cast": _cast,
     "Declared": lambda node, x: x,
-    "Add": _each(_add),
-    "Sub": _each(_sub),
-    "Mul": _each(_mul),
-    "Div": _each(_div),
-    "Min": _picked(smallest),
-    "Max": _picked(largest),
-    "Equal": _each(_equal),
+    "Add": _both(add, lambda x, y: y if x == 0 else x if y == 0 else None),
+    "Sub": _both(sub, lambda x, y: x if y == 0 else 0 if x == y and x is not None else None),
+    "Mul": _both(mul, lambda x, y: y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None),
+    "Div": _both(_truncated_quotient, lambda x, y: x if y == 1 else None),
+    "Min": _both(smallest, _alike),
+    "Max": _both(largest, _alike),
+    "Equal": _both(lambda x, y: int(x == y), _compared),
     "Reduce": _product,
     "Where": _where,
 }

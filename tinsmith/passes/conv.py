@@ -1,4 +1,5 @@
-"""What follows or precedes a convolution or a product by constant weights goes into its weights."""
+"""Norms, factors, added constants and pads next to a convolution, or to a product by constant
+weights, go into its weights, bias and pads."""
 
 from __future__ import annotations
 
@@ -30,19 +31,15 @@ NORM: dict[str, Any] = {
 TOLERANCE = 2e-5  # of rules that compute new weights, in their generated tests
 
 
-def conv() -> Any:
-    weights = ("x", const("w"), opt(const("b")))
-    return p.Conv(*weights).named("conv") | p.ConvTranspose(*weights).named("conv")
+_operands = ("x", const("w"), opt(const("b")))
+_convs = (p.Conv(*_operands).named("conv"), p.ConvTranspose(*_operands).named("conv"))
 
 
 def on_conv(pattern: Any) -> Any:
-    """A pattern of two alternatives: `pattern(c)`, where c is the pattern of a convolution with
-    constant weights, named "conv", or of a transposed one."""
-    both = conv().alternatives()
-    first, *rest = [pattern(c) for c in both]
-    for r in rest:
-        first = first | r
-    return first
+    """The pattern `pattern(c)`, where c is a convolution of "x" with constant weights, transposed
+    or not, named "conv"."""
+    plain, transposed = map(pattern, _convs)
+    return plain | transposed
 
 
 def _scaled(conv: Node, w: Array, factor: Array) -> Array:
@@ -120,21 +117,20 @@ def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Va
 
 
 def _padded(value: Any) -> Any:
-    """A pattern: "x" with constant "pads", by numbers that `value` is a pattern of."""
+    """The pattern of a Pad of "x" by constant "pads"; `value` is the pattern of the number that it
+    pads with."""
     return p.Pad("x", const("pads"), value, opt(const("axes"))).named("pad")
 
 
 _zeros = _padded(opt(const("value")))
+_PAD: dict[str, Any] = {
+    "x": (1, 2, 6, 5),
+    "pads": np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    "axes": np.arange(4),
+}
 
 
-@rules.rule(
-    p.Conv(_zeros, "w", ...).named("conv"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64),
-    value=np.float32(0),
-    axes=np.array([0, 1, 2, 3], np.int64),
-    w=(2, 2, 3, 3),
-)
+@rules.rule(p.Conv(_zeros, "w", ...).named("conv"), **_PAD, value=np.float32(0), w=(2, 2, 3, 3))
 def fold_pad_into_conv(
     x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, conv: Node
 ) -> Value:
@@ -145,7 +141,9 @@ def fold_pad_into_conv(
 
 
 def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) -> tuple[int, ...]:
-    """The pads of both, for the spatial axes."""
+    """The pads of the node `window` (a convolution or a pool) and of the Pad before it together, as
+    numbers for the spatial axes: all begins, then all ends. `axes` are the axes of `pads` (None:
+    all). Raises Skip if the window cannot take in the Pad."""
     rank = len(shape_of(x))
     if pad.mode != "constant":
         raise Skip(f"it pads by {pad.mode}")
@@ -167,16 +165,14 @@ def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) 
 
 @rules.rule(
     p.AveragePool(_zeros).named("pool"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    **_PAD,
     value=np.float32(0),
-    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3), "stride": (2, 1)},
 )
 def fold_pad_into_average(
     x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, pool: Node
 ) -> Value:
-    """average(pad(x, zeros)) -> average(x) with pads that count."""
+    """average(pad(x, zeros)) -> average(x) with pads that count in the mean."""
     if value is not None and np.any(value != 0):
         raise Skip("it does not pad with zeros")
     if pool.pad is not None and np.any(pool.pad) and not pool.count_include_pad:
@@ -189,10 +185,8 @@ def fold_pad_into_average(
 
 @rules.rule(
     p.MaxPool(_padded(const("value"))).named("pool"),
-    x=(1, 2, 6, 5),
-    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    **_PAD,
     value=np.float32(-np.inf),
-    axes=np.array([0, 1, 2, 3], np.int64),
     pool={"kernel": (3, 3)},
 )
 def fold_pad_into_maximum(

@@ -28,7 +28,7 @@ register("portable")(rules)
 
 @rules.rule(p.Einsum("x", ...).named("node"), x=(2, 3, 4), node={"equation": "bij->jb"})
 def einsum(node: Node) -> Value:
-    """einsum(x, ...) -> x @ y, x * y, ..., where a letter is one size, and once in an operand."""
+    """einsum(x, ...) -> x @ y, x * y, ..., if a letter is one size, and once in an operand."""
     terms, right = _terms(node)
     _check(terms)
     value, letters = terms[0]
@@ -83,15 +83,13 @@ def _pair(a: Term, b: Term, kept: set[str]) -> Term:
     inner = "".join(c for c in common if c not in kept)
     rows = "".join(c for c in a[1] if c not in common)
     columns = "".join(c for c in b[1] if c not in common)
+    letters = batch + rows + columns
     if not inner:
-        letters = batch + rows + columns
         return OPS["Mul"](_spread(a, letters), _spread(b, letters)), letters
     sizes = dict(zip(a[1] + b[1], shape_of(a[0]) + shape_of(b[0]), strict=True))
     x = _matrix(a, batch, rows, inner, sizes)
     y = _matrix(b, batch, inner, columns, sizes)
-    product = OPS["MatMul"](x, y)
-    letters = batch + rows + columns
-    return reshaped(product, [sizes[c] for c in letters]), letters
+    return reshaped(OPS["MatMul"](x, y), [sizes[c] for c in letters]), letters
 
 
 def _matrix(term: Term, batch: str, rows: str, columns: str, sizes: dict[str, Dim]) -> Value:

@@ -1,4 +1,4 @@
-"""What has no elements is not computed: it is a constant, and adds nothing to what reads it."""
+"""Tensors without elements are not computed: they are constants, and joins leave them out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
 UPDATES = {"ScatterND": 2, "ScatterElements": 2, "TensorScatter": 1}
-"""By operators that write into their first input: the number of the input that is written there."""
+"""Operators that write into their first input -> the index of the input that they write there."""
 
 
 def _is_empty(value: Value | None) -> bool:
@@ -27,7 +27,7 @@ def _is_empty(value: Value | None) -> bool:
 @register("portable", name="drop-empty")
 @dataclass(frozen=True)
 class DropEmpty:
-    """Tensors without elements become constants; where they are joined or scattered, they go."""
+    """Tensors without elements become constants, and leave joins and scatters that read them."""
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
@@ -35,7 +35,7 @@ class DropEmpty:
             if node not in graph or not is_pure(node):
                 continue
             if all(map(_is_empty, node.outputs)):
-                if _is_told(node) and not any(v.type.is_free for v in node.outputs):
+                if _has_known_sizes(node) and not any(v.type.is_free for v in node.outputs):
                     arrays = [np.zeros(v.dims, v.dtype) for v in node.outputs]
                     changes += put(graph, node, tuple(arrays))
             elif any(map(_is_empty, node.inputs)):
@@ -44,15 +44,15 @@ class DropEmpty:
         return changes
 
 
-def _is_told(node: Node) -> bool:
-    """Whether the sizes of all inputs are known: else the run must check that they fit each other,
-    so that the node has to stay though its result is empty."""
+def _has_known_sizes(node: Node) -> bool:
+    """Whether the sizes of all inputs are known. If not, the node has to stay though its result is
+    empty, as it checks in the run that its inputs fit each other."""
     return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Replace a Concat by one without its empty inputs, and a scatter of no elements by what it
-    writes into. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
+    """Replace a Concat by one without its empty inputs, and a scatter of no elements by its first
+    input. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
     name = node.op.name
     if name in UPDATES and _is_empty(node.inputs[UPDATES[name]]):
         x = node.operand(0)

@@ -1,4 +1,5 @@
-"""What rules ask of values: known numbers, shapes, channels. Raises Skip where it is not so."""
+"""What rules ask of values: constant numbers, shapes, channels. Functions that get no answer raise
+Skip, so that the rule does not fire."""
 
 from __future__ import annotations
 
@@ -35,20 +36,21 @@ def number(array: Array) -> float:
 
 
 LARGE = 1 << 14
-"""Elements of the smallest matrix that products read in few bits: fewer, as float32, stay in the
-first cache. Estimated."""
+"""Elements of the smallest matrix of weights that products read in few bits (as 4, 8 or 16 bits
+each): a smaller matrix stays in the first-level cache as float32. Estimated."""
 
 
 LARGE_LAYER = 1 << 16
-"""Elements of the smallest matrix that recurrent layers read in few bits: what is smaller stays in
-the second cache as float32, too, and is read as fast there. Measured on Zen 3 with layers of 64 to
-256 units; the command was not recorded."""
+"""Elements of the smallest matrix of weights that recurrent layers read in few bits: a smaller
+matrix stays in the second-level cache as float32, and is read as fast there. Measured on Zen 3 with
+layers of 64 to 256 units; the command was not recorded."""
 
 
 def is_small_half(node: Node) -> bool:
-    """Whether a node casts a constant of halves to float32 which kernels read as halves instead: at
-    least LARGE elements as the right factors of products, also transposed, or LARGE_LAYER as the
-    weights of recurrent layers, and nothing else reads the result."""
+    """Whether a node casts constant weights from float16 or bfloat16 to float32, and kernels can
+    read the halves themselves instead. All readers must be products of matrices that read at least
+    LARGE elements as their right factor, directly or transposed, or recurrent layers that read at
+    least LARGE_LAYER elements."""
     x = node.inputs[0] if "conversion" in node.op.traits else None
     if x is None or x.const is None or node.output.dtype != np.float32 or not is_half(x.dtype):
         return False
@@ -98,18 +100,16 @@ def axes_of(node: Node) -> tuple[int, ...]:
     """The axes of a Reduce node, not negative and sorted. Raises Skip if they are not known."""
     rank = len(shape_of(node.operand(0)))
     given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None:
-        return () if node.noop_with_empty_axes else tuple(range(rank))
-    numbers = ints(given, "axes")
+    numbers = () if given is None else ints(given, "axes")
     if not numbers:
         return () if node.noop_with_empty_axes else tuple(range(rank))
     return tuple(sorted(a % rank for a in numbers))
 
 
 def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]:
-    """The target with which a Reshape of a value of `shape` gives `dims`: numbers as they are, 0
-    for a symbol that the value has at the same place, -1 for one other symbol. Raises Skip for
-    several others, and for a dim of 0."""
+    """The second input (target) of a Reshape that gives a value of `shape` the dims `dims`: numbers
+    as they are, 0 for a symbol that `shape` has on the same axis, -1 for one other symbol: (0, -1)
+    for [N, 3, 4] as [N, M]. Raises Skip for several other symbols, and for a dim of 0."""
     if 0 in dims:
         raise Skip("a dimension is 0")
     target = [
@@ -135,16 +135,14 @@ def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
 
 
 def i64(*numbers: Number) -> Array:
-    """`integers` of what is given one by one."""
+    """The numbers as a vector of int64, such as the axes of an operator (`integers`)."""
     return integers(numbers)
 
 
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
-    """A constant that broadcasts to `shape`, and varies along `axis` at most, as a vector with a
-    number for each place on `axis`.
-
-    Raises Skip where it varies along another axis, or would make the result larger.
-    """
+    """A constant that broadcasts to `shape` and varies along `axis` only, or not at all, as a
+    vector with a number for each index on `axis`. Raises Skip where it varies along another axis,
+    or would make the result larger."""
     rank, channels = len(shape), shape[axis]
     if array.ndim > rank:
         raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
@@ -160,9 +158,10 @@ def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     return np.broadcast_to(array.reshape(-1), (channels,))
 
 
-def is_normalised(array: Array, shape: Sequence[Dim], axis: int) -> Array:
-    """A constant that has one number for each place of the axes of `shape` from `axis` on, or one
-    for all, as an array of the shape of these axes. Raises Skip for any other."""
+def per_element(array: Array, shape: Sequence[Dim], axis: int) -> Array:
+    """A constant that has one number for each element of the axes of `shape` from `axis` on, or one
+    for all, as an array of the shape of these axes: the scale of a LayerNorm over them. Raises Skip
+    for any other constant."""
     inner = tuple(shape[axis:])
     padded = array
     while padded.ndim > len(inner) and padded.shape[0] == 1:

@@ -24,12 +24,12 @@ TOLERANCE = 2e-6  # of rules that compute new weights, in their generated tests
 CONV: dict[str, Any] = {"w": (3, 4, 1, 1), "b": (3,)}
 
 
-def _weights() -> tuple[Any, Any]:
-    return const("w"), opt(const("b"))
+_weights = (const("w"), opt(const("b")))
 
 
 def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
-    """The convolution of vectors, under its own shape."""
+    """The result of `conv` on images of one pixel, given as vectors x [N, C]: x @ w + b, reshaped
+    to images. Raises Skip if the convolution has groups, pads or a kernel of several taps."""
     if conv.group != 1:
         raise Skip(f"it has {conv.group} groups")
     if any(k != 1 for k in w.shape[2:]):
@@ -43,12 +43,12 @@ def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
 
 
 def _image(x: Value, rank: int) -> Value:
-    """Vectors as images of one pixel."""
+    """Vectors [N, C] as images of one pixel, of `rank` axes: [N, C, 1, ...]."""
     return OPS["Reshape"](x, i64(0, -1, *(1,) * (rank - 2)))
 
 
 @rules.rule(
-    p.Conv(p.GlobalPool("x").named("pool").shared(), *_weights()).named("conv"),
+    p.Conv(p.GlobalPool("x").named("pool").shared(), *_weights).named("conv"),
     tolerance=TOLERANCE,
     x=(2, 4, 6, 5),
     **CONV,
@@ -61,7 +61,7 @@ def dense_after_pool(pool: Node, conv: Node, w: Array, b: Array | None) -> Value
 
 
 @rules.rule(
-    p.Conv(p.Reshape("v", ...).named("image"), *_weights()).named("conv"),
+    p.Conv(p.Reshape("v", ...).named("image"), *_weights).named("conv"),
     tolerance=TOLERANCE,
     v=(2, 4),
     image={"#1": i64(2, 4, 1, 1)},

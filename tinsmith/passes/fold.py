@@ -17,7 +17,7 @@ from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
 TINY = 1 << 10
-"""Bytes of what is folded whatever the budget: the numbers of shapes. Estimated."""
+"""Bytes of a result that is folded even if the budget is spent, as for shapes. Estimated."""
 
 
 def is_pure(node: Node) -> bool:
@@ -44,9 +44,9 @@ def widens(node: Node) -> bool:
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
-    """Put constants (`arrays`, one for each output) in the place of a node's outputs, with their
-    names and element types, and drop the node. Returns False, with nothing replaced, if an output
-    is a graph output. Raises TypeRuleError if a constant does not fit a node that reads it."""
+    """Replace a node's outputs by constants (`arrays`, one for each output) of the same names and
+    element types, and drop the node. Returns False, with nothing replaced, if an output is a graph
+    output. Raises TypeRuleError if a constant does not fit a node that reads it."""
     new = tuple(graph.const(a, v.name, v.dtype) for v, a in zip(node.outputs, arrays, strict=True))
     both = list(zip(node.outputs, new, strict=True))
     unsure = [user for old, value in both if old.type != value.type for user in old.uses]
@@ -67,8 +67,8 @@ class FoldConstants:
     max_growth: how many bytes more than its inputs a folded result may take. The budget "constants"
     limits how many more bytes all together may take; nodes beyond it stay.
     keep: operators whose nodes stay if the result has wider elements than the first input, so that
-    quantised weights stay small until products are chosen. Not empty: so do casts of large weights
-    of halves (`is_small_half`).
+    quantised weights stay small until kernels are chosen. If `keep` is not empty, casts of large
+    weights from float16 and bfloat16 stay as well (`is_small_half`).
     """
 
     max_growth: int = 1 << 20
@@ -100,8 +100,9 @@ class FoldConstants:
         return changes
 
     def _too_large(self, node: Node, spare: int, context: Context) -> bool:
-        """Whether a folded result would exceed `max_growth` or `spare`, what is left of the budget;
-        notes the reason. Strings count as long as the longest of the inputs."""
+        """Whether a folded result would exceed `max_growth`, or `spare`, the bytes left of the
+        budget; the reason is noted in the context. Strings count as long as the longest of the
+        inputs."""
         texts = [v.const for v in node.inputs if v is not None and v.dtype == object]
         longest = sum(max(map(len, a.reshape(-1)), default=0) for a in texts if a is not None)
         static = [v.type for v in node.outputs if v.type.is_static]
@@ -124,7 +125,7 @@ def _bytes_of(values: Iterable[Value]) -> int:
 
 
 def _dropped(node: Node) -> int:
-    """Bytes of the constants that a node alone reads: they go when it does."""
+    """Bytes of the constants that only this node reads, which are dropped with it."""
     return _bytes_of(
         v for v in node.inputs if v is not None and all([user is node for user in v.uses])
     )
@@ -159,7 +160,7 @@ def evaluate(node: Node) -> tuple[np.ndarray, ...]:
 
 
 def mismatch(node: Node, arrays: tuple[np.ndarray, ...]) -> str:
-    """In words, how arrays contradict the types of a node's outputs; "" if they do not."""
+    """A text that tells how arrays contradict the types of a node's outputs; "" if they do not."""
     for v, a in zip(node.outputs, arrays, strict=True):
         if a.dtype != v.dtype or not shapes_agree(v.shape, a.shape):
             return f"the reference gives {a.dtype}{list(a.shape)}, the type is {v.type}"

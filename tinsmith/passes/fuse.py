@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import affine, batch_norm
+from tinsmith.passes.conv import NORM, affine, batch_norm
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.regions import enclose
@@ -20,15 +20,7 @@ lower = RuleSet("lower-norm", "Stored-statistics norms become a factor and a ter
 register("machine")(lower)
 
 
-@lower.rule(
-    batch_norm("x"),
-    tolerance=2e-5,
-    x=(2, 3, 4, 4),
-    scale=(3,),
-    shift=(3,),
-    mean=(3,),
-    var=np.array([0.5, 1, 2], np.float32),
-)
+@lower.rule(batch_norm("x"), tolerance=2e-5, x=(2, 4, 3, 4), **NORM)
 def lower_batchnorm(x: Value, bn: Node) -> Value:
     """bn(x) -> x * k + (shift - mean * k), with k = scale / sqrt(var + eps)."""
     k, t = affine(bn)
@@ -45,9 +37,9 @@ class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
     The nodes that become one are a region. It has one result, which is read from outside or is a
-    graph output; everything in it has the result's shape and one element type, but for conversions
-    between float32 and bytes, and what follows sums of products of bytes. Constants of one element
-    lie inside the body of the Fused node, all else are its inputs.
+    graph output. All its nodes have the result's shape and one element type, except conversions
+    between float32 and bytes, and nodes after a product of bytes, whose sums are int32. Constants
+    of one element lie inside the body of the Fused node; other constants and values are its inputs.
 
     max_nodes: how many nodes a region may have.
     anchors: operators that count as anchors besides those with the trait `anchor`.
@@ -92,10 +84,11 @@ class FuseElementwise:
         self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
     ) -> list[Node]:
         """The largest region of an anchor and elementwise nodes after it from which only one value
-        is read outside; the anchor alone if there is none. `order` is the place of each node in the
-        graph; nodes in `taken` are in other regions.
+        is read outside; the anchor alone if there is none. As only one value leaves the region, no
+        node outside can lie between two of its nodes.
 
-        With one way out, nothing outside can lie between two nodes of the region.
+        order  the index of each node in the graph's order
+        taken  the nodes that are in other regions already
         """
         out = anchor.output
         if any(v.uses or v in outputs for v in anchor.outputs[1:]):
@@ -123,8 +116,8 @@ class FuseElementwise:
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
         """Add to a region (and to `taken`) the elementwise nodes before it whose results only its
-        elementwise nodes read, and the nodes before these likewise. Not what the anchor reads: that
-        must be complete before the anchor starts."""
+        elementwise nodes read, then the nodes before these, and so on. Nodes whose results the
+        anchor reads are not added: they must be complete before the anchor starts."""
         result = region[-1].output
         work = [n for n in region if not self._is_anchor(n)]
         inside = set(work)
@@ -176,7 +169,7 @@ def _fits(node: Node, result: Value) -> bool:
 
 
 AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
-"""Element types that sums of products of bytes are turned into where they are finished."""
+"""Element types in the elementwise nodes that finish a product of bytes, after its int32 sums."""
 
 
 def _follows(node: Node, anchor: Node) -> bool:
@@ -195,8 +188,8 @@ def _follows(node: Node, anchor: Node) -> bool:
 
 
 def _may_end(node: Node, anchor: Node) -> bool:
-    """Whether the kernel of an anchor can store elements of the type that a node computes, which is
-    then the last node of the fused tail."""
+    """Whether a node may be the last of a fused tail: the kernel of the anchor can store elements
+    of the type that the node computes."""
     kind, own = node.output.dtype, anchor.output.dtype
     return kind == own or own == np.int32 or ("narrows" in anchor.op.traits and kind.name in BYTES)
 
@@ -207,7 +200,7 @@ def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:
 
 
 def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
-    """In words, why no node after an anchor was fused to it."""
+    """A text that tells why no node after an anchor was fused to it."""
     out = node.output
     if any(v.uses or v in outputs for v in node.outputs[1:]):
         return "its other outputs are used"

@@ -20,18 +20,19 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, filled_dims, shape_of
-from tinsmith.passes.lower_integers import is_depthwise
+from tinsmith.passes.lower_integers import is_depthwise, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p, with_
 
 BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
 WIDE = 8
-"""Of multiples of so many channels a group is multiplied as bytes: at most two groups then share a
-block of 16, and every other product is by 0, where four products of bytes take the time of one of
+"""A convolution of several groups is computed in bytes if each group has a multiple of this many
+channels. Kernels merge groups into blocks of 16 channels: then at most two share one, so that at
+most half of the products are by padding zeros, while four products of bytes take the time of one of
 floats. Estimated."""
 
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
@@ -43,8 +44,9 @@ register("machine", when=has_fast_bytes)(rules)
 class SplitDequantised:
     """Each reader of dequantised bytes gets its own DequantizeLinear, which becomes part of it.
 
-    Floats that several nodes read would be stored, those that one node reads need not be. Only for
-    machines that multiply bytes much faster than floats.
+    Floats with several readers would have to be stored in memory; those with one reader need not
+    be, as the DequantizeLinear is fused into the reader. Only for machines that multiply bytes much
+    faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -67,13 +69,13 @@ class SplitDequantised:
 
 
 def float32(*numbers: float) -> Callable[[Graph, Any], Value]:
-    """For the sample of a rule: makes a constant of float32 of these numbers, whatever the type
-    with which the rule is tested."""
+    """An entry for the sample of a rule: a constant of these numbers that stays float32 when the
+    rule is tested with another element type."""
     return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
 def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
-    """(x, scales, zero points or None): what a DequantizeLinear with constant scales reads."""
+    """(x, scales, zero points or None): the inputs of a DequantizeLinear with constant scales."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None and scale.const is not None
     return x, scale.const, zero
@@ -107,8 +109,8 @@ def nonzero(zero: Value | None) -> Value | None:
 
 
 def flat(zero: Value | None) -> Any:
-    """Zero points as an operand: a constant of one element with rank 0, any other as its array; a
-    computed value, and None, as they are."""
+    """Zero points as an input for a new node: a constant as its array, of rank 0 if it has one
+    element; a computed value, and None, as they are."""
     if zero is None or zero.const is None:
         return zero
     return zero.const.reshape(()) if zero.const.size == 1 else zero.const
@@ -121,7 +123,7 @@ def scaled(sums: Value, factor: Array, bias: Any) -> Value:
 
 
 def of_dequantised(window: Any) -> Any:
-    """A pattern: a convolution, `window` one of its operators in `p`, of dequantised operands."""
+    """The pattern of a convolution of dequantised operands, made by `window`, such as p.Conv."""
     return window(
         p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
         p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
@@ -157,10 +159,7 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     if conv.group > 1 and not is_depthwise(x, w, nonzero(xz), nonzero(wz), conv):
         _need_wide_groups(w, conv)
     tail = (1,) * (rank - 2)
-    names = ("stride", "pad", "dilation", "group", "auto_pad")
-    sums = OPS["ConvInteger"](
-        x, w, flat(nonzero(xz)), flat(nonzero(wz)), **{n: getattr(conv, n) for n in names}
-    )
+    sums = OPS["ConvInteger"](x, w, flat(nonzero(xz)), flat(nonzero(wz)), **window_of(conv))
     factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
     return scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
 
@@ -177,7 +176,7 @@ def _need_wide_groups(w: Value, conv: Node) -> None:
         raise Skip(f"its {conv.group} groups of {inputs} to {outputs} channels are no pairs")
 
 
-pairs = RuleSet("integer-pairs", "The same, where floats do not need far fewer products.")
+pairs = RuleSet("integer-pairs", "Products of bytes, in pairs, where floats are not faster.")
 register("machine", when=has_pairs)(pairs)
 
 LEAST = 32
@@ -196,7 +195,7 @@ _pointwise = {
 def convolution_of_pairs(
     left: Node, right: Node, x: Value, w: Value, b: Array | None, conv: Node
 ) -> Value:
-    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, if that is faster."""
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, where that is faster."""
     dims = filled_dims(w)
     unit = all(s == 1 for s in conv.stride or (1,))
     if conv.group == 1 and prod(dims[2:]) > 1 and unit and not _has_winograd(dims, conv):
@@ -211,18 +210,18 @@ def convolution_of_pairs(
 
 
 def _has_winograd(dims: tuple[int, ...], conv: Node) -> bool:
-    """Whether there is Winograd's method for whole numbers, which takes less time than that for
-    floats: for 3x3 weights of these `dims` without dilation, input channels in multiples of LEAST.
-    In turns on Zen 4 with AVX2, one thread: vgg16 0.78 of the time, resnet18 0.92, unet 0.95."""
+    """Whether Winograd's method computes a convolution in bytes, in less time than in floats: one
+    with 3x3 weights of these `dims`, without dilation, whose input channels are a multiple of
+    LEAST. Timed in turns on Zen 4 with AVX2, one thread: vgg16 0.78 of the time, resnet18 0.92,
+    unet 0.95."""
     dilated = any(d > 1 for d in conv.dilation or (1,))
     return dims[2:] == (3, 3) and not dims[1] % LEAST and not dilated
 
 
 def _is_widened(x: Value) -> bool:
-    """Whether x comes from a float32 anchor whose weights [M, C, 1, ...] have one tap
-    (`_has_one_tap`), directly or through elementwise, QuantizeLinear and DequantizeLinear nodes, of
-    which the first inputs are followed. A depthwise convolution that reads x can then be one
-    block with it, in floats."""
+    """Whether x comes from a 1x1 convolution of floats (`_has_one_tap`), directly or through
+    elementwise, QuantizeLinear and DequantizeLinear nodes, whose first inputs are followed. A
+    depthwise convolution that reads x can then be in one block with it, in floats."""
     node = x.producer
     while node is not None and node.op.traits & {"elementwise", "steps"}:
         node = None if node.inputs[0] is None else node.inputs[0].producer
@@ -230,8 +229,8 @@ def _is_widened(x: Value) -> bool:
 
 
 def _is_narrowed(conv: Node) -> bool:
-    """Whether the rounded result of `conv` is read by one convolution of one tap alone, which has
-    so few channels (below LEAST) that floats compute it."""
+    """Whether the only reader of the result of `conv`, after elementwise and quantising nodes, is a
+    1x1 convolution with so few channels (below LEAST) that it is computed in floats."""
     users = list(dict.fromkeys(conv.output.uses))
     while len(users) == 1 and users[0].op.traits & {"elementwise", "steps"}:
         users = list(dict.fromkeys(users[0].output.uses))
@@ -305,9 +304,7 @@ def parted(x: Value, xs: Array, left: Node, split: Node) -> tuple[Value, ...]:
     """split(deq(x)) -> deq of each part of split(x), where x has one scale."""
     if xs.size != 1:
         raise Skip("it has a scale for each place")
-    bytes = with_(split, x=x).producer
-    assert bytes is not None
-    return tuple([with_(left, x=part) for part in bytes.outputs])
+    return tuple([with_(left, x=part) for part in copy_with(split, x=x).outputs])
 
 
 @rules.rule(

@@ -1,5 +1,5 @@
-"""Transposed convolutions of dequantised bytes, whose windows lie side by side, become products of
-bytes for each pixel, and a move."""
+"""Transposed convolutions of dequantised bytes whose windows do not overlap become 1x1 convolutions
+of bytes and a DepthToSpace."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
         raise Skip("the zero points of the weights are computed")
 
     def each(v: Array) -> Array:
-        """A number for each output, again for each of the r x r results; one for all as it is."""
+        """A vector with a number for each output channel, repeated for each of the r x r results;
+        of one element, as a scalar."""
         return np.tile(v.reshape(-1), r * r) if v.size > 1 else v.reshape(())
 
     taps = w.const.transpose(2, 3, 1, 0).reshape(-1, dims[0], 1, 1)

@@ -27,8 +27,8 @@ def need_anchor(x: Value, moves: bool = False) -> None:
 
 
 def _is_from_anchor(x: Value, moves: bool) -> bool:
-    """Whether an anchor makes x, directly or through at most _REACH elementwise nodes (with `moves`
-    also Reshape and Transpose), where each result on the way, x included, is read once."""
+    """Whether an anchor makes x, directly or through fewer than _REACH elementwise nodes (with
+    `moves` also Reshape and Transpose), and each value on the way, x included, is read once."""
     v = x
     for _ in range(_REACH):
         if len(v.uses) != 1 or v.producer is None:
@@ -36,8 +36,7 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
         if "anchor" in v.producer.op.traits:
             return True
         if moves and v.producer.op.name in ("Reshape", "Transpose"):
-            assert v.producer.inputs[0] is not None
-            v = v.producer.inputs[0]
+            v = v.producer.operand(0)
             continue
         if "elementwise" not in v.producer.op.traits:
             break
@@ -49,8 +48,8 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
 
 
 def of_anchor(dims: tuple[int, ...]) -> Callable[[Graph, Any], Value]:
-    """A sample of a rule: the result of an anchor, the product of an input of these dims and of a
-    matrix with one column more than rows."""
+    """An entry for the sample of a rule: a value that an anchor makes, the product of an input of
+    these dims [..., K] and a matrix [K, K + 1]."""
     width = dims[-1]
     return lambda graph, dtype: OPS["MatMul"](
         graph.input("a", Type(dtype, dims)), np.ones((width, width + 1), dtype)
@@ -58,7 +57,7 @@ def of_anchor(dims: tuple[int, ...]) -> Callable[[Graph, Any], Value]:
 
 
 def _under(y: Value, dims: Sequence[Dim]) -> Any:
-    """y under the shape `dims`, as an operand: an array if y is a constant, else a value."""
+    """y reshaped to `dims`, as an input of a new node: an array if y is constant, else a value."""
     return reshaped(y, dims) if y.const is None else y.const.reshape(target_of(dims))
 
 

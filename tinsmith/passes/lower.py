@@ -12,9 +12,10 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.deform import places_of
+from tinsmith.passes.conv import NORM
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
 from tinsmith.sizes import Size, has_sizes
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
@@ -24,7 +25,7 @@ LARGEST = 1 << 24
 """Elements of a constant that takes the place of an operator, at most. Estimated."""
 
 MOST = 1 << 27
-"""Elements of a table of places, at most: 1 GiB. Estimated."""
+"""Elements of a table of indices, at most: 1 GiB. Estimated."""
 
 
 def _need_table(count: int) -> None:
@@ -58,12 +59,6 @@ def eye_like(x: Value, eye: Node) -> Value:
     return OPS["Identity"](x.graph.const(ones))
 
 
-def _number_of(array: Array) -> Any:
-    """The number in an array of one element: a free size (Size), or an int."""
-    (number,) = array.reshape(-1).tolist()
-    return number if isinstance(number, Size) else int(number)
-
-
 @rules.rule(
     p.OneHot("indices", const("depth"), const("values")).named("hot"),
     indices=np.array([[0, 2], [-1, 7]]),
@@ -75,7 +70,8 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     if indices.dtype not in (np.int32, np.int64):
         raise Skip(f"the indices are {indices.dtype}")
     rank = len(shape_of(indices)) + 1
-    axis, size = hot.axis % rank, _number_of(depth)
+    axis, (size,) = hot.axis % rank, depth.reshape(-1).tolist()
+    size = size if isinstance(size, Size) else int(size)
     if size < 1:
         raise Skip(f"the depth is {size}")
     ones = (1,) * (rank - 1 - axis)
@@ -130,10 +126,9 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
 )  # fmt: skip
 def composed(node: Node) -> tuple[Value, ...]:
     """An operator -> the operators that its reference calls."""
-    data, *rest = node.inputs
-    assert data is not None
+    data = node.operand(0)
     try:
-        made = node.op.reference(data, *map(_known, rest), **node.attrs)  # type: ignore[attr-defined]
+        made = node.op.reference(data, *map(_known, node.inputs[1:]), **node.attrs)  # type: ignore[attr-defined]
     except TypeRuleError as why:
         raise Skip(str(why)) from None
     whole = made if isinstance(made, tuple) else (made,)
@@ -141,7 +136,8 @@ def composed(node: Node) -> tuple[Value, ...]:
 
 
 def _known(value: Value | None) -> Value | Array | None:
-    """The array of a constant, with which a reference computes at once."""
+    """The array of a constant, with which a reference computes at compile time; values that are
+    computed, and constants with free sizes, as they are."""
     if value is None or value.const is None or has_sizes(value.const):
         return value
     return value.const
@@ -167,7 +163,7 @@ def lp_norm(x: Value, norm: Node) -> Value:
     g=({}, {"axis": 1}),
 )
 def gather_places(x: Value, g: Node) -> Value:
-    """gather_nd(x, places), gather_elements(x, places) -> gather(reshape(x), places in that)."""
+    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j), j the places of i there."""
     move = moves_of(g)[0]
     if move is None or not g.inputs[1].const.size:  # type: ignore[union-attr]
         raise Skip("the size is not known, or it gathers nothing")
@@ -179,7 +175,7 @@ def gather_places(x: Value, g: Node) -> Value:
 
 @rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})
 def hardmax(x: Value, h: Node) -> Value:
-    """hardmax(x) -> (place along the axis == argmax x)."""
+    """hardmax(x) -> (index along the axis == argmax(x))."""
     dims = filled_dims(x)
     axis = h.axis % len(dims)
     _need_table(dims[axis])
@@ -191,11 +187,8 @@ def hardmax(x: Value, h: Node) -> Value:
 @rules.rule(
     p.BatchNorm("x", "scale", "shift", "mean", "var").named("bn"),
     tolerance=1e-5,
-    x=(2, 3, 4, 5),
-    scale=(3,),
-    shift=(3,),
-    mean=(3,),
-    var=np.array([0.5, 1, 2], np.float32),
+    x=(2, 4, 3, 5),
+    **NORM,
 )
 def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn: Node) -> Value:
     """bn(x) -> (x - mean) * (scale / sqrt(var + eps)) + shift, where statistics are computed."""
@@ -218,7 +211,7 @@ def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn
     size=np.array([2, 3, 4, 5]),
 )
 def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
-    """affine_grid(theta) -> places @ theta^T, with the constant places of the output."""
+    """affine_grid(theta) -> base @ theta^T, where base has the output's constant coordinates."""
     if theta.dtype != np.float32:
         raise Skip(f"theta is {theta.dtype}")
     spatial = tuple(int(n) for n in size[2:])
@@ -238,7 +231,7 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
     pool={"kernel": (2, 2), "stride": (2, 2)},
 )
 def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Value:
-    """max_unpool(x, places) -> pad(reshape(scatter(zeros, places, x)))."""
+    """max_unpool(x, indices) -> pad(reshape(scatter(zeros, indices, x)))."""
     own = pool.op.infer((x, indices, None), pool.attrs)[0]
     if not own.is_static or not x.type.size or not own.size:
         raise Skip(f"the result is {own}")
@@ -262,7 +255,7 @@ def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Val
     r={"time_axis": 0, "batch_axis": 1},
 )
 def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
-    """reverse_sequence(x, n) -> gather_nd(x, (n - 1 - t where t < n, else t; b))."""
+    """reverse_sequence(x, n)[t, b] -> x[n[b] - 1 - t where t < n[b], else t; b], by gather_nd."""
     dims = filled_dims(x)
     steps, rows = dims[r.time_axis], dims[r.batch_axis]
     across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)
@@ -276,7 +269,8 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
 
 
 def _check_lengths(name: str, gates: int) -> None:
-    """Register the rule of one recurrent operator."""
+    """Register the rule that lets the recurrent operator `name`, which has so many gates, check its
+    computed sequence lengths."""
 
     def check(x: Value, lens: Value, cell: Node) -> tuple[Value, ...]:
         if lens.const is not None:
@@ -284,9 +278,7 @@ def _check_lengths(name: str, gates: int) -> None:
         if lens.producer is not None and lens.producer.op.name == "Bounded":
             raise Skip("the lengths are checked already")
         checked = _lengths(lens, static_dims(x)[1 if cell.layout else 0])
-        new = with_(cell, sequence_lens=checked).producer
-        assert new is not None
-        return new.outputs
+        return copy_with(cell, sequence_lens=checked).outputs
 
     check.__name__ = f"check_{name.lower()}_lengths"
     check.__doc__ = f"{name.lower()}(x, n) -> {name.lower()}(x, bounded(n)), where n is computed."
@@ -305,6 +297,6 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _lengths(lens: Value, most: int) -> Value:
-    """The lengths of sequences `lens` behind a check, when the model runs, that each is from 0 to
+    """`lens`, the lengths of sequences, behind a node that checks in the run that each is from 0 to
     `most`."""
     return OPS["Bounded"](lens, least=0, most=most, what="sequence_lens")

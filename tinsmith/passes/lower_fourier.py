@@ -24,11 +24,13 @@ rules = RuleSet(
 register("machine")(rules)
 
 LANES = 16
-"""Columns of a product are computed in vectors of about as many."""
+"""About how many columns of a product one vector instruction computes; costs count whole vectors.
+"""
 READ = 8
-"""Multiply-adds that reading one number of a table is worth, however many rows use it."""
+"""Multiply-adds that take as long as reading one number of a table, which is read once for all
+rows."""
 MOVE = 64
-"""Multiply-adds that moving one number, or turning it by a twiddle factor, is worth.
+"""Multiply-adds that take as long as moving one number, or multiplying it by a twiddle factor.
 Estimated."""
 MOST = 1 << 24
 """Numbers in a table, at most. Estimated."""
@@ -59,8 +61,8 @@ class Fourier:
         return self.size // 2 + 1 if self.half else self.size
 
     def roots(self, times: int, count: int) -> Array:
-        """e^(sign * 2 pi i k t / size) as complex numbers [t < times, k < count]; what is 0 but for
-        rounding is exactly 0."""
+        """e^(sign * 2 pi i k t / size) as complex numbers [t < times, k < count]; parts that
+        are 0 but for rounding are exactly 0."""
         powers = np.outer(np.arange(times), np.arange(count)) * self.sign % self.size
         angle = 2 * np.pi * np.arange(self.size) / self.size
         unit = np.stack([np.cos(angle), np.sin(angle)], -1)
@@ -84,9 +86,10 @@ class Fourier:
 
 @lru_cache(1024)
 def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
-    """(cost, a): the least cost of transforming `rows` rows of `parts` parts each, in multiply-adds
-    (infinite if every table would be too large), and the first factor `a` into which the size is
-    split for that; 1 means one product with the whole table."""
+    """(cost, a): the least cost of the transform `f` of `rows` rows of `parts` parts each (1: real,
+    2: real and imaginary), in multiply-adds, and the first factor `a` into which the size is split
+    to reach it; 1: one product with the whole table. The cost is infinite if every table would be
+    too large."""
     kept = len(f.keep)
     numbers = parts * f.times * _vectors(kept * f.count)
     best = ((rows + READ) * numbers if numbers <= MOST else np.inf, 1)
@@ -193,7 +196,7 @@ _dft = p.DFT("x", opt(const("length")), opt(const("axis"))).named("dft")
 def real_signal(
     x: Value, zero: Array, pair: Node, length: Value | None, axis: Value | None, dft: Node
 ) -> Value:
-    """dft(x + 0i) -> dft(x)."""
+    """dft(concat(x, 0)) -> dft(x): complex numbers without imaginary parts are a real signal."""
     if zero.any() or pair.axis % zero.ndim != zero.ndim - 1 or zero.shape[-1] != 1:
         raise Skip("it is no real signal with an imaginary part of zeros")
     if dft.inverse and dft.onesided:
@@ -213,7 +216,7 @@ def real_signal(
 def part_of_dft(
     x: Value, length: Array | None, axis: Array | None, part: Array, dft: Node, g: Node
 ) -> Value:
-    """dft(x)[..., part] -> x @ table, of that part alone."""
+    """dft(x)[..., part] -> x @ table, which computes that part, real or imaginary, alone."""
     rank = len(shape_of(dft.output))
     if g.axis % rank != rank - 1 or part.ndim or (dft.inverse and dft.onesided):
         raise Skip("it takes no part of the numbers")
@@ -223,7 +226,7 @@ def part_of_dft(
 
 @rules.rule(_dft, x=(2, 12, 3, 2), length=np.array(10), axis=np.array(1))
 def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
-    """dft(x) -> x @ table."""
+    """dft(x) -> x @ table of roots of unity, in several steps if it is long (`transform`)."""
     return _lowered(x, length, axis, dft, (0, 1))
 
 
@@ -235,7 +238,7 @@ def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
     length=np.array(8),
 )
 def stft(x: Value, step: Array, window: Value | None, length: Array | None, stft: Node) -> Value:
-    """stft(x, w) -> frames of x @ (w * table)."""
+    """stft(x, w) -> frames of x @ (w * table), w the window by which each frame is multiplied."""
     batch, frames, count, _ = _dims(stft.output)
     parts, (hop,) = _dims(x)[2], ints(step, "the step")
     size = x.dims[1]
@@ -265,7 +268,7 @@ def _lowered(
     x: Value, length: Array | None, axis: Array | None, node: Node, keep: tuple[int, ...]
 ) -> Value:
     """The result of the DFT `node` of x, or the parts `keep` of it (0 real, 1 imaginary) on its
-    last axis, computed by nodes that have kernels. Raises Skip for what they cannot compute."""
+    last axis, computed by nodes that have kernels. Raises Skip if they cannot compute it."""
     *dims, parts = _dims(x)
     at = (-2 if axis is None else ints(axis, "axis")[0]) % (len(dims) + 1)
     times, outer, inner = dims[at], prod(dims[:at]), prod(dims[at + 1 :])

@@ -22,8 +22,8 @@ register("machine")(groups)
 
 
 def _column(v: Any, *tail: int) -> Any:
-    """A vector under the shape (-1, *tail), so that it broadcasts along an axis; one element as a
-    scalar. Anything of higher rank, and all without a tail, as it is."""
+    """A vector reshaped to (-1, *tail), so that it varies along one axis when broadcast; a vector
+    of one element as a scalar. A value of higher rank, and without a tail any value, as it is."""
     shape = v.shape if isinstance(v, np.ndarray) else shape_of(v)
     if len(shape) > 1 or not tail:
         return v
@@ -37,8 +37,8 @@ def _need_float32(*scales: Any) -> None:
 
 
 def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
-    """saturate(round(sums * factor) + zero), of the element type of the zero point `zero`: one
-    number, or a vector along the axis before the last."""
+    """saturate(round(sums * factor) + zero), of the element type of the zero point `zero`, which is
+    one number or a vector along the axis before the last."""
     y = sums if sums.dtype == FLOAT32 else OPS["Cast"](sums, to="float32")
     y = OPS["Round"](OPS["Mul"](y, factor))
     zero = _column(zero, 1)
@@ -116,7 +116,7 @@ def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv
     tail = (1,) * (len(filled_dims(w)) - 1)
     left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
     right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))
-    return OPS["Conv"](left, right, **_window(conv))
+    return OPS["Conv"](left, right, **window_of(conv))
 
 
 def _real(v: Value, zero: Any) -> Any:
@@ -125,7 +125,8 @@ def _real(v: Value, zero: Any) -> Any:
     return real if zero is None else OPS["Sub"](real, OPS["Cast"](zero, to="float32"))
 
 
-def _window(conv: Node) -> dict[str, Any]:
+def window_of(conv: Node) -> dict[str, Any]:
+    """The attributes of a convolution that a ConvInteger has as well."""
     return {n: getattr(conv, n) for n in ("stride", "pad", "dilation", "group", "auto_pad")}
 
 
@@ -156,7 +157,7 @@ def qlinear_conv(conv: Node, b: Value | None) -> Value:
         elif begin is not None:
             y = OPS["Cast"](y, to="int32")
     else:
-        y = OPS["ConvInteger"](x, w, xz, wz, **_window(conv))
+        y = OPS["ConvInteger"](x, w, xz, wz, **window_of(conv))
     y = y if begin is None else OPS["Add"](y, begin)
     factor = OPS["Mul"](_column(known(xs), 1), _column(known(ws), *tail))
     return _requantised(y, OPS["Div"](factor, _column(known(ys), 1)), known(yz))

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
@@ -19,12 +19,11 @@ register("machine")(rules)
 
 FLOAT32 = np.dtype(np.float32)
 SMALL = ("int8", "uint8", "int16", "uint16")
-Array = np.ndarray[Any, Any]
 
 
 def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
-    """Scales or zero points v as float32 that broadcasts to x: one number, or one for each place on
-    `axis`; an array if v is a constant. Raises Skip for blocks."""
+    """Scales or zero points v as float32, in a shape that broadcasts to x: one number, or one for
+    each index on `axis`. The result is an array if v is a constant. Raises Skip for blocks."""
     shape, dims = shape_of(v), np.zeros(0, np.int64)
     if shape not in ((), (1,)):
         if block_size:
@@ -39,8 +38,8 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
 
 
 def known(v: Value | None) -> Any:
-    """The array of a constant, else the value itself, as an operand: operators that are called with
-    arrays alone compute at once."""
+    """v as an input for a new node: the array of a constant, any other value (and None) as it is.
+    Operators that get arrays alone give an array, at compile time, and add no node."""
     return v if v is None or v.const is None else v.const
 
 
@@ -59,7 +58,7 @@ def _is_zero(zero: Value | None) -> bool:
 
 
 def given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
-    """A sample: an input of one element type."""
+    """An entry for the sample of a rule: an input of this element type and shape."""
     return lambda graph, _: graph.input("x", Type(np.dtype(dtype), shape))
 
 
@@ -85,7 +84,6 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
 
 @rules.rule(
     p.QuantizeLinear("x", "scale", opt("zero")).named("q"),
-    x=(2, 3, 4),
     scale=np.array([0.5, 0.01, 3], np.float32),
     zero=np.array([1, 2, 30], np.uint8),
 )
@@ -103,13 +101,8 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     return OPS["Cast"](y, to=low.name)
 
 
-def clipped(y: Value, low: np.dtype[Any]) -> Value:
-    info = np.iinfo(low)
-    return OPS["Min"](OPS["Max"](y, np.float32(info.min)), np.float32(info.max))
-
-
-@rules.rule(p.DynamicQuantizeLinear("x").named("q"), x=given("float32", 3, 5))
-def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
+@rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
+def dynamic_quantize(x: Value) -> tuple[Value, ...]:
     """dynamic_quantise(x) -> quantise(x, s, z), with s and z from max(x, 0) and min(x, 0)."""
     if x.dtype != FLOAT32:
         raise Skip(f"x is {x.dtype}")
@@ -123,7 +116,8 @@ def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     )
     span = OPS["Where"](OPS["Equal"](high, low), np.float32(1), OPS["Sub"](high, low))
     scale = OPS["Div"](span, np.float32(255))
-    place = OPS["Round"](clipped(OPS["Div"](OPS["Neg"](low), scale), np.dtype(np.uint8)))
+    place = OPS["Max"](OPS["Div"](OPS["Neg"](low), scale), zero)
+    place = OPS["Round"](OPS["Min"](place, np.float32(255)))
     y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
     y = OPS["Cast"](y, to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")

@@ -16,8 +16,11 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
 
+WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
+
 FEWER = 4
-"""How many times more outputs than positions make a convolution by computed weights a product."""
+"""A convolution by computed weights becomes a product if it has at least this many times as many
+output channels as output positions."""
 
 
 @rules.rule(
@@ -28,7 +31,7 @@ FEWER = 4
     b=(2,),
 )
 def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
-    """conv(x, w, b) -> conv(x, w) + b."""
+    """conv(x, w, b) -> conv(x, w) + b, where w or b is computed."""
     if b.const is not None and w.const is not None:
         raise Skip("the weights and the bias are constants")
     y = OPS[conv.op.name](x, w, **conv.attrs)
@@ -38,7 +41,8 @@ def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
 
 @rules.rule(p.Conv("x", "w").named("conv"), tolerance=2e-5, x=(1, 2, 3, 4), w=(24, 2, 2, 2))
 def few_positions(x: Value, w: Value, conv: Node) -> Value:
-    """conv(x, w) -> w @ columns of x, where those are far fewer than the weights to be packed."""
+    """conv(x, w) -> w @ columns of x (im2col), where computed w have far more rows than these
+    columns: they need not be packed."""
     if w.const is not None:
         raise Skip("the weights are a constant")
     if conv.group != 1 or x.dtype != np.float32:
@@ -77,8 +81,9 @@ def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Va
 
 
 def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
-    """What each tap of a convolution reads of the padded input x: [N, C, taps, points], where taps
-    and points, the positions of outputs (of extents `out`), are counted in row-major order."""
+    """The columns of x (im2col): [N, C, taps, positions], the element of the padded input that each
+    tap of a convolution reads for each output position. Taps, and positions in the extents `out`,
+    are counted in row-major order."""
     if any(win.begin) or any(win.end):
         x = OPS["Pad"](x, np.array([0, 0, *win.begin, 0, 0, *win.end]))
     axes, parts = np.arange(2, 2 + len(out)), []
@@ -102,7 +107,7 @@ def lp_pool(x: Value, pool: Node) -> Value:
     if pool.ceil_mode or pool.auto_pad not in ("NOTSET", "VALID"):
         raise Skip("the window is padded beyond the pads, or automatically")
     y = OPS["Abs"](x) if pool.p == 1 else OPS["Mul"](x, x)
-    attrs = {name: getattr(pool, name) for name in ("kernel", "stride", "pad", "dilation")}
+    attrs = {name: getattr(pool, name) for name in WINDOW[:4]}
     y = OPS["AveragePool"](y, count_include_pad=True, **attrs)
     y = OPS["Mul"](y, np.float32(prod(pool.kernel)))
     return y if pool.p == 1 else OPS["Sqrt"](y)
@@ -114,17 +119,14 @@ def lp_pool(x: Value, pool: Node) -> Value:
     pool={"kernel": (2, 3), "pad": (1, 1, 0, 1), "with_indices": True},
 )
 def max_pool_of_bytes(x: Value, pool: Node) -> tuple[Value, ...]:
-    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes, where places are wanted too."""
+    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes, where indices are wanted too."""
     if x.dtype not in (np.int8, np.uint8):
         raise Skip(f"x is {x.dtype}")
     if not pool.with_indices:
         raise Skip("a kernel takes bytes")
-    win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
+    win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in WINDOW))
     wide = [max(ends) >= k for *ends, k in zip(win.begin, win.end, win.kernel, strict=True)]
     if any(wide) or max(win.dilation) > 1:
         raise Skip("a window may see nothing but padding")
     y = OPS["MaxPool"](OPS["Cast"](x, to="float32"), **pool.attrs)
     return OPS["Cast"](y[0], to=x.dtype.name), y[1]
-
-
-_WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")

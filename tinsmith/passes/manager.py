@@ -27,6 +27,7 @@ from tinsmith.errors import OptionError, PassError, ReferenceFailed, TinsmithErr
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.choice import COURSE, PASSES, STAGES, Entry, list_passes, parse_spec
+from tinsmith.passes.pipelines import place
 from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
@@ -41,7 +42,7 @@ class Pass(Protocol):
 
     It may have a class attribute `operators`: a graph that has none of these operators is skipped.
     It may have a method `applies(graph)` that returns False if there is nothing to do in the graph
-    and those that it holds; `has_work` asks it.
+    and its nested graphs; `has_work` asks it.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -49,11 +50,11 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know besides the graph, and what it tells.
+    """What a pass may know besides the graph, and where it reports.
 
     matches   for each rule set the nodes at which a pattern may match; None: not known
-    refusals  told for `explain`: what was not done at a node, and why
-    notes     likewise: what was done at a node, where its step does not show it
+    refusals  for `explain`: nodes at which something was not done, and why
+    notes     for `explain`: what was done at a node, where its step in the plan does not show it
     counts, absorbed  as in `Rewritten`, of the rules that ran
     """
 
@@ -68,13 +69,13 @@ class Context:
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
     open: tuple[int, list[Node]] = (-1, [])
-    """The nodes whose sizes were open at that length of `Graph.edited`."""
+    """(a length of `Graph.edited`, the nodes of which some size was not known at that time)."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where the rules must be tried; None: at all nodes. The first time: at the nodes where
-        they may match (all, if `matches` is None), and around all edits of the graph so far. Later:
-        at those of which some size is not known, and around the edits since the last call. Each
-        call notes that the rules have seen all edits so far."""
+        """Where a rule set must be tried next; None: at all nodes. At the first call: at the nodes
+        where its patterns may match (all nodes if `matches` is None), and around all edits of the
+        graph so far. Later: at those of these nodes of which some size is not known, and around the
+        edits since the last call. All edits so far then count as seen by the rules."""
         if graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -105,9 +106,9 @@ class Context:
 
 
 FASTER = 2.0
-"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
-floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
-fewer multiplications. Estimated."""
+"""Products of bytes replace those of floats if they have at least this many times the rate of
+float32 multiply-adds: slower ones lose against Winograd's and Strassen's methods, which take up to
+four times fewer multiplications. Estimated."""
 
 
 def has_fast_bytes(context: Context) -> bool:
@@ -148,17 +149,12 @@ class RunRules:
 
 
 def register(
-    stage: str,
-    *,
-    priority: float | None = None,
-    devices: tuple[str, ...] | None = None,
-    default: bool = True,
-    name: str | None = None,
-    when: Callable[[Context], bool] | None = None,
-) -> Callable[[T], T]:
+    stage: str, *, priority: float | None = None, devices: tuple[str, ...] | None = None,
+    default: bool = True, name: str | None = None, when: Callable[[Context], bool] | None = None,
+) -> Callable[[T], T]:  # fmt: skip
     """Decorator of a pass class, or function to be called with a RuleSet: registers it for a stage.
 
-    priority  place in the stage, the least first; may be left out for passes that `pipelines` lists
+    priority  order in the stage, the least first; may be left out for passes that `pipelines` lists
     devices   that it supports (None: all)
     default   False leaves it off until `+name` asks for it
     name      None: that of the rule set, or the class's in lower case with hyphens
@@ -168,8 +164,6 @@ def register(
     """
 
     def decorate(what: T) -> T:
-        from tinsmith.passes.pipelines import place
-
         if stage not in STAGES:
             raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
         options: dict[str, Any] = {}
@@ -202,19 +196,12 @@ def _kebab(name: str) -> str:
 
 
 def run_passes(
-    graph: Graph,
-    stage: str,
-    device: str = "cpu",
-    spec: str | None = None,
-    *,
-    verify: bool = False,
-    rounds: int = 4,
-    matches: Matches | None = None,
-    byte_rate: float = 1.0,
-) -> Report:
-    """Run the passes of a stage on a graph, in place, and on copies of the graphs that it holds
-    (If, Loop, Scan), which take their place. A held graph whose types or constants turn out wrong
-    may never be run: it stays as it is.
+    graph: Graph, stage: str, device: str = "cpu", spec: str | None = None, *,
+    verify: bool = False, rounds: int = 4, matches: Matches | None = None, byte_rate: float = 1.0,
+) -> Report:  # fmt: skip
+    """Run the passes of a stage on a graph, in place. Its nested graphs (bodies of If, Loop, Scan)
+    are replaced by copies on which the passes have run too. A nested graph whose types or constants
+    turn out wrong stays as it is: it may never be run.
 
     spec       `passes=` text: which passes run, with which options (see `choice`)
     verify     check the graph after every pass that changed it
@@ -273,8 +260,8 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
 
 
 def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
-    """Whether a pass of a stage may find something to do in a graph, or in one that it holds: one
-    of them has no method `applies`, or that returns True."""
+    """Whether a pass of a stage may have something to do in a graph or in its nested graphs: there
+    is a pass without a method `applies`, or with one that returns True."""
     tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
     return any(applies is None or applies(graph) for applies in tests)
 
@@ -289,13 +276,9 @@ def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
 
 
 def _round(
-    graph: Graph,
-    passes: list[tuple[str, Pass]],
-    context: Context,
-    report: Report,
-    verify: bool,
+    graph: Graph, passes: list[tuple[str, Pass]], context: Context, report: Report, verify: bool,
     settled: set[str],
-) -> bool:
+) -> bool:  # fmt: skip
     """Run each of the passes once, in order; add what they did to `report`. Returns whether
     anything changed. `settled` are the names of passes that found nothing to do since the graph
     last changed: they do not run. It is updated, and emptied when a pass changes the graph."""

@@ -1,4 +1,4 @@
-"""What is computed twice, or stored twice, is so once; what nothing uses goes."""
+"""Equal nodes and equal constants become one; nodes that nothing uses are dropped."""
 
 from __future__ import annotations
 

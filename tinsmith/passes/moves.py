@@ -1,5 +1,5 @@
-"""Shuffles and inserted boxes get their name back; numbers pass moves and products to where they
-cost nothing."""
+"""Channel and pixel shuffles and writes into boxes are recognised; constant factors pass moves and
+products to where they cost nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import MOST, Part, moves_of
-from tinsmith.passes.facts import Array, number, reshaped, shape_of
+from tinsmith.passes.facts import Array, i64, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 from tinsmith.sizes import NUMBER
@@ -21,19 +21,19 @@ rules = RuleSet(
 register("portable")(rules)
 
 
-def _between() -> Any:
-    return p.Reshape(p.Transpose(p.Reshape("x", ...).named("split")).named("move"), ...).named("y")
+_moved = p.Transpose(p.Reshape("x", ...).named("split")).named("move")
+_joined = p.Reshape(_moved, ...).named("y")
 
 
 @rules.rule(
-    _between(),
+    _joined,
     x=(2, 6, 3, 5),
     split={"#1": np.array([2, 2, 3, 3, 5])},
     move={"perm": (0, 2, 1, 3, 4)},
     y={"#1": np.array([2, 6, 3, 5])},
 )
 def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
-    """reshape(swap(reshape(x, [N, g, C/g, ...]))) -> channel_shuffle(x, g)."""
+    """reshape(transpose(reshape(x, [N, g, C/g, ...]))) -> channel_shuffle(x, g)."""
     shape, inner = shape_of(x), shape_of(split.output)
     # the spatial axes may be joined while the channels are exchanged
     if len(inner) < 3 or len(shape) < 2 or move.perm[:3] != (0, 2, 1):
@@ -47,14 +47,15 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
 
 
 @rules.rule(
-    _between(),
+    _joined,
     x=(2, 8, 3, 5),
     split={"#1": np.array([2, 2, 2, 2, 3, 5])},
     move={"perm": (0, 1, 4, 2, 5, 3)},
     y={"#1": np.array([2, 2, 6, 10])},
 )
 def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
-    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x); also DCR."""
+    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x), in the mode CRD;
+    from [N, r, r, C, H, W] in the mode DCR."""
     inner, out = shape_of(split.output), shape_of(y.output)
     if len(shape_of(x)) != 4 or len(inner) != 6 or len(out) < 2:
         raise Skip("it is not from an image")
@@ -78,7 +79,7 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     updates=(2, 3, 2),
 )
 def insert_box(x: Value, places: Value, updates: Value, y: Node) -> Value:
-    """scatter(x, all places of a box, u) -> concat(x before, u, x after) along each axis that the
+    """scatter(x, all indices of a box, u) -> concat(x before, u, x after) along each axis that the
     box does not fill."""
     if y.reduction != "none":
         raise Skip(f"the reduction is {y.reduction}")
@@ -104,9 +105,9 @@ def _cut(x: Value, ranges: dict[int, range]) -> Value:
 
 
 def _range(numbers: Array, axis: int, size: Any) -> range:
-    """The places on an axis of `size` that an array of numbers names: they must count up by one
-    along `axis` of the array, and be the same along all its others. Raises Skip if they are not so,
-    or do not lie side by side on the axis."""
+    """The indices into an axis of `size` that an array `numbers` names, as a range: the array must
+    count up by one along its own axis `axis`, and repeat along its others. Raises Skip if it does
+    not, or if the indices are not consecutive on the axis of `size`."""
     line = numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.ndim))]
     across = np.expand_dims(line, [a for a in range(numbers.ndim) if a != axis])
     others = [a for a in range(numbers.ndim) if a != axis and numbers.shape[a] > 1]
@@ -135,7 +136,8 @@ def scatter_along_axis(
     x: Value, places: Value, updates: Value, there: Node, y: Node, back: Node
 ) -> Value:
     """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
-    the axis that `there` puts first; mostly `back` undoes `there`."""
+    the axis that the transpose `there` puts first; u' is u in the order of x's axes. Mostly the
+    transpose `back` undoes `there`."""
     axis, order = there.perm[0], range(len(there.perm))
     if y.reduction != "none" or len(shape_of(places)) != 2 or shape_of(places)[1] != 1:
         raise Skip("it does not overwrite whole slices of one axis, in a row of places")
@@ -151,9 +153,9 @@ def scatter_along_axis(
 
 
 def _columns(value: Value) -> list[Array]:
-    """The numbers [..., k] of a value of places, for each k, without copies of what repeats. The
-    value must be a constant, repeated or not, or a join of such along the last axis. Raises Skip if
-    it is not, or is empty."""
+    """The indices [..., K] of a ScatterND as K arrays [...], one for each axis, in which repeated
+    numbers are not copied. `value` must be a constant, a constant that nodes repeat, or a
+    concatenation of these along the last axis. Raises Skip if it is not, or is empty."""
     move = None if value.producer is None else moves_of(value.producer)[value.index]
     sources = [value]
     if move is not None and value.producer is not None and len(move.parts) > 1:
@@ -171,8 +173,7 @@ def _columns(value: Value) -> list[Array]:
 
 def _source(value: Value, part: Part) -> Value:
     assert value.producer is not None
-    source = value.producer.operand(part.source)
-    return source
+    return value.producer.operand(part.source)
 
 
 def _repeated(value: Value) -> Array:
@@ -196,8 +197,8 @@ def _repeated(value: Value) -> Array:
 
 
 def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
-    """An array of numbers under other dims: a view of it where the dims differ only in ones. Raises
-    Skip where they differ otherwise, and there are more than `MOST` numbers."""
+    """An array reshaped to `dims`: a view of it where the dims differ only in ones, else a copy.
+    Raises Skip if more than `MOST` numbers would be copied."""
     alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
     if not alike and numbers.size > MOST:
         raise Skip("the places are arranged anew")
@@ -221,7 +222,8 @@ _dense = _product | p.Add(_product, const("b")) | p.Conv("a", const("v"), opt(co
     c=(4, 1),
 )
 def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
-    """transpose(x) * c -> transpose(x * c'), and the same for +, where weights can take c'."""
+    """transpose(x) * c -> transpose(x * c'), and the same for +, with c' = c in the order of x's
+    axes: the product or convolution that makes x takes c' into its weights."""
     x = t.operand(0)
     rank = len(shape_of(x))
     if t.perm is None or c.ndim > rank or shape_of(root.output) != shape_of(t.output):
@@ -288,6 +290,5 @@ def gather_neighbours(x: Value, g: Node) -> Value:
     first, last = int(places[0]), int(places[-1]) + 1
     if list(places) != list(range(first, last)):
         raise Skip("the places are not neighbours")
-    bounds = [np.array([k], np.int64) for k in (first, last, axis)]
-    part = OPS["Slice"](x, *bounds)
-    return part if len(move.dims) == len(shape) else OPS["Squeeze"](part, bounds[2])
+    part = OPS["Slice"](x, *map(i64, (first, last, axis)))
+    return part if len(move.dims) == len(shape) else OPS["Squeeze"](part, i64(axis))

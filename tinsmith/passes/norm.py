@@ -8,13 +8,13 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import affine
+from tinsmith.passes.conv import NORM, affine
 from tinsmith.passes.facts import (
     Array,
     axes_of,
-    is_normalised,
     number,
     per_channel,
+    per_element,
     reshaped,
     shape_of,
 )
@@ -63,7 +63,8 @@ _variance = _mean(_square(_centred), "spread")
     spread={"#1": np.array([-1])},
 )
 def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x)."""
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x) over the
+    spatial axes of an image."""
     axes, rank = axes_of(mean), len(shape_of(x))
     if axes_of(spread) != axes:
         raise Skip("mean and variance are over different axes")
@@ -87,7 +88,7 @@ def rms_norm(x: Value, mean: Node, eps: Array, scale: Array) -> Value:
     shape, axes = shape_of(x), axes_of(mean)
     if not axes or axes != tuple(range(axes[0], len(shape))):
         raise Skip(f"the axes {axes} are not the last ones")
-    inner = is_normalised(scale, shape, axes[0])
+    inner = per_element(scale, shape, axes[0])
     return OPS["RMSNorm"](x, inner.copy(), axis=axes[0] - len(shape), eps=number(eps))
 
 
@@ -127,7 +128,7 @@ def group_norm(x: Value, split: Node, norm: Node, y: Node, scale: Array, shift: 
 def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
     """layer_norm(x) * k -> layer_norm(x, k)."""
     shape = shape_of(x)
-    inner = is_normalised(k, shape, norm.axis % len(shape))
+    inner = per_element(k, shape, norm.axis % len(shape))
     return with_(norm, scale=like(x, inner))
 
 
@@ -141,7 +142,7 @@ def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
 def shift_layer_norm(x: Value, norm: Node, b: Array | None, t: Array) -> Value:
     """layer_norm(x, s, b) + t -> layer_norm(x, s, b + t)."""
     shape = shape_of(x)
-    inner = is_normalised(t, shape, norm.axis % len(shape))
+    inner = per_element(t, shape, norm.axis % len(shape))
     return with_(norm, shift=like(x, inner if b is None else b + inner))
 
 
@@ -150,13 +151,7 @@ _batch_norm = p.BatchNorm(*_affine, const("mean"), const("var")).named("norm")
 _channel_norm = (
     p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm") | _batch_norm
 )
-BATCH: dict[str, Any] = {
-    "x": (2, 4, 3, 5),
-    "scale": (4,),
-    "shift": (4,),
-    "mean": (4,),
-    "var": np.array([0.5, 1, 2, 0.1], np.float32),
-}
+BATCH: dict[str, Any] = {"x": (2, 4, 3, 5), **NORM}
 CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 
@@ -179,9 +174,9 @@ def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
         "outer"
     ),
     **BATCH,
-    **{f"{k}2": v for k, v in BATCH.items() if k != "x"},
+    **{f"{k}2": v for k, v in NORM.items()},
 )
 def merge_batch_norms(norm: Node, outer: Node, scale: Array, shift: Array) -> Value:
-    """batch_norm(batch_norm(x, s, b)) -> batch_norm(x, k * s, k * b + t)."""
+    """outer(norm(x, s, b)) -> norm(x, k * s, k * b + t), for batch norms, outer(y) = k * y + t."""
     k, t = affine(outer)
     return with_(norm, scale=like(norm.output, k * scale), shift=like(norm.output, k * shift + t))

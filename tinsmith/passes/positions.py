@@ -14,6 +14,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_matrix_product
+from tinsmith.passes.contents import is_known
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -21,17 +22,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the elements of a value come from: `at` has the value's shape and, for each element,
-    the number of the same element of `base`, in flat order."""
+    """Where the elements of a value come from: element i of the value is element at[i] of the
+    earlier value `base`, taken as a flat array. `at` has the value's shape."""
 
     base: Value
     at: Array
 
 
 class Once:
-    """Calls functions and keeps their results: `once(make, *args)` is `make(*args)`, computed at
-    the first call with these arguments (arrays by identity, others by value). Layers are alike, so
-    that arrays made for one serve the next. Nobody may change these arrays."""
+    """A cache of function calls: `once(make, *args)` is `make(*args)`, computed at the first call
+    with these arguments (arrays compare by identity, others by value). So equal layers share
+    arrays, which nobody may change."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[Any, tuple[Any, ...]]] = {}
@@ -55,16 +56,17 @@ def is_permutation(numbers: Array, size: int) -> bool:
 
 @dataclass
 class Positions:
-    """Finds from which earlier values the elements of values come, through moves (`source`), and
-    remembers it. Use one for a graph that does not change meanwhile."""
+    """Finds for values the earlier value from which moves (transposes, slices, ...) make them, and
+    where each element lies there (`source`). Results are cached, so the graph must not change
+    meanwhile."""
 
     once: Once
     known: dict[Value, Source] = field(default_factory=dict)
 
     def source(self, value: Value) -> Source:
-        """The earliest value from which moves alone make `value`, and the place of each element
-        there. All shapes on the way are static. A value that no move makes, or that holds elements
-        of several such values, is its own source."""
+        """The earliest value from which moves alone make `value`, and the index of each element
+        there. All shapes on the way are static. A value that no move makes, or whose elements come
+        from several such values, is its own source."""
         found = self.known.get(value)
         if found is None:
             found = self.known[value] = self._find(value)
@@ -109,24 +111,19 @@ def _counted(dims: tuple[int, ...]) -> Array:
 
 
 def is_move(node: Node) -> bool:
-    """Whether the outputs of a node only hold elements of inputs, at known places, and none that is
-    filled in; shapes are numbers, and nothing is empty."""
+    """Whether a node only moves elements: its outputs hold elements of its inputs, from known
+    indices, and no fill values. Shapes must be numbers, and nothing empty."""
     moves = moves_of(node)
     if any(m is None or m.fill is not None for m in moves):
         return False
     values = [*node.outputs, *(node.inputs[p.source] for m in moves if m for p in m.parts)]
-    return all(v is not None and is_numbered(v) and v.type.size for v in values)
-
-
-def is_numbered(value: Value) -> bool:
-    """Whether all sizes are numbers, none free: where elements lie is then a table of numbers."""
-    return value.type.is_static and not value.type.is_free
+    return all(v is not None and is_known(v.type) and v.type.size for v in values)
 
 
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
-    """`value`, and the values that moves make of it which hold exactly its elements in another
-    order, nearest first, up to one that is a graph output or that something other than one move, or
-    moves that join again, reads."""
+    """`value` and the values that moves make of it one after the other, nearest first; each holds
+    exactly the elements of `value`, in another order. The list ends with a graph output, or with a
+    value that has other readers than one move, or several moves whose results one move joins."""
     found = [value]
     while value not in outputs:
         following = _joined(list(dict.fromkeys(value.uses)), outputs)
@@ -141,8 +138,9 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
 
 
 def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
-    """The value to which `users`, all readers of one value, lead: the only result of a move, or
-    what one move makes of all their results. None if they are no moves, or lead to several."""
+    """The one value that `users`, all readers of a value, lead to: the only output of one move, or
+    the output of a move that joins all outputs of several. None if a reader is no move, or if they
+    lead to several values."""
     if not users or not all(map(is_move, users)):
         return None
     results = [v for n in users for v in n.outputs]
@@ -168,8 +166,8 @@ class Dense:
 
 
 def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
-    """The dense layer whose result `value` is; None if it is no such result, or if the product
-    before the bias is read elsewhere."""
+    """The dense layer whose result is `value`; None if there is none, or if the product before the
+    bias is read elsewhere."""
     node, bias = value.producer, None
     if node is not None and adds(node):
         a, b = node.operands

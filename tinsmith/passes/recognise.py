@@ -19,9 +19,7 @@ rules = RuleSet(
 register("portable")(rules)
 
 
-@rules.rule(
-    p.Reciprocal(p.Add(p.Exp(p.Neg("x")), 1.0)) | p.Div(1.0, p.Add(p.Exp(p.Neg("x")), 1.0)),
-)
+@rules.rule(p.Reciprocal(p.Add(p.Exp(p.Neg("x")), 1.0)) | p.Div(1.0, p.Add(p.Exp(p.Neg("x")), 1.0)))
 def sigmoid(x: Value) -> Value:
     """1 / (1 + exp(-x)) -> sigmoid(x)."""
     return OPS["Sigmoid"](x)
@@ -90,7 +88,7 @@ def hard_swish(x: Value, h: Node) -> Value:
 @rules.rule(
     p.Div(p.Mul("x", relu6(p.Add("x", 3.0))), 6.0)
     | p.product("x", 1 / 6, relu6(p.Add("x", 3.0)))
-    | p.Mul(p.Div("x", 6.0), relu6(p.Add("x", 3.0))),
+    | p.Mul(p.Div("x", 6.0), relu6(p.Add("x", 3.0)))
 )
 def hard_swish_from_relu6(x: Value) -> Value:
     """x * clip(x + 3, 0, 6) / 6 -> hard_swish(x)."""
@@ -106,7 +104,7 @@ _one_plus_erf = p.Add(_erf, 1.0)
 @rules.rule(
     p.product(0.5, _one_plus_erf, "x")
     | p.Mul("x", p.Add(p.Mul(_erf, 0.5), 0.5))
-    | p.Div(p.Mul(_one_plus_erf, "x"), 2.0),
+    | p.Div(p.Mul(_one_plus_erf, "x"), 2.0)
 )
 def gelu(x: Value) -> Value:
     """x * (1 + erf(x / sqrt(2))) / 2 -> gelu(x)."""
@@ -130,16 +128,14 @@ _one_plus_tanh = p.Add(
 @rules.rule(
     p.product(0.5, _one_plus_tanh, "x")
     | p.Mul("x", p.Div(_one_plus_tanh, 2.0))
-    | p.Div(p.Mul(_one_plus_tanh, "x"), 2.0),
+    | p.Div(p.Mul(_one_plus_tanh, "x"), 2.0)
 )
 def gelu_tanh(x: Value) -> Value:
     """x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))) / 2 -> gelu(x, tanh)."""
     return OPS["Gelu"](x, approximate="tanh")
 
 
-@rules.rule(
-    p.Mul("x", p.Sigmoid(p.product(p.Add(p.Mul(_cube, 0.044715), "x"), sqrt(8 / pi)))),
-)
+@rules.rule(p.Mul("x", p.Sigmoid(p.product(p.Add(p.Mul(_cube, 0.044715), "x"), sqrt(8 / pi)))))
 def gelu_tanh_from_sigmoid(x: Value) -> Value:
     """x * sigmoid(sqrt(8/pi) * (x + 0.044715 * x^3)) -> gelu(x, tanh)."""
     return OPS["Gelu"](x, approximate="tanh")

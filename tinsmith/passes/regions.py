@@ -1,4 +1,4 @@
-"""Several nodes as one, which holds them as a graph, and the nodes of such a graph as before."""
+"""Nodes that hold several nodes as a graph, such as Fused: made of these, and taken apart again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.uses import depend
 from tinsmith.ops import OPS
 
 
 def enclose(
     graph: Graph, op: str, region: list[Node], named: Node, inner: int | None, **attrs: Any
 ) -> Node:
-    """Move the nodes of a region into the body of a new node of the operator `op` (Fused, Block,
-    Part), which has the attributes `attrs` too. The region is in graph order; its results are those
-    values that are read outside, and the new node takes the place of its last node, with the name
-    of `named`. Constants of at most `inner` elements (None: all) lie in the body, whatever else the
-    nodes read are its inputs."""
+    """Move the nodes of a region, in graph order, into the body of a new node of the operator `op`
+    (Fused, Block, Part), with `attrs` as further attributes. The outputs of the new node are the
+    values of the region that are read outside. It takes the place of the region's last node in the
+    graph's order, and the name of the node `named`. Constants of at most `inner` elements (None:
+    all) lie in the body; other values that the region reads become its inputs. Returns the new
+    node."""
     last, inside = region[-1], set(region)
     body = Graph(last.output.name, graph.file)
     env: dict[Value, Value] = {}
@@ -39,9 +41,7 @@ def enclose(
         v for n in region for v in n.outputs if v in graph.outputs or not inside.issuperset(v.uses)
     ]
     body.outputs = [env[v] for v in results]
-    made = graph.add(
-        OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs
-    )  # fmt: skip
+    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs)
     made.seq = last.seq
     for old, new in zip(results, made.outputs, strict=True):
         new.type = old.type
@@ -54,8 +54,9 @@ def enclose(
 def inlined(
     graph: Graph, root: Node, body: Graph, inputs: Sequence[Value | None]
 ) -> tuple[Value, ...]:
-    """Copy the nodes of `body`, which the node `root` holds, into the graph, before the root;
-    `inputs` are those of the body. Returns the copies of the body's outputs."""
+    """Copy the nodes of `body`, a graph that the node `root` holds, into the graph, before the
+    root. `inputs` are the values for the inputs of the body. Returns the copies of the body's
+    outputs."""
     env: dict[Value, Value | None] = dict(zip(body.inputs, inputs, strict=True))
 
     def here(v: Value | None) -> Value | None:
@@ -76,7 +77,7 @@ def inlined(
 
 
 def _take_place(graph: Graph, old: Value, new: Value) -> None:
-    """Let all read `new`, which has the name of `old` from now on, instead of that."""
+    """Let all readers of `old` read `new`, which gets the name of `old`."""
     name = old.name
     graph.replace(old, new)
     if new.name != name:
@@ -87,35 +88,20 @@ def _take_place(graph: Graph, old: Value, new: Value) -> None:
 
 
 def keep(graph: Graph, groups: Iterable[Iterable[Node]], owner: str) -> None:
-    """Make each group of nodes one node, a Part of `owner`, so that passes leave it as it is, until
-    `release`. Groups of constants alone are passed over, as are those between whose nodes others
-    lie."""
+    """Enclose each group of nodes in one Part node for the backend `owner`, so that passes leave
+    the nodes as they are, until `release`. Skipped are groups that read only constants, and groups
+    with a path from one node to another through nodes outside."""
     order = {node: i for i, node in enumerate(graph.nodes)}
     for group in groups:
         region = sorted(group, key=order.__getitem__)
         read = [v for n in region for v in n.inputs if v is not None and v.producer not in region]
-        if all(v.const is not None for v in read) or _is_around_others(region):
+        if all(v.const is not None for v in read) or depend(read, set(region), set()):
             continue
         enclose(graph, "Part", region, region[-1], None, backend=owner)
 
 
-def _is_around_others(region: list[Node]) -> bool:
-    """Whether a node outside of a region reads its results, and leads back to it."""
-    inside = set(region)
-    waiting = [u for n in region for v in n.outputs for u in v.uses if u not in inside]
-    seen: set[Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node in inside:
-            return True
-        if node not in seen:
-            seen.add(node)
-            waiting += [u for v in node.outputs for u in v.uses]
-    return False
-
-
 def release(graph: Graph, owner: str) -> None:
-    """Put the nodes that `keep` has kept back where they were."""
+    """Undo `keep`: replace each Part of the backend `owner` by its nodes."""
     for part in graph.nodes:
         if part.op is not OPS["Part"] or part.attrs["backend"] != owner:
             continue

@@ -30,11 +30,8 @@ class Report:
     def __iter__(self) -> Iterator[tuple[str, int, float]]:
         return iter(self.entries)
 
-    def __len__(self) -> int:
-        return len(self.entries)
-
     def add(self, other: Report) -> None:
-        """Add another report to this one: what passes did to a graph within the graph."""
+        """Add another report to this one, such as that of a nested graph."""
         self.entries += other.entries
         self.refusals += other.refusals
         self.notes += other.notes
@@ -50,7 +47,7 @@ class Report:
         return total
 
     def _rows(self) -> list[tuple[str, int, str]]:
-        """Each pass, how often it changed something, and its milliseconds."""
+        """(name of a pass, how often it changed something, its milliseconds) for each pass."""
         times: dict[str, float] = {}
         for name, _, seconds in self.entries:
             times[name] = times.get(name, 0.0) + seconds

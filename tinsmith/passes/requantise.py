@@ -1,8 +1,9 @@
-"""What is quantised between operators: to one factor and one term, early, and only once.
+"""Quantisation between operators: computed early, only once, and by one factor and one term.
 
 Where floats are computed between bytes, `y = dequantise(quantise(x))` rounds x: elementwise
-arithmetic that ends the operator before it. So both go there, before what only moves data, and
-what was rounded to the same steps is not rounded again.
+arithmetic that can be the epilogue of the operator before it. So both nodes move up to that
+operator, before nodes that only move data; and floats that were rounded to the same steps already
+are not rounded again.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-early = RuleSet("quantise-early", "Quantising goes before what only moves data.")
+early = RuleSet("quantise-early", "Quantising moves up, before nodes that only move data.")
 register("machine", when=lambda context: not has_fast_bytes(context))(early)
 
 
 def _moved(of: Any) -> Any:
-    """A pattern: what `of` makes of a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
+    """The pattern `of(move)`, where `move` is a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
     return (
         of(p.Reshape("x", "shape").named("move"))
         | of(p.Transpose("x").named("move"))
@@ -59,11 +60,8 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
     scale=float32(0.017),
     zero=np.array(7, np.uint8),
 )
-def quantised_before(
-    x: Value, move: Node, scale: Array, q: Node, shape: Value | None = None,
-    axes: Value | None = None,
-) -> Value:  # fmt: skip
-    """quantise(move(x)) -> move(quantise(x)), with one scale."""
+def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
+    """quantise(move(x)) -> move(quantise(x)), with one scale, where x is computed."""
     return _before(x, move, scale, q)
 
 
@@ -75,11 +73,8 @@ def quantised_before(
     scale=float32(0.017),
     zero=np.array(7, np.uint8),
 )
-def dequantised_before(
-    x: Value, move: Node, scale: Array, d: Node, shape: Value | None = None,
-    axes: Value | None = None,
-) -> Value:  # fmt: skip
-    """dequantise(move(x)) -> move(dequantise(x)), with one scale."""
+def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
+    """dequantise(move(x)) -> move(dequantise(x)), with one scale, where x is computed."""
     return _before(x, move, scale, d)
 
 
@@ -92,7 +87,7 @@ def dequantised_before(
     join={"axis": 1},
 )
 def joined_before(join: Node, scale: Array, q: Node) -> Value:
-    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of what is computed."""
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of computed parts."""
     if any(v is None or v.producer is None for v in join.inputs):
         raise Skip("nothing is computed with a part")
     return joined.build(join, scale, q)
@@ -114,8 +109,8 @@ def joined_before(join: Node, scale: Array, q: Node) -> Value:
     join={"axis": 1},
 )  # fmt: skip
 def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
-    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) of what was quantised, with one
-    scale."""
+    """dequantise(concat(x, ...)) -> concat(dequantise(x), ...) with one scale, where a
+    QuantizeLinear makes each part."""
     if scale.size != 1:
         raise Skip("it has a scale for each place")
     parts = [v for v in join.inputs if v is not None]
@@ -124,7 +119,7 @@ def dequantised_parts(join: Node, scale: Array, d: Node) -> Value:
     return OPS["Concat"](*(with_(d, x=v) for v in parts), axis=join.axis)
 
 
-undo = RuleSet("undo-quantised", "Bytes that were dequantised, and are quantised alike, stay.")
+undo = RuleSet("undo-quantised", "Bytes that are dequantised, and quantised again alike, stay.")
 register("machine")(undo)
 
 
@@ -154,7 +149,8 @@ def undone(
 
 
 Steps = tuple[float, int, np.dtype[Any]]
-"""The numbers that bytes stand for: (scale, zero point, dtype of the bytes)."""
+"""The numbers that bytes stand for, (byte - zero point) * scale: (scale, zero point, dtype of the
+bytes)."""
 
 
 @register("machine")
@@ -162,8 +158,8 @@ Steps = tuple[float, int, np.dtype[Any]]
 class DropRounded:
     """Floats that were rounded to the same steps before, and only moved since, are not rounded.
 
-    QuantizeLinear and DequantizeLinear of such floats go; not where a machine multiplies bytes much
-    faster than floats.
+    A QuantizeLinear of such floats is dropped with the DequantizeLinear after it, unless the
+    machine multiplies bytes much faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -188,8 +184,8 @@ class DropRounded:
 
 
 def _steps(node: Node) -> Steps | None:
-    """The steps to which a QuantizeLinear rounds, or of which a DequantizeLinear gives multiples.
-    None unless there is one positive scale of float32 and one zero point, all constant."""
+    """The steps of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
+    float32 and at most one zero point, all constant."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
     if scale is None or low is None or scale.const is None or scale.const.size != 1:
@@ -216,7 +212,7 @@ def _is_on(x: Value, steps: Steps) -> bool:
 
 
 requantise = RuleSet(
-    "requantise", "What bytes become between integers is one factor and one term.", tolerance=1e-5
+    "requantise", "Sums of bytes become bytes again by one factor and one term.", tolerance=1e-5
 )
 register("machine", when=lambda context: context.byte_rate > 1)(requantise)
 
@@ -275,7 +271,8 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     zero=np.array([7], np.uint8),
 )
 def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q: Node) -> Value:
-    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z)."""
+    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z),
+    with c = -(za * sa + zb * sb) / s."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_bytes(a, sa)
     need_bytes(b, sb)
@@ -312,7 +309,7 @@ def mean(x: Value, xs: Array, xz: Array | None, pool: Node) -> Value:
     return OPS["Mul"](y, xs.reshape(()))
 
 
-factors = RuleSet("quantise-by-factor", "What is computed is quantised by a product.")
+factors = RuleSet("quantise-by-factor", "Values are quantised by a product, not by a division.")
 register("machine")(factors)
 
 

@@ -14,7 +14,7 @@ from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, p, with_
+from tinsmith.rewrite import RuleSet, Skip, copy_with, p, with_
 from tinsmith.sizes import same
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
@@ -39,7 +39,7 @@ def reshape_from_view(x: Value, y: Node) -> Value:
 
 @rules.rule(p.Reshape("x", "shape").named("y"), shape=i64(2, -1))
 def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
-    """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown and moves."""
+    """reshape(x, s) -> reshape(x, numbers), as `target_of` gives them."""
     if shape.const is not None and 0 in shape.const and not y.allowzero:
         raise Skip("the shape says what stays")
     if not is_of_shapes(shape):
@@ -132,7 +132,7 @@ def drop_move_of_nothing(x: Value, y: Node) -> Value:
     r={"#1": None, "#2": np.ones(4, np.float32), "mode": "linear"},
 )
 def drop_resize_to_same(x: Value, r: Node) -> Value:
-    """resize(x) -> x, where the size does not change and every output is on an input."""
+    """resize(x) -> x, where the size stays and each output lies on an input element."""
     if r.coordinate_transformation_mode == "tf_crop_and_resize":
         raise Skip("it crops")
     if not x.type.is_static or x.shape != r.output.shape:
@@ -174,9 +174,7 @@ def explicit_pads(x: Value, n: Node, w: Value | None = None) -> tuple[Value, ...
         raise Skip("the kernel's size is not known")
     ceil = n.attrs.get("ceil_mode", False)
     win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, ceil)
-    made = with_(n, auto_pad="NOTSET", pad=win.begin + win.end).producer
-    assert made is not None
-    return made.outputs
+    return copy_with(n, auto_pad="NOTSET", pad=win.begin + win.end).outputs
 
 
 @rules.rule(

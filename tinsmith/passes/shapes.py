@@ -30,7 +30,7 @@ class PropagateShapes:
     Reshape or Expand that only repeats dims of its input becomes a constant of 0 or 1 there. Raises
     TypeRuleError for sizes that turn out not to fit.
 
-    max_elements: the most elements of inputs and results of what is computed.
+    max_elements: the most elements of inputs and results of a node that is computed.
     """
 
     max_elements: int = 1024
@@ -152,8 +152,9 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
 
 
 def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """The content `target` of a Reshape's target as numbers: 0 where the dim of the input's `shape`
-    stays, -1 for one other entry that is no number. None with `allowzero`, or for several such."""
+    """The target of a Reshape, of which `target` (numbers, symbols, None) is known, as numbers: 0
+    where the dim of the input's `shape` stays, -1 for one other entry that is no number. None with
+    `allowzero`, or for several such entries."""
     numbers = [
         d if isinstance(d, NUMBER) else 0 if d is not None and shape[i : i + 1] == [d] else -1
         for i, d in enumerate(target)
@@ -162,8 +163,8 @@ def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | N
 
 
 def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
-    """The content `target` of an Expand's target as numbers: 1 where the dim of the input's `shape`
-    stays. None if another entry is no number."""
+    """The target of an Expand, of which `target` (numbers, symbols, None) is known, as numbers: 1
+    where the dim of the input's `shape` stays. None if another entry is no number."""
     own = [1] * (len(target) - len(shape)) + shape
     numbers: list[Any] = [
         1 if isinstance(d, str) and d == o else d
@@ -173,8 +174,8 @@ def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int
 
 
 def _remaining(shape: Any, others: list[Any]) -> Any:
-    """The dim for which -1 stands in a Reshape of a value of `shape`, where the result's `others`
-    are the rest; None where that is not known."""
+    """The dim that -1 stands for in the target of a Reshape: `shape` is the input's, `others` are
+    the other dims of the result. None if it is not known."""
     if shape is None or 0 in shape or 0 in others:
         return None
     symbols = Counter(d for d in shape if isinstance(d, str))

@@ -1,9 +1,8 @@
-"""Weights in few bits: constants become small ones, and products and recurrent layers read these
-as they are.
+"""Products and recurrent layers read constant weights of few bits as they are.
 
-A weight is small where DequantizeLinear, or a Cast from a half, stands between a constant and the
-operator that reads it: one form, whatever spelling a file has. `shrunk` brings weights to that
-form; the rules here hand the constants to kernels that decode them in registers.
+Weights of few bits have one form, whatever a file's spelling: DequantizeLinear, or a Cast from a
+half, stands between the constant and the operator that reads it (`weights.shrunk` makes it). The
+rules here give the constant itself to an operator whose kernel decodes it in registers.
 """
 
 from __future__ import annotations
@@ -20,17 +19,18 @@ from tinsmith.ops.quant import spread
 from tinsmith.passes.facts import LARGE, LARGE_LAYER, Array, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
 
 rules = RuleSet(
-    "small-products", "Products with constant weights of few bits read these.", tolerance=1e-5
+    "small-products", "Products read constant weights of few bits as they are.", tolerance=1e-5
 )
 register("machine")(rules)
 
 SMALL = ("int8", "uint8", "int4", "uint4")
 FEW = 4
-"""Rows up to which a product with dequantised inputs takes small weights: more are bound by
-arithmetic, for which there are faster ways. As `FEW_ROWS` of the kernels."""
+"""The most rows for which products read weights of 16 bits, or weights of few bits where the left
+factor is dequantised, too. Products of more rows are bound by arithmetic, for which other kernels
+are faster. The same number as `FEW_ROWS` of the kernels."""
 
 
 def _few(*numbers: float) -> Any:
@@ -45,8 +45,8 @@ def _halves(graph: Graph, _: Any) -> Value:
     return graph.const(np.resize(np.arange(-8, 8, dtype=np.float16), (128, LARGE // 128)))
 
 
-def _turned(v: Array | None, perm: tuple[int, ...] | None) -> Array | None:
-    return v if v is None or perm is None else np.ascontiguousarray(v.transpose(perm))
+def _turned(v: Array, perm: tuple[int, ...] | None) -> Array:
+    return v if perm is None else np.ascontiguousarray(v.transpose(perm))
 
 
 def _need_product(x: Value, w: Array, product: Node) -> None:
@@ -61,8 +61,8 @@ def _need_product(x: Value, w: Array, product: Node) -> None:
 
 
 def _need_few(x: Value) -> None:
-    """Raise Skip for an x of dequantised bytes, unless it has at most FEW rows: products of bytes
-    by bytes have kernels of their own."""
+    """Raise Skip if x is dequantised and has more than FEW rows: products of bytes by bytes have
+    kernels of their own."""
     before = x.producer.op.name if x.producer is not None else ""
     if before == "DequantizeLinear" and not _has_few_rows(x):
         raise Skip("both factors are dequantised")
@@ -104,7 +104,6 @@ def whole(
     if s.ndim < 2 and s.size > 1 and axis == 0:
         raise Skip("each row has a scale")
     turned = _turned(w, perm)
-    assert turned is not None
     scale, zero = (_row(v, perm, turned.shape[1]) for v in (s, z))
     return OPS["SmallMatMul"](x, turned, scale, zero, block_size=block)
 
@@ -113,7 +112,7 @@ def _row(v: Array | None, perm: tuple[int, ...] | None, n: int) -> Array | None:
     """Scales or zero points as [blocks, n]: those of rank 2 transposed by `perm`, others as one row
     for all. None for None."""
     if v is None or v.ndim == 2:
-        return _turned(v, perm)
+        return None if v is None else _turned(v, perm)
     return np.ascontiguousarray(np.broadcast_to(v.reshape(1, -1), (1, n)))
 
 
@@ -134,12 +133,12 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
     _need_product(x, w, product)
     if not _has_few_rows(x):
         raise Skip("many rows are multiplied by them as float32")
-    w = w if t is None else np.ascontiguousarray(w.transpose(t.perm or (1, 0)))
-    return OPS["SmallMatMul"](x, w)
+    return OPS["SmallMatMul"](x, w if t is None else _turned(w, t.perm or (1, 0)))
 
 
 def _small_layer(name: str, gates: int) -> None:
-    """Register the rule of one recurrent operator."""
+    """Register the rule that lets the recurrent operator `name`, which has so many gates, read
+    weights of few bits."""
 
     def small(x: Value, w: Value, r: Value, cell: Node) -> tuple[Value, ...]:
         if x.dtype != FLOAT32:
@@ -151,9 +150,7 @@ def _small_layer(name: str, gates: int) -> None:
         for label, pair in zip("wr", found, strict=True):
             if pair is not None:
                 changes[label], changes[f"{label}_scale"] = pair
-        new = with_(cell, **changes).producer
-        assert new is not None
-        return new.outputs
+        return copy_with(cell, **changes).outputs
 
     small.__name__ = f"small_{name.lower()}"
     small.__doc__ = f"{name.lower()}(x, dequantise(w, s), r) -> {name.lower()}(x, w, r, w_scale=s)."
@@ -175,10 +172,11 @@ for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
 
 
 def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
-    """(numbers, scales) of the weights v (directions, outputs, inputs) of a recurrent layer, which
-    a cast or DequantizeLinear makes of constants of 8 or 16 bits: the numbers, less zero points,
-    and a scale (directions, outputs) for each output. None for other values, and for fewer elements
-    than LARGE_LAYER, unless the layer multiplies `rounded` data, which takes no other weights."""
+    """(numbers, scales) of the weights v [directions, outputs, inputs] of a recurrent layer, if a
+    Cast or a DequantizeLinear makes them from a constant of 16 or 8 bits: its numbers, less zero
+    points, and a scale [directions, outputs] for each output. None for other values, and for fewer
+    than LARGE_LAYER elements, unless the layer multiplies `rounded` data, which takes no other
+    weights."""
     node = v.producer
     if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None
@@ -191,9 +189,9 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
 
 
 def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
-    """`_outputs` for a DequantizeLinear `node` of w (directions, outputs, inputs): w less its zero
-    points, in int8 if they fit, else int16, and its scales. None if w is not of 8 bits, scales
-    differ along the inputs or are not finite, or the zero points are no constant."""
+    """`_outputs` for a DequantizeLinear `node` of w [directions, outputs, inputs]: w less its zero
+    points, as int8 if all numbers fit, else int16, and its scales. None if w is not of 8 bits, if
+    scales differ along the inputs or are not finite, or if the zero points are computed."""
     s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
     if w.dtype.name not in ("int8", "uint8") or s is None or s.dtype != FLOAT32:
         return None

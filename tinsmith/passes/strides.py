@@ -1,9 +1,9 @@
 """Where the elements of a value of free sizes come from: strides, where `positions` has tables.
 
-A value of free sizes cannot be numbered element by element. But what transposes, reshapes, cuts
-and repeats evenly keeps its elements, in flat order, on the axes of a box in an earlier value:
-element (i, j, ...) of the box is element first + i * stride_i + j * stride_j + ... there. Sizes
-are compared by their formulas; what is not even, or not known to be, is its own source.
+The elements of a value of free sizes cannot be listed in a table. But after transposes, reshapes,
+even slices and repeats, its elements, in row-major order, lie on a box in an earlier value: element
+(i, j, ...) of the box is element first + i * stride_i + j * stride_j + ... there. Sizes are
+compared by their formulas. A value that is no such box, or not known to be, is its own source.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Axis = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class Strided:
-    """Where the elements of a value lie in an earlier one, `base`, taken as a flat array: those of
-    a box from element `first` on, whose `axes` are (extent, stride in elements), the outermost
-    first. The box's flat order is the value's; its axes need not be the value's dimensions."""
+    """Where the elements of a value lie in an earlier value, `base`, taken as a flat array: on a
+    box that begins at element `first`. `axes` are (extent, stride in elements), the outermost
+    first. In row-major order, the elements of the box are those of the value; its axes need not be
+    the value's dimensions (a value [6, 4] may lie on a box of 2 by 3 by 4)."""
 
     base: Value
     first: Number
@@ -35,12 +36,12 @@ class Strided:
 
 
 def own(value: Value) -> Strided:
-    """A value as the whole of itself, in order."""
+    """A value as its own source: its elements in a row-major array."""
     return Strided(value, 0, tuple(dense(value.dims)))
 
 
 def dense(dims: Sequence[Number]) -> list[Axis]:
-    """The axes of an array of these dimensions without gaps."""
+    """The axes (extent, stride) of a row-major array of these dimensions without gaps."""
     axes: list[Axis] = []
     stride: Number = 1
     for d in reversed(dims):
@@ -92,9 +93,10 @@ def _numbers(value: Value) -> list[int]:
 
 
 def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:
-    """Distribute the axes of a box over the dimensions of the array that its elements form: for
-    each dimension the axes of which it consists, an axis that spans several being split. None where
-    formulas cannot tell."""
+    """Group the axes of a box by the dimensions `dims` of the array that its elements form: for
+    each dimension a list of the axes that make it; an axis that spans several dimensions is split.
+    None where formulas cannot tell. Axes (6, 4) and (4, 1) for [2, 12]: [(2, 12)], [(3, 4), (4,
+    1)]."""
     left = [a for a in axes if not same(a[0], 1)]
     groups: list[list[Axis]] = []
     for dim in dims:
@@ -123,7 +125,8 @@ def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | 
 
 
 def merged(group: Sequence[Axis]) -> list[Axis]:
-    """The same axes, with neighbours joined where the outer one's stride is all of the inner."""
+    """The same axes, with neighbours joined to one axis where the outer stride is the inner extent
+    times the inner stride."""
     axes: list[Axis] = []
     for extent, stride in group:
         if axes and same(axes[-1][1], stride * extent):
@@ -136,10 +139,10 @@ def merged(group: Sequence[Axis]) -> list[Axis]:
 def rows_formula(
     source: Strided, dims: Sequence[Number], lead: Sequence[Number]
 ) -> np.ndarray[Any, Any] | None:
-    """The table of rows of an operand of `RowAttention`, as a formula (`formula`): where in the
-    base of `source` each row begins. `dims` are the operand's, [..., rows, width], whose elements
-    are those of `source`; `lead` the dimensions of the items, to which the operand's outer ones are
-    broadcast. None where a row is in pieces, or the rows have no common stride."""
+    """The table of an operand of RowAttention as a `formula`: where in the base of `source` each
+    row begins. `dims` [..., rows, width] are the operand's; `source` tells where its elements lie.
+    Its outer dims are broadcast to `lead`, the dimensions of the items. None where a row is not
+    contiguous, or the rows have no common stride."""
     groups = aligned(source.axes, dims)
     if groups is None:
         return None
@@ -152,9 +155,9 @@ def rows_formula(
 def rebased(
     table: np.ndarray[Any, Any], width: int, source: Strided
 ) -> np.ndarray[Any, Any] | None:
-    """The formula `table` of rows of `width` elements of a value, as the formula of the same rows
-    in the base of the value's `source`. None where a row is in pieces there, or where formulas
-    cannot tell."""
+    """Translate `table`, the formula of rows of `width` elements in a value, to the formula of the
+    same rows in the base of the value's `source`. None where a row is not contiguous there, or
+    where formulas cannot tell."""
     axes = [a for a in source.axes if not same(a[0], 1)] or [(1, 1)]
     steps = [step for _, step in dense([extent for extent, _ in axes])]
     last, stride = axes[-1]
@@ -171,9 +174,9 @@ def rebased(
 
 
 def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[Axis] | None:
-    """An axis (extent, step) over the flat elements of a box as axes over the box's base. The box
-    has `axes`, and `steps`, how many of its elements apart two places on each are. None where
-    formulas cannot tell."""
+    """Translate an axis (extent, step) over the elements of a box, in row-major order, to axes over
+    the box's base. The box has `axes`; steps[k] is how far apart in that order neighbours on axis k
+    are. None where formulas cannot tell."""
     extent, step = axis
     if same(extent, 1) or same(step, 0):
         return [(extent, 0)]
@@ -202,8 +205,9 @@ def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[
 def items_over(
     dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
 ) -> list[Axis]:
-    """The axes over all items of an attention: those of `dims`, of which each consists of the axes
-    in `groups`, broadcast to the dimensions `lead` (with stride 0 where they lack one)."""
+    """The axes over all items of an attention: the outer dimensions `dims` of an operand, broadcast
+    to the dimensions `lead` of the items, with stride 0 along broadcast axes. groups[k] are the
+    axes that make dims[k]."""
     items: list[Axis] = []
     missing = len(lead) - len(dims)
     for k, extent in enumerate(lead):
@@ -224,9 +228,10 @@ def formula(
 
 
 def following(value: Value, outputs: set[Value]) -> list[Strided]:
-    """`value`, and the values that moves make of it one after the other, with exactly its elements
-    in another order, the nearest first, until one is a graph output, or read by anything but one
-    such move. Each as a Strided: where in that value (`base`) the elements of `value` lie."""
+    """`value` and the values that moves make of it one after the other, nearest first; each holds
+    exactly the elements of `value`, in another order. Each is given as a Strided: where in that
+    value (`base`) the elements of `value` lie. The list ends with a graph output, or with a value
+    that has other readers than one such move."""
     found, last = [own(value)], value
     while last not in outputs and len(set(last.uses)) == 1:
         node: Node = last.uses[0]
@@ -242,8 +247,8 @@ def following(value: Value, outputs: set[Value]) -> list[Strided]:
 
 
 def _inverse(source: Strided, value: Value, held: Value) -> Strided | None:
-    """Where the elements of `value` lie in `held`, by `source`, which tells where those of `held`
-    lie in `value`. None unless `held` consists of all elements of `value`, each once."""
+    """Where the elements of `value` lie in `held`, if `source` tells where the elements of `held`
+    lie in `value`. None unless `held` holds every element of `value` once."""
     if source.base is not value or not same(source.first, 0):
         return None
     extents = [extent for extent, _ in source.axes]

@@ -31,7 +31,7 @@ X: dict[str, Any] = {"x": (1, 4, 6, 5), "y": (1, 4, 6, 5)}
 
 
 def beside(first: Any, second: Any) -> Any:
-    """`first` + `second`, also where something else was added to the first before."""
+    """The pattern of `first` + `second`, also where "y" was added to the first before."""
     return p.Add(first, second) | p.Add(p.Add(first, "y"), second)
 
 
@@ -64,10 +64,7 @@ def join_added_convs(
 
 
 @rules.rule(
-    beside(
-        p.Conv("x", const("w"), opt(const("b"))).named("conv"),
-        batch_norm("x"),
-    ),
+    beside(p.Conv("x", const("w"), opt(const("b"))).named("conv"), batch_norm("x")),
     **X,
     w=(4, 2, 3, 3),
     b=(4,),
@@ -75,7 +72,8 @@ def join_added_convs(
     **NORM,
 )
 def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Value | None) -> Value:
-    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
+    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), where bn(x) = k * x + t; k is added to the
+    tap that reads the output's own position."""
     _same_results(conv.output, bn.output)
     taps = _Taps(conv, w)
     if set(taps.stride) != {1}:
@@ -89,8 +87,9 @@ def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Valu
 
 
 class _Taps:
-    """Where the taps of a convolution lie: on each axis, tap i reads the place i * dilation - begin
-    relative to its result's own. Raises Skip if pads are not numbers."""
+    """Which elements the taps of a convolution read: on each axis, tap i reads the input at the
+    output's position (times the stride) plus i * dilation - begin. Raises Skip if pads are not
+    numbers."""
 
     def __init__(self, conv: Node, weights: Array) -> None:
         if conv.auto_pad not in ("NOTSET", "VALID"):
@@ -116,9 +115,9 @@ class _Taps:
         return self.at([mine - theirs for mine, theirs in both], other.weights)
 
     def at(self, places: Sequence[int], weights: Array) -> Array:
-        """`weights` [outputs, inputs, *taps] among zeros, as weights for all taps of this
-        convolution: their first tap reads, on each axis, `places` pixels behind this one's first.
-        Raises Skip if they do not fall on its taps."""
+        """Embed `weights` [outputs, inputs, *taps] in zeros, as weights for all taps of this
+        convolution. On axis k their first tap reads places[k] pixels behind the first tap of this
+        convolution. Raises Skip if they do not fall on its taps."""
         wide = np.zeros((*weights.shape[:2], *self.kernel))
         index: list[slice] = [slice(None), slice(None)]
         sizes = zip(places, self.dilation, self.kernel, weights.shape[2:], strict=True)

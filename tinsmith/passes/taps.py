@@ -38,7 +38,8 @@ Estimated."""
     conv={"dilation": (7, 6), "pad": (7, 6, 7, 6)},
 )
 def drop_dead_taps(x: Value, w: Array, conv: Node) -> Value:
-    """conv(x, w) -> conv(x, w[live taps]) with smaller pads, in known spatial sizes."""
+    """conv(x, w) -> conv(x, w without outer taps that read only padding), with smaller pads, where
+    spatial sizes are known."""
     sizes = shape_of(x)[2:]
     win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     begin, end, dilation = list(win.begin), list(win.end), list(win.dilation)
@@ -175,7 +176,7 @@ def _cut(x: Value, ranges: list[tuple[int, int]]) -> Value:
 
 
 def _within(part: Value, reach: tuple[Reach, ...], y: Value) -> Value:
-    """`part` among zeros, in the shape of y."""
+    """`part` padded with zeros to the shape of y; `reach` tells where it lies on each axis."""
     sizes = shape_of(y)[2:]
     before = [r.start for r in reach]
     after = [n - r.stop for n, r in zip(sizes, reach, strict=True)]  # type: ignore[operator]

@@ -36,9 +36,9 @@ that `quantize` does not mark."""
 
 
 def parse(text: object) -> tuple[str, int]:
-    """(element type, block size) that a `weights=` text names, such as "int8", "int4/32" or "fp16":
-    so many weights share a scale (0: all of an output). "float32" leaves weights as they are.
-    Raises OptionError."""
+    """(element type, block size) that a `weights=` text names, such as "int8", "fp16" or "int4/32":
+    int4 with a scale for each 32 weights (0: for all of an output). "float32" leaves weights as
+    they are. Raises OptionError."""
     known = ("float32", "fp32", *HALVES, *KINDS, *BITS)
     kind, slash, size = text.partition("/") if isinstance(text, str) else ("", "", "")
     if kind not in known or (slash and (kind not in BITS or not size.isdecimal())):
@@ -60,8 +60,8 @@ def spec_of(text: object) -> str:
 
 
 def shrunk(graph: Graph, kind: str, block: int) -> Graph:
-    """A copy of a graph whose large weights have the element type `kind`, as of SmallWeights; also
-    those of the graphs that it holds."""
+    """A copy of a graph whose large weights have the element type `kind`, and blocks of so many
+    weights share a scale, also in nested graphs; see `SmallWeights`."""
 
     def own(value: Any) -> Any:
         if isinstance(value, Graph):
@@ -85,8 +85,8 @@ class SmallWeights:
     kind: int8, int4, float16 or bfloat16.
     block: how many weights of a matrix share a scale; 0: all of an output.
 
-    Of whole numbers, those of convolutions and recurrent layers are int8 with a scale for each
-    output. Weights to which rounding would add more than the share NOISE stay.
+    With int8 and int4, weights of convolutions and recurrent layers become int8, with a scale for
+    each output. Weights to which rounding would add more than the share NOISE stay as they are.
     """
 
     kind: str = "int8"
@@ -113,8 +113,8 @@ class SmallWeights:
         if not np.isfinite(small.astype(np.float32)).all():
             return False
         const = graph.const(small, graph.unique(f"{v.name}/{self.kind}"))
-        made = graph.add(OPS["Cast"], const, name=f"{v.name}/float32", to="float32",
-                         before=_first(graph, v))  # fmt: skip
+        before = next((n for n in graph.nodes if v in n.inputs), None)
+        made = graph.add(OPS["Cast"], const, name=f"{v.name}/float32", to="float32", before=before)
         graph.replace(v, made.output, keep_name=False)
         return True
 
@@ -150,18 +150,14 @@ class SmallWeights:
 def _dequantised(
     graph: Graph, v: Value, small: Array, scale: Array, attrs: dict[str, Any], before: Node
 ) -> Value:
-    """The float32 value that a new DequantizeLinear before the node `before` makes of the numbers
-    `small` and their scales. `attrs` are its axis and block size; names are made from that of v,
-    which it replaces."""
+    """Add a DequantizeLinear of the numbers `small` and their scales, before the node `before`, and
+    return its float32 result. `attrs` are its axis and block size; names are made from the name of
+    v, which the result is to replace."""
     const = graph.const(small, graph.unique(f"{v.name}/{small.dtype.name}"))
     scales = graph.const(scale, graph.unique(f"{v.name}/scale"))
     name = graph.unique(f"{v.name}/float32")
     op = OPS["DequantizeLinear"]
     return graph.add(op, const, scales, name=name, before=before, **attrs).output
-
-
-def _first(graph: Graph, v: Value) -> Node | None:
-    return next((n for n in graph.nodes if any(x is v for x in n.inputs)), None)
 
 
 def _is_turned(v: Value) -> bool:
@@ -181,9 +177,9 @@ def _weights(node: Node) -> list[tuple[int, int, int]]:
 
 def quantised(w: Array, bits: int, axis: int, along: int, block: int) -> tuple[Array, Array, float]:
     """(numbers, scales, noise): w rounded to signed whole numbers of `bits` bits times scales. With
-    `block`, a scale for each `block` places on the axis `along`, [..., blocks, ...]; without, for
-    each place on `axis`, as a vector. `noise` is the sum of squares of the errors over that of w;
-    NaN or infinite if w is not finite."""
+    `block` there is a scale for each `block` consecutive weights along the axis `along`, as an
+    array [..., blocks, ...]; without, for each index on `axis`, as a vector. `noise` is the sum of
+    squares of the errors over that of w; NaN or infinite if w is not finite."""
     most = 2 ** (bits - 1) - 1
     low = most + (bits < 8)
     at, size = (along, block) if block else (axis, max(1, PIECE * w.shape[axis] // w.size))

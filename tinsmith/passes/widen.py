@@ -35,8 +35,7 @@ class WidenHalves:
     """
 
     def applies(self, graph: Graph) -> bool:
-        inner = [n for n in graph.nodes if "control" in n.op.traits]
-        return bool(inner) or any(map(_reads_or_makes_halves, graph.nodes))
+        return any("control" in n.op.traits or _reads_or_makes_halves(n) for n in graph.nodes)
 
     def run(self, graph: Graph, context: Context) -> int:
         nodes = [n for n in graph.nodes if _reads_or_makes_halves(n)]
@@ -107,8 +106,8 @@ class _Widening:
             self.wide[y] = self._added(node, x, "float32")
 
     def _only_moves(self, node: Node) -> bool:
-        """Whether a node only moves elements, and none of its inputs is a half that is computed: it
-        moves those of graph inputs and tables, and stays as it is."""
+        """Whether a node only moves elements, not all of them constant, and reads no half that is
+        computed: it moves elements of graph inputs and tables, and stays as it is."""
         if not node.op.traits & {"move", "view"} or all(
             v is None or v.const is not None for v in node.inputs
         ):
@@ -151,9 +150,10 @@ class _Widening:
         """The float32 value of a half."""
         if v in self.wide:
             return self.wide[v]
+        if v.const is not None:
+            return self._of_const(v)
         if v not in self.casts:
-            const = v.const is not None
-            self.casts[v] = self._of_const(v) if const else self._added(node, v, "float32")
+            self.casts[v] = self._added(node, v, "float32")
         return self.casts[v]
 
     def _of_const(self, v: Value) -> Value:
@@ -172,8 +172,8 @@ class _Widening:
         return cast.output
 
     def _made(self, node: Node, inputs: tuple[Value | None, ...], attrs: dict[str, Any]) -> Node:
-        """Add a node of the same operator, with these inputs and attributes, and give it the name
-        of `node`, in whose place it is to stand."""
+        """Add a node that is to replace `node`: of the same operator, with these inputs and
+        attributes, and its name."""
         made = self.graph.add(
             node.op, *inputs, name=node.name, origin=node.origin, before=node, **attrs
         )

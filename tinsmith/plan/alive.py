@@ -48,9 +48,9 @@ def peak_of(moments: list[Moment]) -> int:
 
 def _moments(graph: Graph) -> Iterator[Moment]:
     holder: dict[Value, Value] = {}
-    """By value: the one whose memory it shares, or itself."""
+    """Value -> the value in whose memory it lies: itself, or one that shares its memory."""
     readers: dict[Value, int] = {}
-    """By value that has memory: how many readers are still to come, of it and of what shares it."""
+    """Value with memory of its own -> how many reads of that memory are still to come."""
 
     def hold(v: Value, root: Value) -> None:
         holder[v] = root

@@ -139,7 +139,7 @@ def arena_of(
 
 
 def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
-    """By number of a region: the indices of its first and its last step."""
+    """Number of a region -> the indices of its first and its last step."""
     spans: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(placed):
         if step.region:

@@ -13,8 +13,9 @@ thread, how many pieces of that thread's part have been taken. A thread works of
 first, whose data is in its cache, and then helps the others. It goes on when all tiles are done
 (after a call without a barrier: when none is left to take).
 
-Every plan has its own segments, so they must be cheap to compile. What is the same in all plans
-(taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
+Every plan has its own segments, so they must be cheap to compile. Functions that are the same in
+all plans (to take tiles, to wait, to stamp times) are in a module of their own, which the cache
+holds.
 
 The steps of a region run once for each micro-batch, so that the tensors between them stay in cache.
 One thread computes a whole micro-batch, so the steps inside need no counters.
@@ -236,7 +237,7 @@ class _Segment:
                 continue
             done = self.line()
             if call.repeat > 1:
-                _in_micro_batches(b, done, self.sync, call, self.threads, tid, run)
+                _repeated(b, done, self.sync, call, self.threads, tid, run)
                 self.flush()
             else:
                 self.share(done, call.tiles, run, call.sweep)
@@ -351,7 +352,7 @@ def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
         run(0, call.tiles, step)
 
 
-def _in_micro_batches(
+def _repeated(
     b: Builder, done: Ptr, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None],
 ) -> None:  # fmt: skip
     """Emit a call that is repeated (`Call.repeat`), by several threads: thread `tid` runs the same

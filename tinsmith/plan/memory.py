@@ -54,8 +54,9 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 
 class Lives:
-    """The lifetimes of buffers: places for them are found again for other sizes, without another
-    look at who is alive with whom. `lives` are the first and the last step of each."""
+    """The lifetimes of buffers; `lives` are the first and the last step of each. Offsets may be
+    asked for repeatedly, for other sizes of the buffers: which of them are alive at the same time
+    is found out once."""
 
     def __init__(self, lives: Sequence[tuple[int, int]]) -> None:
         self._by_life = sorted(range(len(lives)), key=lives.__getitem__)

@@ -27,8 +27,8 @@ KEPT = 1 / 2
 """The share of L2 in which a step finds what the one before left: weights, and what comes next,
 take the rest. Estimated."""
 PART = 1 / 16
-"""The share of the last-level cache that one core has for this: other cores, and other machines on
-the same host, use the rest. Estimated."""
+"""The share of the last-level cache in which one core keeps tensors: other cores, and other
+machines on the same host, use the rest. Estimated."""
 SHARED = 0.03
 """The relative time that threads lose at the end of a step that they share. Estimated."""
 WORTH, LEAST = 0.01, 0.004

@@ -15,6 +15,7 @@ from tinsmith.kernels.layout import Layout
 from tinsmith.ops._move import EVEN, Span, moves_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
+from tinsmith.sizes import same
 
 
 @dataclass
@@ -106,11 +107,11 @@ def _cuts_cleanly(
     starts: list[int] | None = None,
 ) -> bool:  # fmt: skip
     """Whether parts of these shapes along `axis` are contiguous in the whole: plain (`block` 0) if
-    all axes before have extent 1; blocked if `axis` is 1 and parts are whole blocks of channels, of
-    which the last may be cut short by the end of the whole. `starts` and `total` are the parts'
-    first channels and all channels of the whole; None: the parts follow each other."""
+    all axes before are known to have extent 1; blocked if `axis` is 1 and parts are whole blocks of
+    channels, of which the last may be cut short by the end of the whole. `starts` and `total` are
+    the parts' first channels and all channels of the whole; None: the parts follow each other."""
     if not block:
-        return prod(shapes[0][:axis]) == 1
+        return same(prod(shapes[0][:axis]), 1)
     if axis != 1:
         return False
     if starts is None:

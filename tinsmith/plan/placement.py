@@ -2,9 +2,9 @@
 
 `place` decides, and records its decisions here; its helpers read them from here.
 
-Nodes that depend on sizes alone, which only a call tells, are computed once for each set of sizes
-(`once_nodes`): by their references, in Python. So what has kernels is left to these where all that
-it needs has them, too: sizes that differ from call to call then cost no more than others.
+Nodes whose results follow from sizes alone, which only a call tells, are computed once for each set
+of sizes (`once_nodes`), by their references in Python. Nodes with kernels are left to their
+kernels, unless one of the former reads them: calls with new sizes then cost no more than others.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ READS_SIZES = frozenset({"Range"})
 
 def once_nodes(graph: Graph, is_native: Callable[[Value], bool]) -> set[Node]:
     """The nodes of a graph that are computed by their references, once for each set of free sizes
-    instead of in each run. They read nothing but sizes, constants and each other's results; left
-    out are those that a kernel computes and no other of them needs. `is_native` tells whether a
-    value can lie in memory."""
+    instead of in each run. They read nothing but sizes, constants and each other's results. A node
+    that a kernel can compute is among them only if another of them reads its result. `is_native`
+    tells whether a value can lie in memory."""
     made: set[Value] = set()
     found: list[Node] = []
     for node in graph.nodes:

@@ -9,9 +9,9 @@ from tinsmith.records import NamedTuple
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, MADE, PORTS = range(10)
 """Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`;
-MADE: what is computed once for them. From PORTS on: inputs, outputs, then weights shared with other
-programs. HEADER is a number, not a pointer: how many bytes into an array object the address of its
-elements is stored."""
+MADE: results that are computed once for these numbers. From PORTS on: inputs, outputs, then weights
+shared with other programs. HEADER is a number, not a pointer: the offset in bytes, in an array
+object, at which the address of its elements is stored."""
 ENTER = "enter"
 """The name of the function that is a whole call, if the plan is `entered`."""
 MOST_ENTERED = 64
@@ -162,7 +162,7 @@ class Plan(NamedTuple):
     free: bool = False
     """Whether some sizes are free: the shapes of the inputs have formulas in place of numbers."""
     made: Any = 0
-    """Bytes of what is computed once for each set of sizes."""
+    """Bytes of the memory space "made": results that are computed once for each set of sizes."""
     buffers: tuple[tuple[Any, int, int], ...] = ()
     """(bytes, first step, last step) of each tensor and scratch in the arena; both inclusive."""
     workspaces: tuple[int, ...] = ()
@@ -225,7 +225,7 @@ class Plan(NamedTuple):
 
     @staticmethod
     def from_json(data: list[Any]) -> Plan:
-        """The plan in such data. Raises Misfit if it is no plan."""
+        """The plan in data from `to_json`. Raises Misfit if they hold no plan."""
         return decode(Plan, data)
 
     def __str__(self) -> str:

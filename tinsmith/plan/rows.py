@@ -102,16 +102,9 @@ def _row_attention(
     if not all(cut[:3]) or any(cut[3:]) or node.even:
         return None
     consts: dict[int, Array] = {}
-    sizes = [v.type.size // micro_batches if v is not None else 0 for v in node.inputs[:3]]
-    steps = {
-        3: sizes[0],
-        4: sizes[1],
-        5: sizes[2],
-        6: node.output.type.size // micro_batches,
-        8: 0,
-        10: 0,
-    }
-    for i, step in steps.items():
+    moved = (*node.inputs[:3], node.output)  # by the offsets of inputs 3 to 6
+    sizes = [v.type.size // micro_batches if v is not None else 0 for v in moved]
+    for i, step in zip((3, 4, 5, 6, 8, 10), (*sizes, 0, 0), strict=True):
         v = node.inputs[i] if i < len(node.inputs) else None
         if v is None:
             continue

@@ -21,8 +21,8 @@ class Rewritten:
 
     counts    how often each rule fired, by its name
     refusals  the near misses: where a rule matched, or nearly, and did not fire
-    absorbed  nodes of the model that no node stands for any more: name in the model -> (the rule
-              that took it, the name of the node that it was merged into)
+    absorbed  nodes of the source model that were merged into another node: name in the model ->
+              (name of the rule, name of the node into which it was merged)
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -35,8 +35,8 @@ class Rewritten:
 
 
 class Start(NamedTuple):
-    """Where `rewrite` looks first, instead of at all nodes: at `nodes`, and at the nodes below
-    `changed` (nodes whose inputs have changed) from which a pattern reaches up to one of these.
+    """The nodes at which `rewrite` tries rules first, instead of at all: `nodes`, the nodes
+    `changed` by edits, and the nodes downstream of these, as far as patterns reach up to them.
     Nodes that are no longer in the graph are passed over."""
 
     nodes: list[Node]
@@ -48,8 +48,8 @@ def rewrite(
 ) -> Rewritten:  # fmt: skip
     """Apply rules, in their order, at every node until none fires. Edits the graph in place.
 
-    `start` says where patterns may match (its nodes are those of `matching`), so that others need
-    not be looked at; None looks at all. Raises RewriteLimit, naming the rules that fired most, at
+    `start` says where patterns may match (its nodes are those of `matching`), which saves looking
+    at the others; None: at all nodes. Raises RewriteLimit, naming the rules that fired most, after
     more than `limit` rewrites (default: 1,000, and 10 for each node), and PassError, naming rule
     and node, if a rule raises anything but `Skip`.
     """
@@ -77,17 +77,18 @@ def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
 
 
 FEW = 64
-"""If a value loses a reader, its other readers are looked at again if they are at most this many.
-With more no pattern matches: a pattern's inner values must not be read from outside, and no pattern
-has as many nodes."""
+"""When a value loses a reader, rules are tried again at its other readers only if these are at most
+so many. With more readers no pattern can match there: values inside a match must not be read from
+outside, and no pattern has so many nodes."""
 
 
 class _Driver:
     """One run of `rewrite`.
 
-    queue  a heap of (priority, count, node): nodes to be looked at, the smallest priority first; a
-           node's priority is its place in the graph, or that of the node whose change concerns it
-    reach  how many nodes deep the deepest pattern is: so far a change may concern other nodes
+    queue  a heap of (priority, count, node): nodes at which to try rules, the smallest priority
+           first. A node's priority is its index in the graph's order, or that of the node whose
+           change made it worth trying; `count` keeps the order of equal priorities
+    reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
     near   by rule and node: why the rule did not fire the last time it was tried there
     roots  by operator: the alternatives of the patterns that may have it at their top
     """
@@ -188,9 +189,9 @@ class _Driver:
     def substitute(
         self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
     ) -> list[Node] | None:
-        """Put the new values in place of the outputs of `root`, and queue the nodes that this
-        concerns. `made` are the nodes that the rule added. Returns the nodes that are gone because
-        nothing needs them any more; None, with nothing done, if the values cannot be replaced."""
+        """Replace the outputs of `root` by the values `new`, and queue the nodes at which rules may
+        match now. `made` are the nodes that the rule added. Returns the nodes dropped as dead;
+        None, with nothing done, if the outputs cannot be replaced."""
         before = self.upstream(root)
         moved = [
             u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
@@ -211,8 +212,7 @@ class _Driver:
         return dropped
 
     def upstream(self, root: Node) -> list[Node]:
-        """The root, and the nodes whose results it reads, directly or through as many nodes as the
-        deepest pattern has."""
+        """The root and its ancestors in the graph, up to `reach` nodes above it."""
         seen = {root: None}
         level = [root]
         for _ in range(self.reach):
@@ -228,9 +228,10 @@ class _Driver:
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
-        """Queue the nodes of `start`, which have changed, and the nodes below them at which a
-        pattern may reach up to one. Nodes that are in `same`, too, compute what they did, but have
-        other readers: what is below them is queued only if each output has at most FEW readers."""
+        """Queue the nodes `start`, which have changed, and the nodes up to `reach` below them,
+        whose patterns may reach up to a changed one. Nodes that are also in `same` have lost or
+        gained readers only: nodes below these are queued only if each output has at most FEW
+        readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
         many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}
@@ -247,12 +248,11 @@ class _Driver:
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
-    """Let readers of the root's outputs read the values of `new` (one for each output) instead, of
-    which each takes the more exact of both types. Returns False, with nothing done, if that is
-    impossible, or if all values are the root's own.
+    """Let readers of the root's outputs read the values `new` instead, one for each output. Each
+    new value gets the more exact of its own type and the type of the output.
 
-    A graph output must keep its name: an input, a constant or another graph output cannot take its
-    place.
+    Returns False, with nothing done, if every value is the root's own output, or if a graph output
+    would lose its name: an input, a constant or another graph output cannot take its place.
     """
     pairs = [(old, v) for old, v in zip(root.outputs, new, strict=True) if old is not v]
     for old, value in pairs:
@@ -266,9 +266,10 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 
 
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
-    """Give the names of dropped nodes, and of their results and constants, to the nodes made in
-    their place; `new` are the values in place of the outputs of `root`. A made node stands for the
-    dropped one whose origin it has. One without an origin of its own gets that of the root."""
+    """Let the nodes `made` by a rule inherit names from the nodes that it `dropped`, so that names
+    of the model survive. A made node takes the names of the dropped node with the same origin, and
+    of its constants. A made node without an origin gets that of `root`. The values `new`, which
+    replaced the outputs of `root`, take the names of these."""
     by_origin = {id(n.origin): n for n in dropped}
     heirs: set[Node] = set()
     for node in made:

@@ -26,30 +26,37 @@ from tinsmith.graph import Node, Value
 
 Env = dict[Any, Any]
 Why = Callable[..., tuple[()]]
-"""Records why a match failed: (bindings so far, message template, its arguments)."""
+"""A function to which patterns report why a match failed: why(bindings so far, message template,
+its arguments)."""
 
 
 Operator = Callable[[Any, Any], "Call"]
 
 
 def _operator(name: str) -> tuple[Operator, Operator]:
-    """Two methods that let Python's operators write patterns: for "Add", `x + y` with a pattern on
-    the left, and with one on the right alone (`1 + y`), give the pattern `p.Add(x, y)`."""
+    """Two methods for `Pattern` by which Python's operators write patterns: for "Add", `__add__`
+    and `__radd__`, so that `x + y` and `1 + y` give the patterns `p.Add(x, y)` and `p.Add(1, y)`.
+    """
     return (lambda x, y: getattr(p, name)(x, y)), (lambda y, x: getattr(p, name)(x, y))
 
 
 class Pattern:
-    """What a value must be, with names for parts of it. Operators of Python make larger patterns:
-    `a + b` is an Add, `a | b` is either of both."""
+    """A condition on a value, with names for parts of it: a small tree, whose `args` are the
+    patterns directly inside. Python's operators make larger patterns: `a + b` is an Add of both, `a
+    | b` matches what either of both matches."""
+
+    args: tuple[Pattern, ...] = ()
 
     def match(self, value: Value | None, env: Env, why: Why) -> Iterator[Env]:
-        """Yield every way to match `value` (None: an absent input): `env`, the bindings so far,
-        with those of this pattern. If there is none, `why` is told the reason."""
+        """Yield the bindings of every way to match `value` (None: an absent input): each is `env`,
+        the bindings so far (name -> value, array or node), plus those of this pattern. If there is
+        no way, the reason is reported to `why`."""
         raise NotImplementedError
 
     def calls(self) -> Iterator[Call]:
         """All operator patterns inside, this one included."""
-        return iter(())
+        for a in self.args:
+            yield from a.calls()
 
     def alternatives(self) -> tuple[Pattern, ...]:
         return (self,)
@@ -109,7 +116,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Literal(Pattern):
-    """Matches a constant of one element that equals `number`, as its dtype rounds that."""
+    """Matches a constant of one element that equals `number` rounded to the constant's dtype."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -141,8 +148,8 @@ def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
 
 
 class Call(Pattern):
-    """Matches output number `out` of a node: of the operator `head`, or (`trait`) of any operator
-    with the trait `head`, whose inputs match `args` and whose attributes equal `attrs`."""
+    """Matches output number `out` of a node of the operator `head`, or with `trait` of any operator
+    that has the trait `head`. The node's inputs must match `args`, its attributes equal `attrs`."""
 
     def __init__(
         self, head: str, args: tuple[Any, ...], attrs: dict[str, Any], trait: bool = False
@@ -163,7 +170,8 @@ class Call(Pattern):
         return self._copy(name=name)
 
     def shared(self) -> Call:
-        """The same pattern, whose node may also be read outside the match: it then stays there."""
+        """The same pattern, but the matched node may also have readers outside the match, for which
+        it then stays in the graph."""
         return self._copy(shareable=True)
 
     def __getitem__(self, out: int) -> Call:
@@ -221,8 +229,7 @@ class Call(Pattern):
 
     def calls(self) -> Iterator[Call]:
         yield self
-        for a in self.args:
-            yield from a.calls()
+        yield from super().calls()
 
     @property
     def depth(self) -> int:
@@ -236,14 +243,15 @@ _INTERIOR = "\0interior"
 
 
 def interior(env: Env) -> tuple[Node, ...]:
-    """The matched nodes of the bindings `env`, but for `shared` ones: what they compute must not be
-    read outside the match."""
+    """The nodes matched so far, by the bindings `env`, except `shared` ones: their results must not
+    be read outside the match."""
     return env.get(_INTERIOR, ())
 
 
 def _heads(pattern: Pattern) -> frozenset[str]:
-    """The operators and traits of which one must make a value that the pattern matches; empty if
-    one of its alternatives is no operator, so that any value may match."""
+    """The names of operators and traits by which a node's inputs are tested cheaply (`promising`):
+    a value that the pattern matches comes from one of these. Empty if one of the pattern's
+    alternatives is no operator, so that any value may match."""
     heads: set[str] = set()
     for a in pattern.alternatives():
         if not isinstance(a, Call | Flat):
@@ -272,14 +280,10 @@ class Flat(Pattern):
     """Matches the result of n - 1 nodes of an associative operator `head` with two inputs, such as
     Mul, whose n operands match `args` in any order and association."""
 
-    shareable = False
-    is_trait = False
     out = 0
 
     def __init__(self, head: str, args: tuple[Any, ...]) -> None:
         self.head, self.args = head, tuple(lift(a) for a in args)
-        self.wanted: list[frozenset[str]] = []
-        self.attrs: dict[str, Any] = {}
 
     def takes(self, op: Any) -> bool:
         return op.name == self.head
@@ -314,10 +318,6 @@ class Flat(Pattern):
             for order in permutations(leaves):
                 yield from _match_all(self.args, order, e, why)
 
-    def calls(self) -> Iterator[Call]:
-        for a in self.args:
-            yield from a.calls()
-
     @property
     def depth(self) -> int:
         return len(self.args) + max(a.depth for a in self.args)
@@ -330,25 +330,21 @@ class Or(Pattern):
     """Either pattern, tried in the order given."""
 
     def __init__(self, *alternatives: Pattern) -> None:
-        self._alternatives = alternatives
+        self.args = alternatives
 
     def alternatives(self) -> tuple[Pattern, ...]:
-        return self._alternatives
+        return self.args
 
     def match(self, value: Value | None, env: Env, why: Why) -> Iterator[Env]:
-        for a in self._alternatives:
+        for a in self.args:
             yield from a.match(value, env, why)
-
-    def calls(self) -> Iterator[Call]:
-        for a in self._alternatives:
-            yield from a.calls()
 
     @property
     def depth(self) -> int:
-        return max(a.depth for a in self._alternatives)
+        return max(a.depth for a in self.args)
 
     def __repr__(self) -> str:
-        return " | ".join(map(repr, self._alternatives))
+        return " | ".join(map(repr, self.args))
 
 
 def lift(x: Any) -> Pattern:

@@ -68,7 +68,7 @@ class Refusal:
 
 
 class Rule:
-    """A pattern and the function that builds what replaces it.
+    """A pattern and the function that builds the replacement of a match.
 
     build      gets the bindings that its parameters name (`wants`), and returns the new values
     sample     shapes, arrays and attributes by name, for the rule's own test
@@ -120,8 +120,8 @@ class Rule:
     def _build(
         self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
     ) -> tuple[Value, ...] | None:
-        """`apply` for one match, whose bindings are `env`. What the rule supposes of free sizes
-        is recorded as conditions only if it fires."""
+        """`apply` for one match, whose bindings are `env`. Conditions on free sizes that the rule
+        relies on become conditions of the program only if it fires."""
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
             return None
@@ -145,9 +145,10 @@ class Rule:
     def _made(
         self, graph: Graph, node: Node, root: Any, env: Env, start: float
     ) -> tuple[Value, ...]:
-        """A value for each output of the node, as the rule's function makes them of a match. `root`
-        is the alternative that matched, `start` the age of the newest node before. Raises Skip if
-        the function declines, or if its values may not replace the outputs."""
+        """Call the rule's function for the match `env`. Returns a value for each output of the
+        node. `root` is the alternative of the pattern that matched, `start` the sequence number of
+        the newest node before. Raises Skip if the function declines, or if a value may not replace
+        its output."""
         got = self.build(**{k: env.get(k) for k in self.wants})
         if got is None:
             raise Skip("the rule declined")
@@ -163,10 +164,10 @@ class Rule:
         return new
 
     def _differs(self, old: Value, new: object, start: float) -> str:
-        """Why `new` may not replace `old`; "" if it may. Types must agree, and dims that are
-        numbers in both. A value that existed before the rule ran (made by a node of at most age
-        `start`, an input or a constant) must have exactly the dims of `old`: two symbols need not
-        be equal. With `any_shape` shapes are not compared."""
+        """Why `new` may not replace `old`; "" if it may. Element types must agree, and dims that
+        are numbers in both. A value that existed before the rule ran (an input, a constant, or made
+        by a node with a sequence number of at most `start`) must have exactly the dims of `old`, as
+        two symbols need not be equal. With `any_shape` shapes are not compared."""
         if old is new:
             return ""
         if not isinstance(new, Value):
@@ -192,7 +193,8 @@ class Rule:
 
 
 def _escapes(graph: Graph, node: Node, env: Env) -> str:
-    """The name of a value inside the match that something outside reads; '' if there is none."""
+    """The name of a value that the match `env` would remove, but that a node outside the match or a
+    graph output reads; "" if there is none. Outputs of `node`, the top, do not count."""
     inside = set(interior(env))
     for n in inside:
         if n is node:
@@ -204,9 +206,9 @@ def _escapes(graph: Graph, node: Node, env: Env) -> str:
 
 
 class Trace:
-    """Keeps why one rule did not fire at one node: the failure at which most nodes of the pattern
-    had matched. A pattern calls it with the bindings so far, a template and its arguments; failures
-    at which fewer than two nodes had matched are forgotten."""
+    """Keeps why one rule did not fire at one node: of all failures, the one at which most nodes of
+    the pattern had matched. It is the `Why` that patterns call with the bindings so far, a message
+    template and its arguments. Failures with fewer than two matched nodes are forgotten."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -224,7 +226,7 @@ class Trace:
         self.depth, self.found = 1 << 30, (env, template, args)
 
     def refusal(self, rule: str, node: Node) -> Refusal | None:
-        """What was recorded, with its message, for the rule of this name; None if nothing was."""
+        """The recorded failure as a `Refusal` of the rule of this name; None if there is none."""
         if self.found is None:
             return None
         env, template, args = self.found
@@ -264,11 +266,13 @@ class RuleSet:
         self, pattern: Pattern, *, tolerance: float | None = None, any_shape: bool = False,
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:  # fmt: skip
-        """Decorator of a function: add the rule that it builds, and put that in its place.
+        """Decorator of a function that builds a replacement: a `Rule` of the pattern and the
+        function is added to the set, and takes the function's place.
 
         `tolerance` is the relative error that its algebra may cause beyond the rounding of single
         operations (None: the set's). `any_shape` lets it act on unknown ranks. Raises DuplicateName
-        if the set has a rule of the function's name. `sample`: see the top of this file."""
+        if the set has a rule of the function's name. `sample`: see the top of this file.
+        """
         loose = self.tolerance if tolerance is None else tolerance
         halves = self.halves or not loose
 
@@ -298,11 +302,17 @@ def rule(
 
 
 def with_(node: Node, **changes: Any) -> Value:
-    """The same node with some inputs or attributes changed, named as in the operator's signature.
+    """The first output of a copy of `node` with some inputs or attributes changed (`copy_with`)."""
+    return copy_with(node, **changes).output
 
-    Adds a node with the name and the origin of `node`, which is not changed itself. An input given
-    as an array becomes a constant with the name of the input that it replaces. Returns the first
-    output. Raises TypeError for a name that the operator does not have.
+
+def copy_with(node: Node, **changes: Any) -> Node:
+    """Add a copy of `node` with some inputs or attributes changed, which are named as in the
+    operator's signature, and return it.
+
+    The copy has the name and the origin of `node`, which stays as it is. An input given as an array
+    becomes a constant with the name of the input that it replaces. Raises TypeError for a name that
+    the operator does not have.
     """
     op: Any = node.op
     known = {*op.inputs, *op.attrs}
@@ -317,7 +327,7 @@ def with_(node: Node, **changes: Any) -> Value:
                 new = node.graph.const(np.asarray(new), label)
             inputs[i] = new
     attrs = {**node.attrs, **changes}
-    return node.graph.add(node.op, *inputs, name=node.name, origin=node.origin, **attrs).outputs[0]
+    return node.graph.add(node.op, *inputs, name=node.name, origin=node.origin, **attrs)
 
 
 def like(value: Value, array: Any) -> np.ndarray[Any, Any]:

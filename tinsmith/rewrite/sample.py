@@ -1,4 +1,4 @@
-"""Makes graphs from a rule's own pattern and sample: its test need not be written."""
+"""Makes test graphs from a rule's own pattern and sample, so that its test need not be written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sampler:
 
     choices  the answers, in the order of the questions; questions beyond these are answered 0
     asked    of each question so far, how many answers it has
-    env      what is built so far, by name of a variable or key of an operator pattern
+    env      the values and nodes built so far, by name of a variable or key of a `Call` pattern
     """
 
     def __init__(self, rule: Rule, choices: tuple[int, ...], seed: int, dtype: str) -> None:
@@ -80,9 +80,8 @@ class Sampler:
         value: Value | None
         if callable(sample):
             make: Any = sample
-            self.env[var.name] = make(self.graph, self.dtype)
-            return self.env[var.name]
-        if var.optional and self.choose(2):
+            value = make(self.graph, self.dtype)
+        elif var.optional and self.choose(2):
             value = None
         elif var.const or (isinstance(sample, np.ndarray) and sample.dtype.kind in "iu"):
             value = self.graph.const(self.array(sample), var.name)
@@ -112,8 +111,8 @@ class Sampler:
         return self.env[call.key].outputs[call.out]
 
     def of_trait(self, trait: str, named: Any) -> Any:
-        """An operator with the trait, by the next choice: of those that the sample `named` has as
-        keys, if there are such, else of all."""
+        """An operator with the trait, by the next choice: one of the keys of the sample `named`, if
+        such operators are among these, else one of all."""
         ops = [o for o in OPS.rows() if trait in o.traits]
         ops = [o for o in ops if o.name in named] or ops
         return ops[self.choose(len(ops))]

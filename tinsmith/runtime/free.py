@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory
-from tinsmith.formulas import RELATIONS, Form, added, computed, shown
+from tinsmith.formulas import Form, added, computed, number_form, shown, valued
 from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.records import NamedTuple
@@ -35,6 +36,9 @@ LEAST_SPARE = 1024
 """Bytes that are added to a buffer at least, where it may grow. Estimated."""
 DENSE = 2
 """Buffers keep their places while they fill one part in so many of them. Estimated."""
+NEAR = 1 << 18
+"""Bytes of an arena in which places need not be dense, as it fits into second-level caches whole.
+Estimated."""
 PLACES = 8
 """For how many sets of sizes the places of buffers are kept. Estimated."""
 
@@ -64,24 +68,26 @@ class FreeProgram:
         self.symbols = list(dict.fromkeys(d.form for d in free))
         self._names = [shown(form) for form in self.symbols]
         self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
-        self._read_symbols()
+        self._values = _values_in(self.shapes, self.symbols)
         self.conditions = list(scope.conditions)
-        self._relations = [RELATIONS[how] for _, how in self.conditions]
-        self._decided = computed([form for form, _ in self.conditions], self._names)
         plan = program.plan
         self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
-        self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
+        nbytes = [_form(n) for n, _, _ in plan.buffers]
+        least = [
+            (added(form, number_form(-k)), ">=")
+            for form, k in zip(self.symbols, self._least, strict=True)
+        ]
+        self._nbytes = computed(nbytes, self._names, [*least, *self.conditions])
+        """Of the buffers, for values of the symbols; None for values that the program does not
+        take."""
         self._places: list[_Places] = []
         self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
         asked = Asked(_form)
-        self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
-        self._dims_at = [asked.all(o.dims) for o in plan.outputs]
-        self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self.tables = Tables(plan, program.nodes, program.constants, asked)
+        self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
+        self._dims = [_picked(asked.all(o.dims)) for o in plan.outputs]
+        self._faults_at = [(asked.at(s.fault_at), fault_text(s)) for s in plan.steps if s.fault]
         self._numbers = computed(list(asked.values), self.names)
-        told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
-        self.forms = list(dict.fromkeys(s.form for s in _sizes(told)))
-        self.all_numbers = computed(self.forms, self.names)
         self.entry = program.entry
         same = all(_is_same(s) for one in program.segments for s in _steps(one))
         self.calls: list[Step | Native] | None = program.calls if same else None
@@ -99,57 +105,25 @@ class FreeProgram:
         """Let buffers that grow step by step get spare memory only up to what the largest sizes
         need. `dims` are the inputs' shapes in the model, `most` the largest size by names of free
         dimensions. If a free dimension has none, nothing is bounded."""
-        names = [(dims[i] or ())[axis] for i, axis in self._found_at]
-        if all(name in most for name in names):
-            self._largest = self._nbytes(*[most[name] for name in names])
+        pairs = zip(self.shapes, dims, strict=True)
+        both = [(d, n) for own, names in pairs for d, n in zip(own or (), names or (), strict=True)]
+        found: dict[Form, Any] = {d.form: n for d, n in both if isinstance(d, Size)}
+        if all(n in most for n in found.values()):
+            nbytes = computed([_form(n) for n, _, _ in self.program.plan.buffers], self._names)
+            self._largest = nbytes(*[most[found[form]] for form in self.symbols])
 
-    def _read_symbols(self) -> None:
-        """Note, for `values`, at which (input, axis) the value of each symbol is found, and which
-        dims the inputs must then have."""
-        numbers = {form: k for k, form in enumerate(self.symbols)}
-        first: dict[int, tuple[int, int]] = {}
-        wanted: dict[tuple[Any, ...], list[int]] = {}
-        for i, dims in enumerate(self.shapes):
-            if dims is None:
-                continue
-            key = tuple(
-                (True, numbers[d.form]) if isinstance(d, Size) else (False, d) for d in dims
-            )
-            wanted.setdefault(key, []).append(i)
-            for axis, (free, number) in enumerate(key):
-                if free:
-                    first.setdefault(number, (i, axis))
-        self._found_at = [first[k] for k in range(len(self.symbols))]
-        self._wanted = list(wanted.items())
-
-    def values(self, signature: Signature) -> list[int] | None:
-        """The values of the symbols, in order, that these shapes give; None if the shapes do not
-        fit the program's, or do not meet its conditions."""
-        try:
-            values = [signature[i][axis] for i, axis in self._found_at]  # type: ignore[index]
-        except (IndexError, TypeError):
-            return None
-        if len(signature) != len(self.shapes):
-            return None
-        for key, places in self._wanted:
-            dims = tuple([values[n] if free else n for free, n in key])
-            if any(signature[i] != dims for i in places):
-                return None
-        if None in self.shapes:
-            return None
-        if any(v < least for v, least in zip(values, self._least, strict=True)):
+    def sized(self, signature: Signature) -> SizedProgram | None:
+        """The program for these shapes; None if they do not fit the program's, or do not meet its
+        conditions. Raises OutOfMemory for sizes beyond what a machine can address."""
+        values = self._values(signature)
+        if values is None:
             return None
         try:
-            decided = self._decided(*values)
+            nbytes = self._nbytes(*values)
         except ZeroDivisionError:  # by what one of the conditions says is not 0
             return None
-        pairs = zip(self._relations, decided, strict=True)
-        return values if all(holds(n) for holds, n in pairs) else None
-
-    def sized(self, values: Sequence[int]) -> SizedProgram:
-        """The program for these values of the symbols. Raises OutOfMemory for sizes beyond what a
-        machine can address."""
-        nbytes = self._nbytes(*values)
+        if nbytes is None:
+            return None
         places = self._placed(nbytes)
         symbols = (*values, *places.offsets, places.peak)
         numbers = self._numbers(*symbols)
@@ -164,8 +138,8 @@ class FreeProgram:
         call."""
         total = sum(nbytes)
         for places in self._places:
-            dense = total * DENSE >= places.total or places.peak <= LEAST_SPARE * DENSE
-            if dense and places.total >= total and all(map(int.__le__, nbytes, places.most)):
+            dense = total * DENSE >= places.total or places.peak <= NEAR
+            if places.total >= total and dense and all(map(int.__le__, nbytes, places.most)):
                 return places
         most = nbytes
         last = self._places[-1] if self._places else None
@@ -178,6 +152,18 @@ class FreeProgram:
         found = _Places(most, *self._lives.offsets(most), sum(most))
         self._places = [*self._places, found][-PLACES:]
         return found
+
+    def numbers_at(self, symbols: Sequence[int]) -> dict[Form, int]:
+        """The numbers of all formulas in the plan and the constants, for values of `names`."""
+        forms, numbers = self._all_numbers
+        return dict(zip(forms, numbers(*symbols), strict=True))
+
+    @cached_property
+    def _all_numbers(self) -> tuple[list[Form], Callable[..., Any]]:
+        program = self.program
+        told = [_told(program.plan), *(a.reshape(-1).tolist() for a in _sized(program))]
+        forms = list(dict.fromkeys(s.form for s in _sizes(told)))
+        return forms, computed(forms, self.names)
 
     @cached_property
     def _lives(self) -> Lives:
@@ -210,7 +196,7 @@ class FreeProgram:
         return Frame(
             numbers[arena],
             numbers[workspace],
-            [tuple([numbers[k] for k in at]) for at in self._dims_at],
+            [dims(numbers) for dims in self._dims],
             [(numbers[at], text) for at, text in self._faults_at],
         )
 
@@ -243,6 +229,14 @@ class SizedProgram(Program):
         self.sizes, self.made = free.tables.made(numbers)
 
     @property
+    def base(self) -> Program:
+        return self.free.program
+
+    @property
+    def is_planned(self) -> bool:
+        return all(valued(f) == n for f, n in zip(self.free.symbols, self._symbols))  # noqa: B905
+
+    @property
     def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return str(self.free)
 
@@ -265,7 +259,7 @@ class SizedProgram(Program):
     @cached_property
     def _known(self) -> _Numbers:
         free, symbols = self.free, self._symbols
-        known = _Numbers(zip(free.forms, free.all_numbers(*symbols), strict=True))
+        known = _Numbers(free.numbers_at(symbols))
         known.others = lambda form: computed([form], free.names)(*symbols)[0]
         return known
 
@@ -319,6 +313,50 @@ class _Numbers(dict[Form, int]):
     def __missing__(self, form: Form) -> int:
         self[form] = self.others(form)
         return self[form]
+
+
+def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """A function that gives the elements at these places of a sequence."""
+    return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
+
+
+def _values_in(
+    shapes: Sequence[Shape | None], symbols: Sequence[Form]
+) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
+    """A function of a signature that gives the values of the symbols, in order; None where the
+    signature does not fit `shapes`, whose dims are numbers and symbols. It is written as text, as
+    each call with new sizes begins with it: for (B, 3, H) and (B, 8)
+
+        s0, s1 = i0[0], i0[2]
+        if i0 != (s0, 3, s1,): return None
+        if i1 != (s0, 8,): return None
+    """
+    if None in shapes:
+        return lambda _: None
+    names = [f"i{k}" for k in range(len(shapes))]
+    numbers = {form: k for k, form in enumerate(symbols)}
+    found: dict[str, str] = {}
+    tests: list[str] = []
+    for name, dims in zip(names, shapes, strict=True):
+        words = [f"s{numbers[d.form]}" if isinstance(d, Size) else str(d) for d in dims or ()]
+        for axis, word in enumerate(words):
+            if isinstance((dims or ())[axis], Size):
+                found.setdefault(word, f"{name}[{axis}]")
+        tests.append(f" if {name} != ({''.join(f'{w}, ' for w in words)}): return None")
+    source = [
+        "def run(signature):",
+        f" if len(signature) != {len(names)}: return None",
+        f" [{', '.join(names)}] = signature",
+        " try:",
+        "  pass",
+        *[f"  {word} = {place}" for word, place in found.items()],
+        " except (IndexError, TypeError): return None",
+        *tests,
+        f" return ({''.join(f's{k}, ' for k in range(len(symbols)))})",
+    ]
+    space = {"len": len, "IndexError": IndexError, "TypeError": TypeError, "__builtins__": {}}
+    exec("\n".join(source), space)
+    return space["run"]  # type: ignore[return-value]
 
 
 def _sized(program: Program) -> list[Array]:

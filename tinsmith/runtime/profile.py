@@ -25,7 +25,8 @@ class Row:
     """One step: median milliseconds, its share of the run, arithmetic and memory rates.
 
     `peak_share` is GFLOP/s over the peak of all threads that were used; None if the step has no
-    arithmetic.
+    arithmetic. All rates are None where a program for free sizes ran others than the sizes it was
+    planned at, for which alone a plan counts operations and bytes.
     """
 
     name: str
@@ -34,10 +35,10 @@ class Row:
     kind: str
     ms: float
     share: float
-    gflops: float
+    gflops: float | None
     peak_share: float | None
-    mbytes: float
-    gbytes_per_s: float
+    mbytes: float | None
+    gbytes_per_s: float | None
     origin: str
 
 
@@ -115,7 +116,7 @@ class Profile:
                 f"{100 * r.share:.1f}%",
                 f"{r.gflops:.1f}" if r.gflops else "",
                 "" if r.peak_share is None else f"{100 * r.peak_share:.0f}%",
-                f"{r.gbytes_per_s:.1f}",
+                "" if r.gbytes_per_s is None else f"{r.gbytes_per_s:.1f}",
             )
             for r in self.rows
         ]
@@ -155,7 +156,7 @@ def profile_session(
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []
-    for step in _steps(session.program, runs[-1]):
+    for step, is_counted in _steps(session.program, runs[-1]):
         if id(step) not in seconds:
             continue
         s = max(seconds[id(step)], 1e-9)
@@ -167,10 +168,10 @@ def profile_session(
             kind=step.kind,
             ms=s * 1e3,
             share=s / whole,
-            gflops=flops / 1e9,
-            peak_share=flops / most if step.flops else None,
-            mbytes=step.nbytes / 1e6,
-            gbytes_per_s=step.nbytes / s / 1e9,
+            gflops=flops / 1e9 if is_counted else None,
+            peak_share=flops / most if is_counted and step.flops else None,
+            mbytes=step.nbytes / 1e6 if is_counted else None,
+            gbytes_per_s=step.nbytes / s / 1e9 if is_counted else None,
             origin=step.origin,
         )
         rows.append(row)
@@ -187,11 +188,12 @@ def _rate(marks: Sequence[tuple[int, float]]) -> float:
     return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])
 
 
-def _steps(program: Program, seen: Cycles) -> Iterator[Step]:
-    """The steps of a program in order; after a step that has run a program of its own (in `seen`),
-    that program's steps."""
+def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
+    """The steps of a program in order, and whether the plan counts their operations for the sizes
+    of the run; after a step that has run a program of its own (in `seen`), that program's steps."""
+    is_counted = program.is_planned
     for step in program.plan.steps:
-        yield step
+        yield step, is_counted
         op = program.nodes[step.name][0] if step.kind == "reference" else None
         if isinstance(op, LaterStep) and op in seen.later:
             yield from _steps(seen.later[op], seen)

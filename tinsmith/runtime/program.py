@@ -133,6 +133,17 @@ class Program(OfThisProcess):
     """Whether it is a free program for certain sizes, which shares code and weights with others."""
 
     @property
+    def is_planned(self) -> bool:
+        """Whether its sizes are those of its plan, which estimates costs for them."""
+        return True
+
+    @property
+    def base(self) -> Program:
+        """Of a sized program the one for free sizes, whose code and weights it shares; of others
+        the program itself."""
+        return self
+
+    @property
     def which(self) -> str:
         """It is "free" if it takes other sizes, too, else "fixed"."""
         return FREE if self.is_sized else FIXED

@@ -87,13 +87,16 @@ class Provider(Protocol):
 
 
 class Programs:
-    """The programs of a net that were last asked for or called, and those that sessions still
-    use. Thread-safe."""
+    """The programs of a net that were last asked for or called, and those that sessions still use:
+    of sized programs the last one of each program for free sizes, as the others are found again by
+    arithmetic. Thread-safe."""
 
     def __init__(self, model: Provider, takes: Inputs) -> None:
         self._model, self._takes = model, takes
         self._recent: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
+        self._sized: dict[Program, Signature] = {}
+        """The signatures of the sized programs that are kept, by their programs for free sizes."""
         self._lock = allocate_lock()
 
     @property
@@ -134,6 +137,10 @@ class Programs:
             self._put(signature, program)
 
     def _put(self, signature: Signature, program: Program) -> None:
+        if program.is_sized:
+            self._recent.pop(self._sized.get(program.base, signature), None)
+            self._recent[signature], self._sized[program.base] = program, signature
+            return
         self._alive[signature] = self._recent[signature] = program
         evict(self._recent, lambda p: p, lambda _: 0)
 

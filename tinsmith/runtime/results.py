@@ -14,15 +14,11 @@ from _thread import get_ident
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 
 from tinsmith.runtime.memory import LINE, aligned
-
-if TYPE_CHECKING:
-    from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 
@@ -34,8 +30,11 @@ computed. Estimated."""
 
 
 SPARE = 16
-"""Where a result outgrows what is kept, one part in so many is added: results that grow with each
-call then get new memory in few of them. Estimated."""
+"""Where memory grows, one part in so many is added: what grows with each call then gets new memory
+in few of them. Estimated."""
+UNTOUCHED = 4 << 20
+"""Bytes up to which memory for a result that grows is twice as large as it must be: pages of it
+that nobody writes take no memory of the machine. Estimated."""
 
 
 def _references(kept: Sequence[Any], at: int) -> int:
@@ -56,12 +55,13 @@ class Kept:
 
     def room(self, nbytes: int) -> tuple[Array, int]:
         """(bytes, start): a byte array to which nobody else refers, and the aligned index from
-        which it has `nbytes`. New memory, in place of some that was too small, is a little larger
-        than asked for, since results may grow from call to call."""
+        which it has `nbytes`. New memory, in place of some that was too small, is larger than
+        asked for, since results may grow from call to call."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
-                    self.arrays[at], self.starts[at] = _bytes(nbytes + nbytes // SPARE)
+                    spare = max(nbytes // SPARE, min(nbytes, UNTOUCHED))
+                    self.arrays[at], self.starts[at] = _bytes(nbytes + spare)
                     start = self.starts[at]
                 return self.arrays[at], start
         raw, start = _bytes(nbytes)
@@ -76,30 +76,9 @@ def _bytes(nbytes: int) -> tuple[Array, int]:
     return raw, -raw.__array_interface__["data"][0] % LINE
 
 
-class Results:
-    """Makes the arrays of one result of a session, with fixed dims and dtype. Use from one thread
-    at a time. Sessions that one thread runs for different sizes may share `kept`."""
-
-    def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
-        self.dims, self.dtype = tuple(dims), dtype
-        self.bytes = prod(self.dims) * dtype.itemsize
-        self.kept = kept or Kept()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept, whether a caller holds them or not."""
-        return sum(raw.nbytes for raw in self.kept.arrays)
-
-    @property
-    def maker(self) -> Callable[[], Array]:
-        """A function that gives an uninitialised array in memory that nobody else refers to, or
-        raises MemoryError."""
-        small = self.bytes < LEAST_BYTES
-        return partial(np.empty, self.dims, self.dtype) if small else self._array
-
-    def _array(self) -> Array:
-        raw, start = self.kept.room(self.bytes)
-        return raw[start : start + self.bytes].view(self.dtype).reshape(self.dims)
+def _array(kept: Kept, nbytes: int, dims: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    raw, start = kept.room(nbytes)
+    return raw[start : start + nbytes].view(dtype).reshape(dims)
 
 
 class RunMemory:
@@ -111,7 +90,8 @@ class RunMemory:
         self.thread = get_ident() if shared else None
         self.busy = False
         self.arena = self.workspace = np.empty(0, np.uint8)
-        self.sessions: WeakSet[Session] = WeakSet()
+        self.version = 0
+        """A number that changes where the arena or the workspace do."""
         self._kept: dict[int, Kept] = {}
 
     @property
@@ -119,22 +99,35 @@ class RunMemory:
         """Whether it belongs to another thread than the calling one."""
         return self.thread is not None and self.thread != get_ident()
 
-    def kept(self, result: int) -> Kept:
-        """The memory of a result, by its number."""
-        return self._kept.setdefault(result, Kept())
+    def maker(
+        self, result: int, dims: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Callable[[], Array]:
+        """A function that gives an uninitialised array for a result, by its number, in memory that
+        nobody else refers to, or raises MemoryError."""
+        nbytes = prod(dims) * dtype.itemsize
+        if nbytes < LEAST_BYTES:
+            return partial(np.empty, dims, dtype)
+        kept = self._kept.get(result)
+        if kept is None:
+            kept = self._kept[result] = Kept()
+        return partial(_array, kept, nbytes, dims, dtype)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that are kept for results, whether a caller holds them or not."""
+        return sum(raw.nbytes for kept in self._kept.values() for raw in kept.arrays)
 
     def fit(self, arena: int, workspace: int) -> None:
         """Make arena and workspace at least so many bytes large; they never shrink. No session may
-        be running: all sessions are told where the memory is now."""
-        grown = [len(self.arena) < arena, len(self.workspace) < workspace]
-        if not any(grown):
+        be running: each compares `version` before its next run."""
+        smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
+        if not (smaller or narrower):
             return
-        if grown[0]:
+        self.version += 1
+        if smaller:
             self.arena = self.arena[:0]
             self.arena = aligned(arena)  # the places in it have what is to spare
-        if grown[1]:
+        if narrower:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
             self.workspace = aligned(workspace + spare)
-        for session in self.sessions:
-            session.find_memory()

@@ -146,12 +146,12 @@ class Runner:
 
     def _resized(self, session: Session, shapes: Signature) -> Session | None:
         free = cast(SizedProgram, session.program).free
-        values = free.values(shapes)
-        if values is None:
-            return None
         if self._takes.ranges:
             self._takes.check_signature(shapes)
-        session.resize(free.sized(values))
+        program = free.sized(shapes)
+        if program is None:
+            return None
+        session.resize(program)
         return session
 
     def _taken(

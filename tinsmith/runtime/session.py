@@ -29,7 +29,7 @@ from tinsmith.records import NamedTuple
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
-from tinsmith.runtime.results import Results, RunMemory
+from tinsmith.runtime.results import RunMemory
 
 if TYPE_CHECKING:
     from tinsmith.runtime.program import Program
@@ -69,31 +69,33 @@ class Session(OfThisProcess):
         self._memory = RunMemory() if memory is None else memory
         self._table = entry.table.copy()
         self._stamps = entry.stamps
-        self._counters = aligned(8 * entry.counter_words)
-        self._counters_at, self._words = address_of(self._counters), entry.counter_words
-        self._table[COUNTERS] = self._counters_at
+        self._words, self._counters_at = entry.counter_words, 0
+        if self._words:
+            self._counters = aligned(8 * self._words)
+            self._table[COUNTERS] = self._counters_at = address_of(self._counters)
         self._pointer = address_of(self._table)
         self._put_ports, self._enter = entry.put_ports, entry.enter
         self._kept = entry.kept
         self._team: Team | None = None
         self._jobs: int | None = None  # jobs of the team when this session's last run ended
-        self._size()
+        self._put_sizes()
         self._move(self._memory)
 
-    def _size(self) -> None:
-        """Take over the sizes of the program: set the table's addresses of its numbers and "once"
-        arrays, and prepare to make results of these sizes."""
-        program, memory = self.program, self._memory
+    def _put_sizes(self) -> None:
+        """Set the table's addresses of the program's numbers and "once" arrays."""
+        program = self.program
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
         if program.made is not None:
             self._table[MADE] = address_of(program.made)
-        pairs = zip(program.frame.outputs, program.entry.dtypes, strict=True)
-        self._results = [
-            None if dtype is None else Results(dims, dtype, memory.kept(k))
+
+    def _make_makers(self) -> None:
+        """Prepare to make results of the program's sizes in the memory of the session."""
+        pairs = zip(self.program.frame.outputs, self.program.entry.dtypes, strict=True)
+        self._new: list[Callable[[], Any]] = [
+            _nothing if dtype is None else self._memory.maker(k, dims, dtype)
             for k, (dims, dtype) in enumerate(pairs)
         ]
-        self._new = [_nothing if made is None else made.maker for made in self._results]
 
     def resize(self, program: Program) -> None:
         """Go on with a program that differs from the session's only in its sizes. The memory must
@@ -101,27 +103,26 @@ class Session(OfThisProcess):
         self.program = program
         for name in ("_calls", "_late", "_addressed"):
             self.__dict__.pop(name, None)
-        self._size()
-        frame, memory = program.frame, self._memory
-        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
-        # An interrupt may have kept `fit` from telling where larger memory lies.
-        moved = self._arena is not memory.arena or self._workspace is not memory.workspace
-        if moved or frame.faults:
-            self.find_memory()
+        self._put_sizes()
+        self._make_makers()
+        frame = program.frame
+        self._memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        if self._version != self._memory.version:
+            self._find_memory()
 
     def _move(self, memory: RunMemory) -> None:
-        """Run in other memory from now on: put its addresses into the table."""
-        frame, self._memory = self.program.frame, memory
-        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
-        memory.sessions.add(self)
-        self.find_memory()
+        """Run in other memory from now on."""
+        self._memory = memory
+        self._find_memory()
+        self._make_makers()
 
-    def find_memory(self) -> None:
-        """Note where the memory lies in which the session runs."""
-        self._arena, self._workspace = self._memory.arena, self._memory.workspace
-        self._table[ARENA] = address_of(self._arena)
-        self._table[WORKSPACE] = address_of(self._workspace)
-        self._faults = [(self._arena[at : at + 4], text) for at, text in self.program.frame.faults]
+    def _find_memory(self) -> None:
+        """Make the memory large enough, and put its addresses into the table."""
+        frame, memory = self.program.frame, self._memory
+        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        self._table[ARENA] = address_of(memory.arena)
+        self._table[WORKSPACE] = address_of(memory.workspace)
+        self._version = memory.version
 
     @cached_property
     def _calls(self) -> list[Step | Native]:
@@ -139,8 +140,8 @@ class Session(OfThisProcess):
     @property
     def nbytes(self) -> int:
         """Bytes of the session's memory, including what it keeps for results."""
-        kept = sum(made.nbytes for made in self._results if made is not None)
-        return len(self._arena) + len(self._workspace) + kept + 8 * self._words
+        memory = self._memory
+        return len(memory.arena) + len(memory.workspace) + memory.kept_bytes + 8 * self._words
 
     @property
     def is_shared(self) -> bool:
@@ -185,6 +186,8 @@ class Session(OfThisProcess):
             return self.program.session().run_checked(inputs, cycles, into)
         try:
             memory.busy = True
+            if self._version != memory.version:
+                self._find_memory()
             return self._run(inputs, cycles) if into is None else self._run_into(inputs, into)
         except (MemoryError, OverflowError) as error:
             if isinstance(error, TinsmithError):
@@ -199,9 +202,6 @@ class Session(OfThisProcess):
         """Get memory of its own, as a session that shares its thread's memory is now run by another
         thread."""
         self._move(RunMemory())
-        for k, made in enumerate(self._results):
-            if made is not None:
-                made.kept = self._memory.kept(k)
 
     def _run(
         self,
@@ -214,14 +214,15 @@ class Session(OfThisProcess):
             outputs = [new() for new in self._new]
         for k, i in self._kept:
             outputs[k] = inputs[i]  # where it stays
-        for word, _ in self._faults:
-            word[:] = 0
+        faults = self.program.frame.faults
+        for at, _ in faults:
+            self._memory.arena[at : at + 4] = 0
         if self._enter is not None and cycles is None:
             self._enter(self._pointer, *inputs, *outputs)
         else:
             self._through(_Run(inputs, outputs, {}, cycles))
-        for word, text in self._faults:
-            if word.any():
+        for at, text in faults:
+            if self._memory.arena[at : at + 4].any():
                 raise DataError(text)
         return outputs
 
@@ -230,11 +231,13 @@ class Session(OfThisProcess):
         safe, else copied at the end."""
         ports = self.program.plan.outputs
         places: list[Any] = []
-        for array, made, new, port in zip(into, self._results, self._new, ports, strict=True):
+        for array, dims, new, port in zip(
+            into, self.program.frame.outputs, self._new, ports, strict=True
+        ):
+            made = new is not _nothing
             if array is not None:
-                dims = None if made is None else made.dims
-                outputs.check(port.name, array, dtype_of(port.dtype), dims)
-            whole = made is not None and outputs.direct(array, inputs)
+                outputs.check(port.name, array, dtype_of(port.dtype), dims if made else None)
+            whole = made and outputs.direct(array, inputs)
             places.append(np.asarray(array) if whole else new())
         found = self._run(inputs, outputs=places)
         return [
@@ -329,7 +332,7 @@ class Session(OfThisProcess):
             array = (run.inputs if ref.space == "input" else run.outputs)[ref.index]
             flat = array.reshape(-1).view(np.uint8)
             return window(flat, ref.offset, operand)
-        memory = self._arena if ref.space == "arena" else self.program.blobs[ref.index].data
+        memory = self._memory.arena if ref.space == "arena" else self.program.blobs[ref.index].data
         if ref.space == "made":
             assert self.program.made is not None
             memory = self.program.made

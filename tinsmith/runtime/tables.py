@@ -68,7 +68,10 @@ class Tables:
     def __init__(
         self, plan: Plan, nodes: Nodes, constants: Mapping[str, Array], asked: Asked
     ) -> None:
-        self._sizes_at = np.array(asked.all(plan.sizes), np.intp)
+        at = asked.all(plan.sizes)
+        first = slice(0, len(at)) if at == list(range(len(at))) else None
+        self._sizes_at: Any = np.array(at, np.intp) if first is None else first
+        self._has_sizes = bool(at)
         self._nbytes_at = asked.at(plan.made)
         self._once: list[_Once] = []
         written: set[str] = set()
@@ -100,7 +103,7 @@ class Tables:
         of "once" steps; each None where code reads no such thing. `numbers`: the values of all that
         was asked for, by place."""
         sizes = None
-        if len(self._sizes_at):
+        if self._has_sizes:
             sizes = np.frombuffer(array("q", numbers), np.int64)[self._sizes_at]
         if not self._once:
             return sizes, None

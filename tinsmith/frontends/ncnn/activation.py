@@ -1,4 +1,4 @@
-"""Importers of activations and of arithmetic, element by element."""
+"""Importers of activations, elementwise arithmetic and reductions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN = {
     "AbsVal": "Abs", "BNLL": "Softplus", "Erf": "Erf", "Mish": "Mish", "Sigmoid": "Sigmoid",
     "Softplus": "Softplus", "Swish": "Swish", "TanH": "Tanh",
 }  # fmt: skip
-"""Activations without parameters, and our operators."""
+"""Activations without parameters: ncnn's layer -> our operator."""
 
 NAMED = {
     "CELU": ("Celu", {"alpha": "alpha"}), "ELU": ("Elu", {"alpha": "alpha"}),
@@ -24,7 +24,7 @@ NAMED = {
     "Shrink": ("Shrink", {"bias": "bias", "lambd": "lambd"}),
     "Clip": ("Clip", {"min": "min", "max": "max"}),
 }  # fmt: skip
-"""Activations with parameters: our operators, and the names of theirs in ours."""
+"""Activations with parameters: ncnn's layer -> (our operator, {their parameter: our attribute})."""
 
 
 @layer(*PLAIN)
@@ -119,7 +119,7 @@ def _truncated(node: Node, x: Value) -> Value:
 
 
 def _less_one(node: Node, x: Value) -> Value:
-    """e^x - 1 as tanh(x / 2) (e^x + 1), which keeps its digits where x is small."""
+    """e^x - 1, computed as tanh(x / 2) * (e^x + 1), which loses no digits for small x."""
     half = node.emit("Tanh", node.scaled(x, 0.5))
     return node.emit("Mul", half, node.shifted(node.emit("Exp", x), 1.0))
 
@@ -130,7 +130,7 @@ UNARY = (
     lambda n, x: n.scaled(n.emit("Log", x), 1 / np.log(10)), "Round", _truncated, "Sign", _less_one,
     "Sinh", "Asinh", "Cosh", "Acosh", "Atanh", lambda n, x: n.emit("Log", n.shifted(x, 1.0)),
 )  # fmt: skip
-"""By ncnn's number of the operation."""
+"""The operators of UnaryOp, by ncnn's number (op_type): names of ours, or functions that emit."""
 
 
 @layer("UnaryOp")
@@ -156,12 +156,13 @@ def _whole(node: Node, a: Value, b: Value) -> Value:
 
 
 def _rest(node: Node, a: Value, b: Value) -> Value:
-    """a - b * round(a / b), halves to the even number: C's `remainder`."""
+    """a - b * round(a / b), where halves are rounded to even: C's `remainder`."""
     times = node.emit("Round", node.emit("Div", a, b))
     return node.emit("Sub", a, node.emit("Mul", times, b))
 
 
 def _turned(op):
+    """The operation `op` with its operands exchanged."""
     return lambda node, a, b: node.emit(op, b, a) if isinstance(op, str) else op(node, b, a)
 
 
@@ -170,7 +171,7 @@ BINARY = (
     "Atan2", _turned("Atan2"), _fmod, _turned(_fmod), _log_add, _whole, _turned(_whole), _rest,
     _turned(_rest),
 )  # fmt: skip
-"""By ncnn's number of the operation; the turned ones compute b op a."""
+"""The operators of BinaryOp, by ncnn's number (op_type), as in UNARY."""
 
 
 @layer("BinaryOp")
@@ -186,12 +187,11 @@ def binary(node: Node) -> Result:
 
 
 def aligned(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
-    """Two values in one rank, as ncnn broadcasts them: the axes of the lower one are lined up with
-    the outer ones of the other; but a vector with the rows, or columns, that it fits.
+    """a and b, the one of lower rank reshaped to the rank of the other so that numpy's broadcasting
+    gives ncnn's: its axes are lined up with the first (outer) ones, (h, w) as (h, w, 1). A vector
+    is lined up with the first axis if it has that size, else with the last.
 
-        (h, w) with (c, h', w'): (h, w, 1)
-
-    Raises Unsupported where only a run tells.
+    Raises Unsupported where that depends on sizes that are not known.
     """
     low, high = sorted((a, b), key=rank)
     if rank(low) == rank(high):

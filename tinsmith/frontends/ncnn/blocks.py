@@ -1,4 +1,5 @@
-"""Importers of layers that exchange channels, and blocks of pixels, with pixels."""
+"""Importers of layers that move pixels to channels or back, reorder channels, or make columns of
+blocks of pixels (im2col and col2im)."""
 
 from __future__ import annotations
 
@@ -23,10 +24,9 @@ def shuffle(node: Node) -> Result:
 
 @layer("PixelShuffle", "Reorg")
 def pixels(node: Node) -> Result:
-    if node.type == "Reorg":
-        mode = "DCR" if node.attr("mode") else "CRD"
-        return node.emit("SpaceToDepth", node[0], blocksize=node.attr("stride"), mode=mode)
     mode = "DCR" if node.attr("mode") else "CRD"
+    if node.type == "Reorg":
+        return node.emit("SpaceToDepth", node[0], blocksize=node.attr("stride"), mode=mode)
     return node.emit("DepthToSpace", node[0], blocksize=node.attr("upscale_factor"), mode=mode)
 
 
@@ -47,7 +47,7 @@ def fold(node: Node) -> Result:
 
 @layer("Unfold")
 def unfold(node: Node) -> Result:
-    """Import Unfold: blocks as columns, by a convolution that picks each of their elements."""
+    """Import Unfold (im2col), as a depthwise convolution that picks the elements of each block."""
     x, told = node[0], _blocks(node)
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
     channels, taps = channels_of(x, "it"), kernel[0] * kernel[1]

@@ -1,4 +1,4 @@
-"""Importers of convolutions and products, with int8 as ncnn computes it."""
+"""Importers of convolutions and matrix products, also in int8, with ncnn's roundings."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ from tinsmith.graph import Value
 
 
 def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
-    """(kernel, outputs, groups) of a layer with weights, from its parameters; `letters` are its
-    axes."""
+    """(kernel, output channels, groups) of a convolution over the axes `letters` ("h", "w")."""
     group = node.attr("group") if "group" in node.values else 1
     return tuple(node.attr(f"kernel_{a}") for a in letters), node.attr("num_output"), group
 
 
 def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
-    """x with an edge of `value` around the axes behind those of batch and channels; `pad` is all
-    begins, then all ends."""
+    """x with its spatial axes padded by `value`; `pad` is all begins, then all ends."""
     n = len(letters)
     widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
     return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
@@ -86,7 +84,8 @@ def convolution(node: Node) -> Result:
 
 
 def _computed(node: Node, index: int) -> Value:
-    """A weight that is an input, of one sample."""
+    """A weight that input number `index` computes, without its axis for the batch. Raises
+    Unsupported for a batch other than 1."""
     count = shape(node[index])[0]
     if isinstance(count, int) and count != 1:
         raise Unsupported(
@@ -100,20 +99,20 @@ def _computed(node: Node, index: int) -> Value:
 
 
 def rounded(node: Node, x: Value) -> Value:
-    """x rounded to whole numbers, halves away from zero, cut to [-127, 127], as int8."""
+    """x rounded (halves away from zero), and clipped to [-127, 127], as int8."""
     near = node.emit("Floor", node.shifted(node.emit("Abs", x), 0.5))
     whole = node.emit("Clip", node.emit("Mul", node.emit("Sign", x), near), min=-127.0, max=127.0)
     return node.emit("Cast", whole, to="int8")
 
 
 def is_quantised(node: Node) -> bool:
-    """Whether a layer with weights computes in bytes; some types of layers never do."""
+    """Whether the weights of a layer are int8, so that it multiplies in int8."""
     return "int8_scale_term" in node.values and bool(node.attr("int8_scale_term"))
 
 
 def quantised(node: Node, x: Value, scale: Array) -> Value:
-    """x as int8: times `scale`, one number or one for each channel, and rounded; x itself if it is
-    int8."""
+    """x quantised to int8: multiplied by `scale` (one number, or one for each channel) and rounded.
+    x itself if it is int8 already."""
     if x.dtype == np.int8:
         return x
     factor = node.number(float(scale[0]), x) if scale.size == 1 else node.channels(scale, x)
@@ -129,9 +128,9 @@ def byte_weights(w: Array, scales: Array) -> Array:
 
 
 def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> Value:
-    """A layer that computes in bytes: product(x, w) of int8 gives whole sums, which go back to
-    float32, get bias b and activation, and become int8 again if the layer has a `top_scale`. The
-    scales of x and w are weights of the layer."""
+    """An int8 layer: x and w are quantised, product(x, w) emits their int32 product, which is
+    scaled back to float32, gets the bias b and the activation, and is quantised to int8 again if
+    the layer has a `top_scale`. The scales are weights of the layer."""
     scales, bottom = node.weight("weight_scales"), node.weight("bottom_scale")
     q = byte_weights(w, scales)
     sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
@@ -154,7 +153,8 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     "Deconvolution3D", "DeconvolutionDepthWise3D",
 )  # fmt: skip
 def deconvolution(node: Node) -> Result:
-    """Import a deconvolution: the full result, from which ncnn's paddings are cut."""
+    """Import a transposed convolution. Where the layer gives the size of its output, all of the
+    result is computed, and then cut."""
     letters = spatial(node.type)
     node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
@@ -211,8 +211,8 @@ def deformable(node: Node) -> Result:
 
 @layer("InnerProduct")
 def dense(node: Node) -> Result:
-    """Import InnerProduct: a product with each row of a matrix whose rows fit the weights; else
-    with all elements of the input as one vector."""
+    """Import InnerProduct: the weights times each row of a matrix, if its rows have the right
+    length; else times the input as one vector."""
     x, outputs = node[0], node.attr("num_output")
     w = node.weight("weight", outputs, -1)
     b = node.weight("bias") if node.attr("bias_term") else None
@@ -246,12 +246,13 @@ def matmul(node: Node) -> Result:
 
 
 def turned(node: Node, x: Value) -> Value:
+    """x with its last two axes exchanged."""
     n = rank(x) + 1
     return node.emit("Transpose", x, perm=(*range(n - 2), n - 1, n - 2))
 
 
 def same_rank(node: Node, *values: Value) -> list[Value]:
-    """The values in the highest rank among them: axes of 1 are added behind that of the batch."""
+    """The values, all of the highest rank among them: axes of size 1 are added after the batch."""
     most = max(map(rank, values))
     return [
         v
@@ -263,8 +264,8 @@ def same_rank(node: Node, *values: Value) -> list[Value]:
 
 @layer("Gemm")
 def gemm(node: Node) -> Result:
-    """Import Gemm: alpha (A B + beta C). Operands that are not constant are the inputs, in that
-    order."""
+    """Import Gemm: alpha * (A B + beta * C). A, B and C are each a weight of the layer or, in this
+    order, one of its inputs."""
     m, n, k = (node.attr(f"constant{a}") for a in "MNK")
     term, alpha, given = node.attr("quantize_term"), node.attr("alpha"), iter(node.inputs)
     node.ignore("output_elempack", "output_elemtype", "tile_M", "tile_N", "tile_K")
@@ -316,8 +317,8 @@ def gemm(node: Node) -> Result:
 
 
 def _third(node: Node, c: Value, y: Value) -> Value:
-    """C of a Gemm, computed by other layers, in a shape that broadcasts to the product y: it is one
-    number, a row, a column, or all."""
+    """C of a Gemm, where it is an input, in a shape that broadcasts to the product y: one number, a
+    row, a column, or a matrix."""
     if rank(c) == 3:
         c = node.reshaped(c, node.dim(c, 1), -1)
     if rank(c) > 1:
@@ -329,9 +330,9 @@ def _third(node: Node, c: Value, y: Value) -> Value:
 
 
 def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
-    """A weight [n, k] as float32, from whole numbers of 4, 6 or 8 bits, lowest bits first, over a
-    scale for each block of a row. `term` is ncnn's code of bits and block: 100 * bits + e for
-    blocks of 32 * 2^e."""
+    """The weight `name` [n, k] as float32: packed integers of 4, 6 or 8 bits, lowest bits first,
+    divided by a scale for each block of a row. `term` is ncnn's quantize_term: 100 * bits + e for
+    blocks of 32 * 2^e elements."""
     bits, block = term // 100, 32 << term % 10
     packed = node.weight(name).view(np.uint8).reshape(n, -1)
     ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)

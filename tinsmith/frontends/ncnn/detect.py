@@ -1,4 +1,4 @@
-"""Importers of detectors' last layers, and of pooling over regions."""
+"""Importers of the last layers of object detectors, and of pooling over regions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ AUTO = -233
 
 @layer("PriorBox")
 def prior_box(node: Node) -> Result:
-    """Import PriorBox: boxes of the sizes in the layer's parameters around the middle of every cell
-    of the first input, a constant, as they follow from sizes alone. Raises Unsupported for unknown
-    sizes."""
+    """Import PriorBox: the boxes of an SSD detector, of the sizes in the layer's parameters, around
+    the centre of each cell of the first input. They depend on its size alone, so they are a
+    constant. Raises Unsupported for an unknown size."""
     w, h = (node.size(node[0], a) for a in "wh")
     image = [node.attr("image_width"), node.attr("image_height")]
     if not isinstance(w, int) or not isinstance(h, int):
@@ -63,10 +63,10 @@ def prior_box(node: Node) -> Result:
 def _boxes(
     w: int, h: int, steps: list[float], offset: float, sides: Array, image: object, middle: bool
 ) -> Array:
-    """Boxes [h, w, sides, 4] as (x1, y1, x2, y2), in fractions of `image` (its width and height).
+    """Boxes [h, w, sides, 4] as (x1, y1, x2, y2), in fractions of `image`, (width, height).
 
-    `steps` are the width and height of a cell, `offset` where in it the centre is, `sides` the
-    widths and heights of the boxes. `middle` says by which of two formulas centres are placed.
+    `steps` are the width and height of a cell, `sides` [sides, 2] those of the boxes. The centre in
+    cell i is at (i + offset) * step, or, with `middle`, at offset * (step - 1) + i * step.
     """
     at = [
         offset * (s - 1) + np.arange(n) * s if middle else (offset + np.arange(n)) * s
@@ -124,8 +124,7 @@ def proposal(node: Node) -> Result:
 
 
 def _places(node: Node, x: Value) -> Value:
-    """The vector 0, 1, ... of as many regions as there are images: region i is in image i of the
-    batch."""
+    """The numbers of the images that regions are in: 0, 1, ..., N - 1, as image i has region i."""
     count = node.dim(x, 0)
     if isinstance(count, int):
         return node.const(np.arange(count))

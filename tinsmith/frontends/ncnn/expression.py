@@ -1,4 +1,5 @@
-"""Sizes that are computed from those of inputs: "0w,*(0h,2),-1" of Reshape, Crop and Interp."""
+"""The expressions by which Reshape, Crop and Interp compute sizes from those of their inputs:
+"0w,*(0h,2),-1" are the width of input 0, twice its height, and -1."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _rounded(a: Any) -> int:
-    """a as a whole number, halves away from zero."""
+    """a rounded to an integer, halves away from zero."""
     return int(math.copysign(math.floor(abs(a) + 0.5), a))
 
 
@@ -53,12 +54,12 @@ FREE = {
     "+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "//": "Div", "max": "Max", "min": "Min",
     "floor": "Floor", "ceil": "Ceil", "abs": "Abs", "trunc": "", "round": "",
 }  # fmt: skip
-"""What is computed of sizes that only the run tells."""
+"""Operations that are known for sizes that are computed in the run: -> our operator ("": none)."""
 
 
 def sizes_of(node: Node, text: str) -> list[Size]:
-    """The sizes that the expression `text` of a layer stands for, by the sizes of its inputs:
-    numbers, or int64 vectors of one element that the graph computes. Raises Unsupported."""
+    """The sizes in an expression of a layer: each a number, or, where it depends on sizes of inputs
+    that are not known, an int64 Value [1]. Raises Unsupported."""
     stack: list[Any] = []
     for token in reversed([t for t in re.split(r"[(),\s]+", text) if t]):
         try:
@@ -75,7 +76,7 @@ def _is_real(v: Any) -> bool:
 
 
 def _number(v: Any) -> Any:
-    """A number as ncnn has it: whole, or real, in float32."""
+    """A number as ncnn computes it: an int, or a float rounded to float32."""
     return float(np.float32(v)) if isinstance(v, float) else int(v)
 
 
@@ -84,9 +85,8 @@ def _whole(node: Node, v: Value) -> Value:
 
 
 def _free(node: Node, token: str, *operands: Any) -> Value:
-    """The value of the operation `token` on operands of which one is a size that only the run
-    tells: whole, or float32 where an operand, or the quotient of `/`, is real. Raises ValueError
-    where it has no such operation."""
+    """Emit the operation `token` where an operand is a Value: in int64, or in float32 if an operand
+    is real or the operation is `/`. Raises ValueError for operations that are not in FREE."""
     if token not in FREE:
         raise ValueError("it needs a size that only the run tells")
     real = token == "/" or any(map(_is_real, operands))
@@ -101,7 +101,7 @@ def _free(node: Node, token: str, *operands: Any) -> Value:
 
 
 def _free_unary(node: Node, token: str, a: Value) -> Value:
-    """`_free` of one operand that is real, or its size without its sign."""
+    """`_free` for one operand, which is real unless `token` is "abs"; rounding gives int64."""
     if token == "round":  # halves away from zero
         away = node.emit("Floor", node.emit("Add", node.emit("Abs", a), node.number(0.5, a)))
         a = node.emit("Mul", node.emit("Sign", a), away)
@@ -110,8 +110,8 @@ def _free_unary(node: Node, token: str, a: Value) -> Value:
 
 
 def _value(node: Node, token: str, stack: list[Any]) -> Any:
-    """The value of one token of an expression, read from behind: an operation on the top values of
-    the stack, which are taken off, a size of an input (`0w`), or a number."""
+    """The value of one token of an expression, whose tokens are read from the last to the first: an
+    operation on values that it pops from `stack`, a size of an input (`0w`), or a number."""
     if token in BINARY or token in BITS:
         a, b = stack.pop(), stack.pop()
         if isinstance(a, Value) or isinstance(b, Value):

@@ -1,4 +1,4 @@
-"""Inputs whose sizes a file does not tell: what the layers that read them say."""
+"""The shapes of inputs that a file leaves open, guessed from the layers that read them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.window import spatial
 
 Told = tuple[int, int, int]
-"""How many axes a value has, an axis, and its size; 0 where that is not known."""
+"""What is known of a value: (its rank, an axis, the size of that axis, 0 for an unknown one)."""
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 RANKS = {"Pooling1D": 2, "Pooling3D": 4, "Embed": 1, "Spectrogram": 1, "Fold": 2}
 CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
 
 def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]:
-    """The size of an input that the file does not tell: symbols, in as many axes as the first
-    layers that read it take, with the numbers that such a layer's weights tell. `readers`: value ->
-    the first layer that reads it."""
+    """The shape (without a batch) of the input `blob`, which the file leaves open: symbols such as
+    "x_w" for as many axes as the first layer that reads it takes, and numbers that follow from the
+    weights of that layer. `readers`: value -> the first layer that reads it."""
     for reader, name in _readers(blob, readers):
         values = reader.schema.values(reader.given)
         if (
@@ -40,8 +40,8 @@ def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]
 
 
 def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, str]]:
-    """The layers that read a value or a copy of it (through Split and Noop), each with the name by
-    which it reads it."""
+    """(layer, name) for the layers that read the value `blob`, or a copy of it (made by Split or
+    Noop) called `name`."""
     waiting, seen = [blob], set[str]()
     while waiting:
         name = waiting.pop(0)
@@ -56,8 +56,8 @@ def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, s
 
 
 def _told(type: str, values: Mapping[str, Any]) -> Told | None:
-    """(rank, axis, size): what a layer's parameters say of its first input; a size of 0 is not
-    known. None where they say nothing."""
+    """What the type and the parameters of a layer say of its first input. None where they say
+    nothing."""
     weights, outputs = values.get("weight_data_size", 0), max(values.get("num_output", 0), 1)
     if type.startswith(("Convolution", "Deconvolution", "Deformable")):
         letters = spatial(type)

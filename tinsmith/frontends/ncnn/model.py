@@ -23,9 +23,10 @@ def load(
     source: Any, random_weights: int | None = None, batch: str | int | None = "N",
     input_shapes: Mapping[str, Any] | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph of a model; `batch` is what the first axis of all inputs is called ("free" is "N"),
-    or its size. With None, or "none", inputs and outputs are as ncnn's, without that axis.
-    `input_shapes` are those of inputs, by their names, in the place of what the file says."""
+    """The graph of a model. `source` is a .param file with a .bin beside it, or a pair of both; see
+    `frontends.load` for the options. `batch` is the symbol ("free": "N") or the size of the first
+    axis of all inputs; with None or "none", inputs and outputs have no such axis, as in ncnn.
+    `input_shapes` replace shapes that the file gives."""
     batch = {"none": None, "free": "N"}.get(str(batch), batch)
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
@@ -38,8 +39,8 @@ def graph_of(
     file: str, layers: Sequence[Layer], files: Files, batch: str | int | None = "N",
     shapes: Mapping[str, Any] | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph of layers that have their weights, from a file of that name; `batch` and `shapes`
-    as for `load`."""
+    """The graph of `layers`, which have their weights already; `file` is the name of their file,
+    `batch` and `shapes` are as for `load`."""
     shared = Import(layer, file, files, shapes)
     name = Path(file).name
     for suffix in (".bin", ".param", ".zip"):
@@ -67,12 +68,13 @@ def graph_of(
 
 
 def _is_input(row: Layer) -> bool:
-    """Whether callers give what a layer outputs; ncnn takes a Noop that reads nothing for that."""
+    """Whether the outputs of a layer are inputs of the model: Input, or a Noop without inputs."""
     return row.type == "Input" or (row.type == "Noop" and not row.inputs)
 
 
 def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> None:
-    """One input for each output of an Input layer."""
+    """Add an input of the graph for each output of the Input layer `row`: of the shape that its
+    parameters give, else its hint, else as guessed by `free_sizes`."""
     values = row.schema.values(row.given)
     for i, blob in enumerate(row.outputs):
         sizes = [values[n] for n in "cdhw" if values.get(n)]
@@ -91,7 +93,8 @@ def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> N
 
 
 def _hint(row: Layer, index: int) -> tuple[int, ...]:
-    """The size of an output that the file notes beside the layer; () where it does not."""
+    """The shape of output number `index` that the file notes beside the layer; () where it notes
+    none."""
     noted: Sequence[int] = row.given.get("shapes", ())
     step = len(noted) // max(len(row.outputs), 1)
     if step not in (4, 5):
@@ -103,7 +106,7 @@ def _hint(row: Layer, index: int) -> tuple[int, ...]:
 
 
 def _renamed(graph: Graph, value: Value) -> Value:
-    """An output without the axis of the batch, under its own name."""
+    """An output of the graph without the axis of the batch; it takes over the name."""
     from tinsmith.ops import OPS
 
     name = value.name

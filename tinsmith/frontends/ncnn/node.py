@@ -6,27 +6,25 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Importers, Unsupported
+from tinsmith.frontends.nodes import Array as Array
 from tinsmith.frontends.nodes import Result as Result
 from tinsmith.frontends.nodes import Scope, SourceNode
 from tinsmith.graph import Value
 
-Array = np.ndarray[Any, Any]
 Size = int | Value
-"""A number, or a value of one int64 that the run tells."""
+"""A number, or an int64 Value [1], for a size that is computed in the run."""
 
 layer = Importers("ncnn layer", "tinsmith.frontends.ncnn")
-"""Decorator and table: @layer("Mish") is followed by the function that imports it."""
+"""The table of importer functions, and its decorator: `@layer("Mish")` registers a function."""
 
 LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
-"""What ncnn calls the axes of values of so many axes, outermost first."""
+"""Rank in ncnn -> the letters of the axes, outermost first: width, height, depth, channels."""
 
 
 class Node(SourceNode):
-    """A layer: `attr` gives a parameter by its name in the schema, or its default."""
+    """A layer while it is imported. Parameters have the names and defaults of its schema."""
 
     def __init__(self, scope: Scope, layer: Layer) -> None:
         super().__init__(scope, layer.type, layer.name, layer.inputs, layer.outputs, layer.given)
@@ -39,8 +37,9 @@ class Node(SourceNode):
         return self.values[name]
 
     def weight(self, name: str, *shape: int) -> Array:
-        """A weight as float32, or as the int8 that it is stored as. Raises Unsupported where the
-        layer's parameters tell of no such weight, or of one that makes no such shape."""
+        """A weight in `shape` (one number may be -1; flat without a shape), as float32, or as int8
+        if it is stored so. Raises Unsupported if the layer has no such weight, or of another size.
+        """
         if name not in self.layer.weights:
             raise Unsupported(f"its parameters tell of no weight {name!r}")
         array = self.layer.weights[name]
@@ -50,36 +49,41 @@ class Node(SourceNode):
         return array.reshape(shape or -1)
 
     def has(self, name: str) -> bool:
+        """Whether the layer has the weight `name`."""
         return name in self.layer.weights
 
     @property
     def present(self) -> list[Value]:
-        """Its inputs, without those that are absent."""
+        """The inputs of the layer, without absent ones."""
         return [v for v in self.inputs if v is not None]
 
     # ---- axes
 
     def rank(self, index: int = 0) -> int:
-        """The number of axes that ncnn sees."""
+        """The rank of input number `index` in ncnn, where the batch has no axis."""
         return rank(self[index])
 
     def axis(self, number: int, of: int) -> int:
-        """The axis of ours for one of ncnn's, of values with `of` axes."""
+        """The axis of the graph for axis `number` in ncnn (negative: from the end) of a value of
+        rank `of` in ncnn. Raises Unsupported if there is none."""
         if not -of <= number < of:
             raise Unsupported(f"it has no axis {number}: its input has {of} axes")
         return number % of + 1
 
     def size(self, x: Value, letter: str) -> Size:
-        """What ncnn calls x.w, x.h, x.d, x.c; 1 for an axis that is not there."""
+        """The size of x along the axis with this letter (w, h, d, c); 1 if it has no such axis."""
         at = LETTERS[rank(x)].find(letter)
         return 1 if at < 0 else self.dim(x, at + 1)
 
     def dim(self, x: Value, axis: int) -> Size:
+        """The size of x along an axis of the graph: a number, or, where only the run knows it, an
+        int64 Value [1]."""
         found = x.shape[axis] if x.shape else ""
         return found if isinstance(found, int) else self.emit("Shape", x, start=axis, end=axis + 1)
 
     def reshaped(self, x: Value, *sizes: Size) -> Value:
-        """x as a value of these axes after that of the batch; one may be -1."""
+        """x reshaped to `sizes`, one of which may be -1, after the axis of the batch. Raises
+        Unsupported where the number of elements is known to differ."""
         if x.shape is not None and tuple(sizes) == x.shape[1:]:
             return x
         if sizes == (-1,) and rank(x) == 1:
@@ -94,23 +98,23 @@ class Node(SourceNode):
         return self.emit("Reshape", x, self.joined((0, *sizes)))
 
     def reshaped_scalar(self, x: Value) -> Value:
-        """One number for each element of the batch, as ncnn's value of one element."""
+        """x [N] as [N, 1], which is ncnn's vector of one element."""
         return self.emit("Unsqueeze", x, self.ints(1))
 
     def for_samples(self, x: Value, of: Iterable[Value | None]) -> Value:
-        """x, for as many samples as any of the values `of` has: repeated, if it is one for all
-        samples, as what comes of constants alone is."""
+        """x repeated along the batch to the batch of the values `of`, if x has a batch of 1 (as
+        values have that are computed from constants alone) and another of them has not; else x."""
         most = next((v for v in of if v is not None and shape(v)[0] != 1), x)
         if shape(x)[0] != 1 or most is x:
             return x
         return self.emit("Expand", x, self.joined((self.dim(most, 0), *(1,) * rank(x))))
 
     def alike(self, *values: Value) -> list[Value]:
-        """Values for as many samples each as any of them has."""
+        """The values, each repeated to the largest batch among them: see `for_samples`."""
         return [self.for_samples(v, values) for v in values]
 
     def joined(self, sizes: Sequence[Size]) -> Value:
-        """Sizes, known or computed, as one int64 vector: a constant where all are known."""
+        """Sizes, numbers or Values, as one int64 vector: a constant if all are numbers."""
         if all(isinstance(s, int) for s in sizes):
             return self.ints(*(s for s in sizes if isinstance(s, int)))
         parts = [self.ints(s) if isinstance(s, int) else s for s in sizes]
@@ -119,28 +123,33 @@ class Node(SourceNode):
     # ---- arithmetic
 
     def scaled(self, x: Value, factor: float) -> Value:
+        """x * factor."""
         return x if factor == 1 else self.emit("Mul", x, self.number(factor, x))
 
     def shifted(self, x: Value, term: float) -> Value:
+        """x + term."""
         return x if term == 0 else self.emit("Add", x, self.number(term, x))
 
     def channels(self, array: Array, x: Value) -> Value:
-        """A vector as a constant along the outermost axis that ncnn sees, that of channels."""
+        """A vector as a constant [1, C, 1, ...], which broadcasts along the channels of x."""
         return self.const(array.reshape(1, -1, *(1,) * (rank(x) - 1)))
 
 
 def shape(x: Value) -> tuple[Any, ...]:
+    """The shape of x, with the batch. Raises Unsupported where the rank is unknown or below 2."""
     if x.shape is None or len(x.shape) < 2:
         raise Unsupported(f"the rank of its input {x.name!r} is not known")
     return x.shape
 
 
 def rank(x: Value) -> int:
+    """The rank of x in ncnn, without the axis of the batch."""
     return len(shape(x)) - 1
 
 
 def channels_of(x: Value, what: str) -> int:
-    """How many channels x has, which must be known; `what` needs them. Raises Unsupported."""
+    """The number of channels of x. Raises Unsupported, which says that `what` needs it, where it is
+    not known."""
     count = shape(x)[1]
     if not isinstance(count, int):
         raise Unsupported(
@@ -151,7 +160,8 @@ def channels_of(x: Value, what: str) -> int:
 
 
 def known(x: Value, what: str) -> list[int]:
-    """The sizes that ncnn sees, which must be known."""
+    """The shape of x in ncnn (without the batch). Raises Unsupported, which says that `what` needs
+    it, where it is not known."""
     sizes = list(shape(x)[1:])
     if not all(isinstance(s, int) for s in sizes):
         raise Unsupported(
@@ -162,7 +172,8 @@ def known(x: Value, what: str) -> list[int]:
 
 
 def pick(table: Sequence[Any], number: int, what: str = "operation") -> Any:
-    """The entry of a table that a parameter numbers; `what` it is. Raises Unsupported."""
+    """table[number], for a parameter that is a number of a `what`. Raises Unsupported for other
+    numbers."""
     if not 0 <= number < len(table):
         raise Unsupported(f"its {what} {number} is not known; they are 0 to {len(table) - 1}")
     return table[number]
@@ -172,12 +183,13 @@ ACTIVATIONS = {
     1: ("Relu", ()), 2: ("LeakyRelu", ("alpha",)), 3: ("Clip", ("min", "max")), 4: ("Sigmoid", ()),
     5: ("Mish", ()), 6: ("HardSwish", ("alpha", "beta")),
 }  # fmt: skip
-"""Activations that layers carry, by ncnn's numbers: our operators, and the names of parameters."""
+"""Activations that convolutions and products apply: ncnn's activation_type -> (our operator, the
+attributes that its activation_params are)."""
 
 
 def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
-    """y behind the activation that a convolution or product carries: `kind` is ncnn's number of it,
-    `params` are its parameters. Raises Unsupported for one that is not known."""
+    """The activation of y: `kind` is ncnn's activation_type (0: none), `params` are the
+    activation_params. Raises Unsupported for an unknown one."""
     if kind == 0:
         return y
     op, names = ACTIVATIONS.get(kind, ("", ()))
@@ -187,5 +199,5 @@ def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value
 
 
 def active(node: Node, y: Value) -> Value:
-    """The activation that the layer's own parameters tell."""
+    """The activation of y that the parameters of the layer ask for."""
     return activated(node, y, node.attr("activation_type"), node.attr("activation_params"))

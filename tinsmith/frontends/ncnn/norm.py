@@ -1,4 +1,4 @@
-"""Importers of normalisations, and of factors and terms of channels."""
+"""Importers of normalisations, and of layers that scale or shift channels."""
 
 from __future__ import annotations
 
@@ -45,21 +45,22 @@ def _mean(node: Node, x: Value, axes: range, kind: str = "mean") -> Value:
 
 
 def _picture(node: Node) -> Value:
-    """The input, a vector or a matrix as a picture: ncnn takes these as one channel."""
+    """The input with axes of size 1 in front up to rank 3 (c, h, w): ncnn's layers take a vector or
+    a matrix as one channel."""
     missing = range(1, 4 - node.rank())
     return node.emit("Unsqueeze", node[0], node.ints(*missing)) if missing else node[0]
 
 
 def _unpictured(node: Node, y: Value) -> Value:
-    """What is computed of `_picture`, with the axes of the input."""
+    """y, which was computed from `_picture`, without the axes that it added."""
     missing = range(1, 4 - node.rank())
     return node.emit("Squeeze", y, node.ints(*missing)) if missing else y
 
 
 @layer("Normalize")
 def normalize(node: Node) -> Result:
-    """Import Normalize: x over its length across the channels, across the places of each channel,
-    or across both, times a scale. Raises Unsupported for neither."""
+    """Import Normalize: x divided by its Euclidean norm over the channels, over the pixels of each
+    channel, or over both, times a scale. Raises Unsupported for neither."""
     x, eps, mode = _picture(node), node.attr("eps"), node.attr("eps_mode")
     node.attr("scale_data_size")
     space, channel = node.attr("across_spatial"), node.attr("across_channel")
@@ -129,7 +130,7 @@ def group_norm(node: Node) -> Result:
 
 
 def _whole(node: Node) -> Value:
-    """An InstanceNorm of a vector or a matrix."""
+    """An InstanceNorm of a vector or a matrix, which is one channel."""
     weights = [w[:1] for w in _affine(node, 1)]
     y = node.emit("InstanceNorm", _picture(node), *weights, eps=node.attr("eps"))
     return _unpictured(node, y)
@@ -137,9 +138,8 @@ def _whole(node: Node) -> Value:
 
 @layer("LayerNorm", "RMSNorm")
 def layer_norm(node: Node) -> Result:
-    """Import LayerNorm or RMSNorm: of one or two axes over the last one, else over the last axes,
-    but not all, as many as together have `affine_size` elements. Raises Unsupported where none
-    do."""
+    """Import LayerNorm or RMSNorm: over the last axis, or, for rank 3 and 4, over as many last axes
+    (but not all) as together have `affine_size` elements. Raises Unsupported where none have."""
     x, size, eps = node[0], node.attr("affine_size"), node.attr("eps")
     inner = [size]
     if rank(x) == 2 and not node.attr("affine"):

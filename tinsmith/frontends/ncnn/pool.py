@@ -1,4 +1,4 @@
-"""Importers of pooling, and of spectra."""
+"""Importers of pooling, and of short-time Fourier transforms."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, pick, rank, shape
 from tinsmith.frontends.ncnn.window import pads, same_padding, spatial
+from tinsmith.frontends.nodes import bins_of
 from tinsmith.frontends.spectra import overlapped
 from tinsmith.graph import Value
 
 KEEP = -233
 MOST_APART = 512
-"""Windows along an axis that become nodes each; more are gathered."""
+"""The most bins along an axis that are reduced by a node each; more are gathered to one array."""
 
 
 @layer("Pooling", "Pooling1D", "Pooling3D")
@@ -37,8 +38,9 @@ def pooling(node: Node) -> Result:
 
 
 def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """x pooled by windows (`mean`, or else their maximum), with padding as the layer's `pad_mode`
-    has it: 0 covers all elements, 1 is `pad` alone, 2 and 3 keep the size. Raises Unsupported."""
+    """x pooled by windows: their mean, or without `mean` their maximum. The layer's `pad_mode` says
+    how x is padded: 0 by `pad`, and more at the end so that windows cover all elements; 1 by `pad`;
+    2 and 3 as SAME_UPPER and SAME_LOWER. Raises Unsupported."""
     n = len(letters)
     kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
     stride = tuple(node.attr(f"stride_{a}") for a in letters)
@@ -82,15 +84,15 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
 
 
 def _is_far(attrs: dict[str, Any]) -> bool:
-    """Whether a padding is as large as the kernel, which our poolings do not take."""
+    """Whether a padding is as large as the kernel, or larger, which our pooling does not take."""
     return any(p >= k for p, k in zip(attrs.get("pad", ()), attrs["kernel"] * 2, strict=False))
 
 
 def _far_padded(
     node: Node, x: Value, attrs: dict[str, Any], value: float
 ) -> tuple[Value, dict[str, Any]]:
-    """The input of a pooling and its attributes: where a padding is as large as the kernel, x with
-    an edge of `value` instead, and no padding."""
+    """(x, attrs) of a pooling; if its padding is as large as the kernel, x padded by `value`, and
+    attributes without padding."""
     if not _is_far(attrs):
         return x, attrs
     pad, n = attrs["pad"], len(attrs["kernel"])
@@ -99,15 +101,15 @@ def _far_padded(
 
 
 def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
-    """A MaxPool of x, whose padding ncnn takes as the least float32 number."""
+    """A MaxPool of x. A window of padding alone gives the least float32 number, as in ncnn."""
     x, attrs = _far_padded(node, x, attrs, float(np.finfo(np.float32).min))
     return node.emit("MaxPool", x, **attrs)
 
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """x pooled to the sizes `out_w` and so on: window i of m goes from floor(i n / m) to ceil((i +
-    1) n / m). If all windows are alike, that is one pooling; else one axis after the other, each
-    window apart where they differ."""
+    """Adaptive pooling of x to the sizes out_w, out_h, ...: bin i of m along an axis of n elements
+    goes from floor(i n / m) to ceil((i + 1) n / m). If all bins are of one size, that is one
+    pooling; else one axis is pooled after the other, if need be bin by bin."""
     sizes, wanted_sizes = shape(x)[2:], [node.attr(f"out_{a}") for a in letters]
     pairs = [(n, n if m == KEEP else m) for n, m in zip(sizes, wanted_sizes, strict=True)]
     if all(isinstance(n, int) and m > 0 and n % m == 0 for n, m in pairs):
@@ -127,26 +129,19 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
             op = "AveragePool" if mean else "MaxPool"
             x = node.emit(op, x, kernel=k, stride=k)
             continue
-        spans = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+        bins = bins_of(size, wanted)
         if wanted > MOST_APART:
-            x = _gathered(node, x, axis, spans, mean)
-            continue
-        node.scope.shared.count_nodes(2 * wanted)
-        parts = []
-        for low, high in spans:
-            ends = node.ints(low), node.ints(high), node.ints(axis)
-            part = node.emit("Slice", x, *ends)
-            kind = "mean" if mean else "max"
-            parts.append(node.emit("Reduce", part, node.ints(axis), kind=kind, keepdims=True))
-        x = node.emit("Concat", *parts, axis=axis)
+            x = _gathered(node, x, axis, bins, mean)
+        else:
+            x = node.binned(x, axis, bins, "mean" if mean else "max")
     return x
 
 
-def _gathered(node: Node, x: Value, axis: int, spans: list[tuple[int, int]], mean: bool) -> Value:
-    """x pooled along an axis to windows from the first to before the second number of each of
-    `spans`: its elements in rows of one length, the last of a shorter window several times."""
-    low, high = np.array(spans).T
-    budget.check("constants", 12 * len(spans) * int((high - low).max()), f"{node.label!r}")
+def _gathered(node: Node, x: Value, axis: int, bins: list[tuple[int, int]], mean: bool) -> Value:
+    """The same as `SourceNode.binned`, by a few nodes: the elements of all bins are gathered to
+    rows of one length, in which shorter bins have their last element several times."""
+    low, high = np.array(bins).T
+    budget.check("constants", 12 * len(bins) * int((high - low).max()), f"{node.label!r}")
     places = low[:, None] + np.arange((high - low).max())
     last = high[:, None] - 1
     rows = node.emit("Gather", x, node.const(np.minimum(places, last)), axis=axis)
@@ -163,8 +158,8 @@ def _gathered(node: Node, x: Value, axis: int, spans: list[tuple[int, int]], mea
 
 
 def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> Value:
-    """The windows of `_adaptive` along an axis whose size n the run tells: element j is in window i
-    where i n < (j + 1) count and j count < (i + 1) n."""
+    """Adaptive pooling of x to `count` bins along an axis whose size n is known only in the run:
+    element j is in bin i where i n < (j + 1) count and j count < (i + 1) n."""
     n = node.emit("Squeeze", node.dim(x, axis), node.ints(0))
     zero, one = node.const(0, np.int64), node.const(1, np.int64)
     j = node.emit("Unsqueeze", node.emit("Range", zero, n, one), node.ints(1))
@@ -191,7 +186,8 @@ def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> V
 
 @layer("SPP")
 def pyramid(node: Node) -> Result:
-    """Import SPP: poolings to 1, 2, 4, ... windows along each axis, joined to one vector."""
+    """Import SPP (spatial pyramid pooling): pooling to 1, 2, 4, ... windows along each axis, all
+    joined to one vector."""
     x, mean = node[0], node.attr("pooling_type") == 1
     c, h, w = known(x, "it")
     parts = []
@@ -214,14 +210,14 @@ def pyramid(node: Node) -> Result:
 
 
 PAD_MODES = ("constant", "edge", "reflect")
-"""By ncnn's pad_type."""
+"""The modes of our Pad, by ncnn's pad_type."""
 WINDOWS = {0: 1.0, 1: 0.5, 2: 0.54}
-"""The mean of a window, by its window_type."""
+"""window_type (rectangle, Hann, Hamming) -> a in the window a - (1 - a) * cos(2 pi i / n)."""
 
 
 def window_of(n: int, length: int, kind: int) -> Array:
-    """ncnn's window function number `kind` of `length` elements, with zeros around it to `n`
-    elements."""
+    """The window function of ncnn's window_type `kind`: `length` elements, with zeros on both sides
+    up to `n` elements."""
     first = WINDOWS[kind]
     i = np.arange(length)
     w = np.ones(length) if kind == 0 else first - (1 - first) * np.cos(2 * np.pi * i / length)
@@ -230,8 +226,8 @@ def window_of(n: int, length: int, kind: int) -> Array:
 
 
 def normal_of(kind: int, w: Array, n: int) -> float:
-    """The factor by which ncnn multiplies spectra of n elements under the window w: `kind` is its
-    parameter `normalized`."""
+    """The factor of a spectrum of n elements under the window w, by ncnn's parameter `normalized`
+    (`kind`): 1, 1 / sqrt(n), or 1 / sqrt(sum of w^2)."""
     return pick(
         (1.0, n**-0.5, float((w.astype(np.float64) ** 2).sum()) ** -0.5), kind, "normalized"
     )
@@ -268,9 +264,8 @@ def spectrogram(node: Node) -> Result:
 
 @layer("InverseSpectrogram")
 def inverse_spectrogram(node: Node) -> Result:
-    """Import InverseSpectrogram: the sum of the frames' inverse transforms, each times the window,
-    over the sum of the squares of the windows. Made of one product with the matrix of the inverse
-    transform, and a sum of blocks that overlap."""
+    """Import InverseSpectrogram (inverse short-time Fourier transform): one product with the matrix
+    of the inverse transform, times the window, then overlap-add (`overlapped`)."""
     x, n, returns = node[0], node.attr("n_fft"), node.attr("returns")
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)

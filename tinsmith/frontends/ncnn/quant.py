@@ -1,4 +1,4 @@
-"""Importers of quantisation: scales are those that a number is multiplied by to be whole."""
+"""Importers of quantisation. In ncnn, quantised = round(real * scale)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tinsmith.graph import Value
 
 
 def _by(node: Node, array: Array, x: Value) -> Value:
-    """A constant that scales x: one number, or one for each channel; for a vector x one for each
-    element."""
+    """`array`, scales or biases, as a constant that broadcasts to x: one number, one for each
+    channel, or, for a vector x, one for each element."""
     return node.const(array) if array.size == 1 or rank(x) == 1 else node.channels(array, x)
 
 

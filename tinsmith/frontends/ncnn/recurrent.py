@@ -14,13 +14,13 @@ from tinsmith.graph import Value
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 1, 3)}
-"""Where our gates are in ncnn's order: reset, update, new; input, forget, output, new."""
+"""The positions of our gates in ncnn's order (reset, update, new; input, forget, output, new)."""
 
 
 def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:
-    """The weight `name` as [directions, gates, of, columns] in our order of gates; `gates` are
-    their numbers in ncnn's, `of` the rows of a gate. Weights of int8 are divided by their
-    scales."""
+    """The weight `name` as [directions, gates, of, columns] in our order of gates. `gates` are the
+    positions of these in ncnn's order, `of` is the number of rows of a gate. Weights of int8 are
+    divided by their scales."""
     array = node.weight(name)
     if array.dtype == np.int8:
         scales = node.weight("w_scales" if name == "w" else "r_scales")
@@ -81,8 +81,7 @@ def _state(node: Node, v: Value) -> Value:
 
 @layer("Embed")
 def embed(node: Node) -> Result:
-    """Import Embed: rows of a table, by whole numbers; those outside of the table mean its first or
-    last row."""
+    """Import Embed: rows of a table by index; indexes outside of it give its first or last row."""
     rows, width = node.attr("input_dim"), node.attr("num_output")
     node.ignore("weight_data_size")
     table = node.weight("weight", rows, width).astype(np.float32)
@@ -102,8 +101,8 @@ def embed(node: Node) -> Result:
 
 @layer("MultiHeadAttention")
 def multi_head_attention(node: Node) -> Result:
-    """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head];
-    where keys are not of the queries' own sequence, the caches hold all of them."""
+    """Import MultiHeadAttention. Caches of keys and values are [heads, past, width of a head]. In
+    cross-attention (keys are an input of their own) the caches hold all keys and values already."""
     width, heads = node.attr("embed_dim"), node.attr("num_heads")
     values, kept = node.present, 2 if node.attr("kv_cache") else 0
     mask = values.pop(-1 - kept) if node.attr("attn_mask") else None
@@ -130,7 +129,7 @@ def multi_head_attention(node: Node) -> Result:
 
 
 def _projected(node: Node, x: Value, name: str) -> Value:
-    """x times the weight `name` of attention ("q", "k", "v" or "out"), plus its bias."""
+    """The linear layer `name` of an attention ("q", "k", "v" or "out") applied to x."""
     term, width = node.attr("quantize_term"), node.attr("embed_dim")
     size = node.values["weight_data_size"] // width
     rows, columns = {
@@ -171,8 +170,8 @@ def rotary(node: Node) -> Result:
 
 @layer("ArgMax")
 def arg_max(node: Node) -> Result:
-    """Import ArgMax: the places of the `topk` largest of all elements, the last of equal ones
-    first, as ncnn has them: elements are searched from the end."""
+    """Import ArgMax: the indexes of the `topk` largest of all elements. Of equal elements the last
+    comes first, as in ncnn, so x is reversed before our TopK."""
     flat, k = node.reshaped(node[0], -1), node.attr("topk")
     back = node.ints(-1), node.ints(np.iinfo(np.int64).min + 1), node.ints(1), node.ints(-1)
     values, at = node.emit("TopK", node.emit("Slice", flat, *back), node.ints(k), axis=1)

@@ -1,4 +1,4 @@
-"""Importers of resizing, and of sampling between elements."""
+"""Importers of resizing and of grid sampling."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tinsmith.graph import Value
 
 @layer("Interp")
 def interp(node: Node) -> Result:
-    """Import Interp: rows of a matrix along their width, pictures along both axes, and a vector as
-    so many pictures of one number each. Raises Unsupported."""
+    """Import Interp, a resize: of a matrix along its width, of images along both axes; each element
+    of a vector becomes an image of this one number. Raises Unsupported."""
     x, kind = node[0], node.attr("resize_type")
     if rank(x) == 4 and shape(x)[2] == 1:
         x = node.emit("Squeeze", x, node.ints(2))
@@ -63,8 +63,8 @@ def interp(node: Node) -> Result:
 
 
 def _sizes(node: Node, x: Value, scales: dict[str, float]) -> tuple[dict[str, Size], bool]:
-    """(sizes, by_scales): the height and width of what Interp gives, and whether they follow from
-    its scales alone. Raises Unsupported."""
+    """The output sizes {"h": height, "w": width} of an Interp, and whether they follow from its
+    scales (no sizes are given). Raises Unsupported."""
     told = {"h": node.attr("output_height"), "w": node.attr("output_width")}
     expression = node.attr("size_expr")
     if node.attr("dynamic_target_size"):
@@ -90,8 +90,8 @@ def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
 def _nearest(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value | None:
-    """The nearest elements of x along axes whose sizes the run tells, by Gathers at places times
-    the inverse of each scale; None where a Resize takes the same."""
+    """x resized to its nearest elements, by Gathers, along axes whose sizes are known only in the
+    run: element o reads floor(o * (1 / scale)). None where a Resize reads the same elements."""
     known = all(isinstance(shape(x)[a], int) for a in axes)
     if known or all(frexp(s)[0] == 0.5 for s in scales):
         return None
@@ -116,8 +116,8 @@ def _reals(node: Node, numbers: list[float]) -> Value:
 def _copying(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value:
-    """The factors of a linear Interp, as one vector: its scales, but 1 along an axis of x that
-    keeps its size, which is copied."""
+    """The scales of a linear Interp as one vector, with 1 for an axis of x that keeps its size, as
+    ncnn copies it then."""
     found: list[Any] = []
     for axis, size, scale in zip(axes, wanted, scales, strict=True):
         if isinstance(size, int):

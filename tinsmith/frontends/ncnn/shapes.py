@@ -86,8 +86,8 @@ def split(node: Node) -> Result:
 
 
 def _parts(node: Node, size: Size, count: int) -> Value:
-    """The sizes of `count` parts of an axis whose size the run tells: as alike as whole numbers
-    are, the smaller ones first."""
+    """The sizes, an int64 Value [count], of `count` parts of an axis whose `size` is known only in
+    the run: they differ by at most 1, the smaller ones first."""
     whole = node.emit("Div", size, node.ints(count))
     rest = node.emit("Sub", size, node.emit("Mul", whole, node.ints(count)))
     larger = node.emit("Less", node.const(np.arange(count)[::-1]), rest)
@@ -111,11 +111,13 @@ def reshape(node: Node) -> Result:
         raise Unsupported(f"it tells the sizes {told}, which make no shape")
     if batched:
         return _batch_moved(node, x, [told[n] for n in names])
-    return node.reshaped(x, *(_same_or(node, x, n, told[n]) for n in names))
+    kept = [n for n in names if isinstance(told[n], int) and told[n] == 0]
+    return node.reshaped(x, *(node.size(x, n) if n in kept else told[n] for n in names))
 
 
 def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
-    """A Reshape of x with the batch as one of its axes, as in_batch_axis and out_batch_axis say."""
+    """A Reshape of x that includes the batch: in_batch_axis says at which axis of ncnn's input it
+    is, out_batch_axis at which of `sizes`, those of the output."""
     before, after = node.attr("in_batch_axis"), node.attr("out_batch_axis")
     if before == NO_BATCH:
         if shape(x)[0] != 1:
@@ -137,10 +139,6 @@ def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
     return node.emit("Transpose", y, perm=(at, *others)) if at else y
 
 
-def _same_or(node: Node, x: Value, letter: str, told: Size) -> Size:
-    return node.size(x, letter) if isinstance(told, int) and told == 0 else told
-
-
 @layer("Flatten")
 def flatten(node: Node) -> Result:
     return node.reshaped(node[0], -1)
@@ -148,7 +146,7 @@ def flatten(node: Node) -> Result:
 
 @layer("Permute")
 def permute(node: Node) -> Result:
-    """Import Permute: `order_type` numbers the orders of ORDERS, 0 being that of the input."""
+    """Import Permute: `order_type` is an index into ORDERS[rank]; 0 keeps the order."""
     x, number = node[0], node.attr("order_type")
     orders = ORDERS.get(rank(x), ())
     if rank(x) == 1:
@@ -226,7 +224,7 @@ def crop(node: Node) -> Result:
 
 
 def _least(node: Node, total: Size, second: int, most: int) -> Size:
-    """The smaller of total - second and `most`: where a part ends of an axis of size `total`."""
+    """min(total - second, most): where a Crop ends on an axis of size `total`."""
     if isinstance(total, int):
         return min(total - second, most)
     return (
@@ -245,8 +243,8 @@ def _cut(
 def _numbered(
     node: Node, x: Value, starts: Sequence[Size], ends: Sequence[Size], axes: Sequence[Size]
 ) -> Value:
-    """A part of x, from starts to ends along some axes. AUTO as a start is the beginning; AUTO or 0
-    as an end is the end."""
+    """x cut from `starts` to `ends` along ncnn's `axes`. AUTO as a start means 0; AUTO or 0 as an
+    end means the end of the axis."""
     at = [node.axis(a, rank(x)) if isinstance(a, int) else 0 for a in axes or range(len(starts))]
     first = [0 if isinstance(s, int) and s == AUTO else s for s in starts]
     last = [_end(node, e) for e in ends]
@@ -256,7 +254,7 @@ def _numbered(
 
 
 def _end(node: Node, told: Size) -> Size:
-    """Where a part ends for which that number is told."""
+    """The end of a slice for the end `told` in a Crop: AUTO and 0 mean the end of the axis."""
     if isinstance(told, int):
         return FAR if told in (AUTO, 0) else told
     if told.producer is not None and told.producer.op.name == "Shape":
@@ -266,7 +264,7 @@ def _end(node: Node, told: Size) -> Size:
 
 
 def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
-    """The part of x that is as large as the second input, from `offsets` (axis -> start) on."""
+    """x cut to the size of the second input, from `offsets` (letter of an axis -> start) on."""
     like = node[1]
     if offsets["w"] == AUTO:
         raise Unsupported("its offsets and sizes are numbers of another value")
@@ -285,7 +283,8 @@ def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
 
 @layer("CopyTo")
 def copy_to(node: Node) -> Result:
-    """Import CopyTo: the second input, padded, where a mask says so, and else the first."""
+    """Import CopyTo: the first input with a part replaced by the second, which is padded and chosen
+    by a constant mask."""
     x, part = node[0], node[1]
     starts, axes = node.attr("starts"), node.attr("axes")
     sizes, small = known(x, "it"), known(part, "its part")
@@ -356,8 +355,9 @@ def flip(node: Node) -> Result:
 
 @layer("Diag")
 def diag(node: Node) -> Result:
-    """Import Diag: a vector [n] to a matrix of side n + |k| with it on diagonal k (k > 0: above the
-    main one), or a matrix to its diagonal k. Unsupported: unknown sizes, no such diagonal."""
+    """Import Diag: of a vector [n] the square matrix of side n + |k| with it on diagonal k (k > 0:
+    above the main one), of a matrix its diagonal k. Raises Unsupported for unknown sizes, or if
+    there is no such diagonal."""
     k, sizes = node.attr("diagonal"), known(node[0], "it")
     rows = np.arange(max(sizes))
     if len(sizes) == 1:

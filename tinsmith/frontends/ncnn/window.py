@@ -1,4 +1,5 @@
-"""Windows that slide over values: axes, strides and paddings, as ncnn's parameters tell them."""
+"""The parameters of ncnn's convolutions and pooling as attributes of our operators: axes, strides,
+dilations and padding."""
 
 from __future__ import annotations
 
@@ -16,24 +17,26 @@ SAME, SAME_LOWER = -233, -234
 
 
 def spatial(type: str) -> tuple[str, ...]:
-    """The letters of the axes that a layer type slides over: those of Convolution3D are d, h, w."""
+    """The letters of the spatial axes of a layer type: ("d", "h", "w") for "Convolution3D"."""
     return AXES[{"1D": 1, "3D": 3}.get(type[-2:], 2)]
 
 
 def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes of our Conv for a layer over the axes `letters`: stride and dilation."""
+    """{"stride": ..., "dilation": ...} of a layer with the spatial axes `letters`."""
     return {
         ours: tuple(node.attr(f"{ours}_{a}") for a in letters) for ours in ("stride", "dilation")
     }
 
 
 def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
+    """The paddings of a layer, all begins, then all ends; SAME and SAME_LOWER among them are codes
+    for padding that keeps the size."""
     return tuple(node.attr(names[a]) for names in (BEGINS, ENDS) for a in letters)
 
 
 def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
-    """The padding of a convolution as attributes of our Conv: `pad`, or `auto_pad` where ncnn's
-    codes ask for the padding that keeps the size."""
+    """The padding of a convolution as attributes of our Conv: `auto_pad` where all paddings are
+    the code SAME or SAME_LOWER, else `pad`."""
     told = pads(node, letters)
     for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
         if all(p == code for p in told):
@@ -45,10 +48,10 @@ def same_padding(
     x: Value, letters: tuple[str, ...], spans: Sequence[int], strides: Sequence[int], lower: bool,
     numbers: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The padding that keeps the size of x for windows of `spans` elements, as attributes of our
-    Conv: with `numbers`, or where ncnn has more behind the depths than before them, in numbers.
-    `lower` says that more is before. Raises Unsupported where it depends on sizes that are not
-    known, or where ncnn would cut elements off instead."""
+    """The SAME padding of x for windows of `spans` elements, as attributes of our Conv. With
+    `lower` an odd padding has more at the begin, but along depths ncnn has more at the end. There,
+    and with `numbers`, it is returned as `pad`, else as `auto_pad`. Raises Unsupported where
+    numbers depend on unknown sizes, and where ncnn's padding would be negative."""
     if min(strides) < 1:
         raise Unsupported(f"its stride is {tuple(strides)}")
     depths = lower and "d" in letters

@@ -1,7 +1,7 @@
 """ONNX -> Graph, for opsets 7 to the newest; older ones are tried.
 
 `rows` is the table of operators that are one to one; the other modules hold importer functions.
-Operators without either are expanded by their function body, where ONNX defines one.
+Operators without both are replaced by the nodes of their function body, where ONNX defines one.
 """
 
 from __future__ import annotations

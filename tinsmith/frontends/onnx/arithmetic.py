@@ -1,4 +1,4 @@
-"""Importers of arithmetic: what differs between opsets, is variadic, or is composed."""
+"""Importers of arithmetic, reductions and Fourier transforms that are not one to one (`rows`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def binary(call: Call) -> Result:
 
 
 def _aligned(call: Call) -> tuple[Value, Value]:
-    """Both operands of an arithmetic operator. Before opset 7 an attribute `axis` says with which
-    axis of the first the second begins: axes of 1 are then added behind the second. Raises
-    Unsupported for an unknown rank."""
+    """Both operands of an arithmetic operator, in shapes that broadcast as by numpy. Before opset 7
+    an attribute `axis` says at which axis of the first operand the second begins: axes of size 1
+    are then added at the end of the second. Raises Unsupported for an unknown rank."""
     x, y = call[0], call[1]
     if call.opset >= 7 or not call.attr("broadcast", 0) or "axis" not in call.attrs:
         return x, y
@@ -36,8 +36,8 @@ def _aligned(call: Call) -> tuple[Value, Value]:
 
 @importer("PRelu")
 def prelu(call: Call) -> Result:
-    """Import PRelu. Before opset 7 a slope of rank 1 has a number for each channel (axis 1): axes
-    of 1 are added behind it, as ours is broadcast from the last axis."""
+    """Import PRelu. Before opset 7 a slope of rank 1 has a number for each channel (axis 1): then
+    axes of size 1 are added at its end, so that it broadcasts."""
     x, slope = call[0], call[1]
     if call.opset < 7 and slope.rank == 1 and x.rank is not None and x.rank > 2:
         slope = call.emit("Unsqueeze", slope, call.ints(*range(1, x.rank - 1)))
@@ -46,8 +46,9 @@ def prelu(call: Call) -> Result:
 
 @importer("Pow")
 def power(call: Call) -> Result:
-    """Import Pow, whose result has the element type of the base: an exponent of another type is
-    converted to it; of a whole base and a real exponent, the base is, and the result back."""
+    """Import Pow, whose result has the element type of the base. An exponent of another type is
+    converted to it; but for an integer base and a real exponent, the base is converted to the type
+    of the exponent, and the result back."""
     x, y = _aligned(call)
     if x.dtype == y.dtype:
         return call.emit("Pow", x, y)
@@ -58,8 +59,8 @@ def power(call: Call) -> Result:
 
 
 def cast(call: Call, x: Value, dtype: str) -> Value:
-    """`x` in the element type `dtype`: itself if it has that, a new constant for a constant of one
-    element, else the output of a Cast."""
+    """x converted to the element type `dtype` by a Cast; x itself if it has that type, a constant
+    if it is one of one element."""
     if x.dtype.name == dtype:
         return x
     if x.const is not None and x.const.size == 1:
@@ -84,8 +85,8 @@ def variadic(call: Call) -> Result:
 
 @importer("Clip")
 def clip(call: Call) -> Result:
-    """Import Clip: bounds that are constant become attributes of a Clip; others Min(Max(x, low),
-    high)."""
+    """Import Clip. Constant bounds become attributes of our Clip; with others it is Min(Max(x,
+    low), high)."""
     x = call[0]
     if call.opset < 11:
         return call.emit("Clip", x, min=call.attr("min"), max=call.attr("max"))
@@ -136,8 +137,8 @@ def gemm(call: Call) -> Result:
 
 
 def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
-    """The nodes of a Gemm, alpha * A' B' + beta * C: alpha, beta, and whether A' and B' are
-    transposed, are attributes of `call`. Without `c` there is no second term."""
+    """alpha * A B + beta * C (without `c`: the first term alone), where the attributes of `call`,
+    alpha, beta, transA and transB, are those of ONNX's Gemm."""
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
     if call.attr("transA", 0):
         a = call.emit("Transpose", a, perm=(1, 0))
@@ -151,6 +152,7 @@ def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
 
 
 def scaled(call: Call, x: Value, factor: float) -> Value:
+    """x * factor. Raises Unsupported for integers and a factor that is none."""
     if factor == 1:
         return x
     if x.dtype.kind in "iu" and factor != int(factor):
@@ -190,8 +192,8 @@ def arg_reduction(call: Call) -> Result:
 
 @importer("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Result:
-    """Import a softmax. Before opset 13 it is over all axes from `axis` on (1 where absent): the
-    input is flattened to a matrix, and the result gets its shape back."""
+    """Import a softmax. Before opset 13 it is over all axes from `axis` (default 1) on together:
+    the input is flattened to a matrix, and the result reshaped back."""
     x = call[0]
     if call.opset >= 13:
         return call.emit(call.type, x, axis=call.attr("axis", -1))
@@ -218,7 +220,7 @@ def top_k(call: Call) -> Result:
 
 @importer("DFT")
 def dft(call: Call) -> Result:
-    """Import DFT, whose axis is an attribute in opset 17 (1 where absent), and an input later."""
+    """Import DFT, whose axis is an attribute (default 1) before opset 20, and an input since."""
     axis = call.arg(2)
     if call.opset < 20:
         axis = call.const(np.array(call.attr("axis", 1), np.int64))
@@ -230,8 +232,7 @@ def dft(call: Call) -> Result:
 
 @importer("STFT")
 def stft(call: Call) -> Result:
-    """Import STFT. Real signals may be [B,L], as PyTorch writes them: an axis is added, as ours
-    takes [B,L,1]."""
+    """Import STFT. A real signal may be [B,L], as PyTorch exports it: it becomes [B,L,1]."""
     signal = call[0]
     if signal.rank == 2:
         signal = call.emit("Unsqueeze", signal, call.ints(-1))
@@ -241,12 +242,8 @@ def stft(call: Call) -> Result:
 
 @importer("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(call: Call) -> Result:
-    return call.emit(
-        call.type,
-        call[0],
-        periodic=bool(call.attr("periodic", 1)),
-        dtype=call.dtype("output_datatype", "float32"),
-    )
+    dtype = call.dtype("output_datatype", "float32")
+    return call.emit(call.type, call[0], periodic=bool(call.attr("periodic", 1)), dtype=dtype)
 
 
 @importer("MelWeightMatrix")

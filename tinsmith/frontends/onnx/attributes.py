@@ -1,4 +1,5 @@
-"""Which kind of value an attribute must have: a name has one kind, in nearly all operators."""
+"""Checks that attributes of ONNX nodes have values of the right kind. The kind follows from the
+name of the attribute, which is the same in nearly all operators."""
 
 from __future__ import annotations
 
@@ -69,28 +70,24 @@ stopwords string_vocabulary value_strings values_strings xs zs""",
 }
 
 KINDS: dict[str, str] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-"""Attribute -> its kind, a letter of _SHOWN, or two of them. "Operator.attribute" where an operator
-differs from the others that have an attribute of that name."""
+"""Attribute -> its kind, a letter of _SHOWN, or two of them. "Operator.attribute" stands for an
+operator in which the attribute has another kind than elsewhere."""
 
 DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
-"""Where these names have these kinds."""
+"""The domains of operators whose attributes are checked."""
 
 _LETTERS = {float: "f", int: "i", str: "s", bytes: "s", np.ndarray: "t"}
 
 
 @lru_cache(maxsize=4096)
 def kind_of(op: str, name: str) -> str | None:
-    """The kind of an attribute of an operator, one letter of `_SHOWN` or two; None where it is not
-    known."""
+    """The kind of the attribute `name` of the operator `op`, as in KINDS; None if it is unknown."""
     return KINDS.get(f"{op}.{name}") or KINDS.get(name)
 
 
 def checked(op: str, name: str, value: Any) -> Any:
-    """The value of the attribute `name` of an operator of DOMAINS. Raises Unsupported if it is not
-    of the attribute's kind.
-
-    Whole numbers stand for floats as well, and become floats. Values of unknown names pass.
-    """
+    """The `value` of an attribute, with integers converted to floats where floats are wanted.
+    Raises Unsupported if it is of another kind. Values of unknown attributes pass."""
     want, have = kind_of(op, name), _kind(value)
     if want is None or (have in want if have else want in "FIS"):
         return value
@@ -103,14 +100,14 @@ def checked(op: str, name: str, value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """The letter of a value's kind, of those in `_SHOWN`; "" for an empty list. A list has the kind
-    that its first element tells."""
+    """The letter in `_SHOWN` of a value; for a list by its first element, "" if it is empty."""
     if isinstance(value, list):
         return _kind(value[0]).upper() if value else ""
     return _LETTERS.get(type(value), "g")
 
 
 def _brief(value: Any) -> str:
+    """A value in an error message: its text, cut to 60 characters, or words for its kind."""
     if not isinstance(value, (float, int, str, list)):
         return _SHOWN[_kind(value)]
     text = repr(value[:8] if isinstance(value, list) else value)

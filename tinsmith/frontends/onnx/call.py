@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 class TensorList:
-    """An ONNX sequence whose length and elements are known when it is imported, so that the graph
-    needs no sequence: `items` are its tensors, `dtype` names their element type, which an empty one
-    does not tell otherwise."""
+    """An ONNX sequence of known length, which exists only while the model is imported: the graph
+    has its tensors, `items`, and no sequence. `dtype` is the name of their element type."""
 
     def __init__(self, items: Iterable[Value], dtype: str = "float32") -> None:
         self.items, self.dtype = tuple(items), dtype
@@ -32,34 +31,34 @@ IMPORTERS = Importers(
     "What helps: export with only standard operators, or register an importer: "
     "tinsmith.frontends.onnx.call.importer('domain.Type')",
 )
-"""Operator type -> importer; the name is "domain.Type" outside the default domain."""
+"""Operator type -> importer function; types outside the default domain are "domain.Type"."""
 
 TAKES_LISTS: set[str] = set()
-"""Operator types whose importers take a TensorList."""
+"""Operator types whose importer functions take a TensorList as input."""
 
 STANDARD = ("", "ai.onnx")
 
 _HARMLESS = {"consumed_inputs"}
-"""Attributes of older opsets that mean nothing in newer ones, where files still have them."""
+"""Attributes of older opsets that mean nothing, and that files of newer opsets may still have."""
 
 
 def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
     """Decorator: register an importer function for operators of these names. With `lists` it gets
-    sequences of known elements as TensorLists; other functions see a value of the graph that is a
-    sequence."""
+    sequences of known length as TensorLists; without, such inputs are made Values of the graph."""
     TAKES_LISTS.update(names if lists else ())
     return IMPORTERS(*names)
 
 
 def check_text(model: str, *names: Any) -> None:
-    """Raise ModelFileError for one of `names` that is not UTF-8: protobuf gives that as bytes.
-    `model` names the file."""
+    """Raise ModelFileError, which names the file `model`, if one of `names` is not UTF-8: protobuf
+    returns those as bytes instead of str."""
     if bad := [n for n in names if not isinstance(n, str)]:
         raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
 
 
 class Call(SourceNode):
-    """One ONNX node while it is imported: `attrs` are its attributes as Python values."""
+    """One ONNX node while it is imported. `attrs` are its attributes as Python values, `domain` is
+    "" for the default one, and `opset` is the model's for this domain."""
 
     scope: Scope
 
@@ -79,7 +78,7 @@ class Call(SourceNode):
         self.needs = reads(proto)
 
     def dtype(self, name: str, default: str | None = None) -> str | None:
-        """The name of the element type that the attribute `name` holds as a TensorProto.DataType;
+        """The element type in the attribute `name`, a number of TensorProto.DataType, by our name;
         `default` where it is absent or 0."""
         code = self.attr(name)
         return default if not code else self.dtype_name(code)
@@ -90,16 +89,13 @@ class Call(SourceNode):
         return DTYPES[code]
 
     def whole(self, value: Any) -> Any:
-        """`value` as a value of the graph: of a TensorList a sequence that is made there, else
-        itself."""
+        """A TensorList as a Value of the graph, a sequence; any other value as it is."""
         return self.scope.whole(value, self.label, self.origin)
 
     def check_attrs(self) -> None:
-        """Raise Unsupported for attributes that the importer function did not read and the operator
-        does not have in this opset; only note them if that is not known, or if they cannot matter.
-
-        Names that begin with _ are notes that tools leave for themselves.
-        """
+        """Raise Unsupported for attributes that the importer function did not read and that ONNX's
+        operator does not have in this opset. Where ONNX does not know the operator, or the name
+        begins with _ (notes of tools) or is harmless, note the attribute instead."""
         unread = self.unread()
         if not unread:
             return
@@ -120,8 +116,8 @@ class Call(SourceNode):
 
 
 def reads(proto: Any) -> set[str]:
-    """The names of the values that a NodeProto reads, those that its subgraphs take from outside
-    included."""
+    """The names of the values that a NodeProto reads: its inputs, and values outside of its
+    subgraphs that these use."""
     names = {name for name in proto.input if name}
     for a in proto.attribute:
         for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:

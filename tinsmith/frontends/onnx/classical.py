@@ -1,4 +1,4 @@
-"""Importers of classical machine learning (ai.onnx.ml), by composition of common operators."""
+"""Importers of classical machine learning (ai.onnx.ml), mostly as common operators."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Importer, Result, Unsupported, importer
 from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
 from tinsmith.graph import Value
@@ -47,8 +48,8 @@ def scaler(call: Call) -> Result:
 
 @ml("Normalizer")
 def normalizer(call: Call) -> Result:
-    """Import Normalizer: rows divided by their largest element, sum of magnitudes, or Euclidean
-    length, as the attribute `norm` says; rows whose divisor is 0 stay."""
+    """Import Normalizer: each row is divided by its maximum, its L1 or its L2 norm, by the
+    attribute `norm`; a row where that is 0 stays as it is."""
     x, norm = _floating(call, call[0]), call.attr("norm", "MAX")
     if norm not in ("MAX", "L1", "L2"):
         raise Unsupported(f"norm is {norm!r}, not MAX, L1 or L2")
@@ -81,8 +82,8 @@ def imputer(call: Call) -> Result:
 
 @ml("ArrayFeatureExtractor")
 def array_feature_extractor(call: Call) -> Result:
-    """Import ArrayFeatureExtractor: the elements of the last axis at the places that the second
-    input names. A vector counts as one row."""
+    """Import ArrayFeatureExtractor: the columns of x whose indexes the second input holds. A vector
+    x is one row."""
     x, places = call[0], call.emit("Reshape", call[1], call.ints(-1))
     if x.rank == 1:
         x = call.emit("Unsqueeze", x, call.ints(0))
@@ -91,8 +92,8 @@ def array_feature_extractor(call: Call) -> Result:
 
 @ml("FeatureVectorizer")
 def feature_vectorizer(call: Call) -> Result:
-    """Import FeatureVectorizer: rows of float32 with the features of all inputs side by side, those
-    of each cut, or filled with zeros, to its width in `inputdimensions`."""
+    """Import FeatureVectorizer: the columns of all inputs side by side, as float32. Each input is
+    cut, or padded with zeros, to its width in `inputdimensions`."""
     count = len(call.inputs)
     widths = call.attr("inputdimensions", [None] * count)
     if len(widths) != count:
@@ -102,11 +103,11 @@ def feature_vectorizer(call: Call) -> Result:
 
 
 def _features(call: Call, x: Value, width: int | None) -> Value:
-    """One input of FeatureVectorizer as rows of float32, cut or filled with zeros to `width` (None:
-    as they are). Each element of its first axis is a row; a vector is one row."""
+    """One input of FeatureVectorizer as a matrix [n, width] of float32, cut or padded with zeros
+    (`width` None: as it is). Axes after the first are flattened; a vector is one row."""
     if not x.rank:
         raise Unsupported(f"its input {x.name!r} needs a known rank of 1 or more")
-    y = x if x.dtype.name == "float32" else call.emit("Cast", x, to="float32")
+    y = cast(call, x, "float32")
     if x.rank != 2:
         y = call.emit("Flatten", y, axis=0 if x.rank == 1 else 1)
     if width is None or y.dims[1] == width:
@@ -122,10 +123,8 @@ def _features(call: Call, x: Value, width: int | None) -> Value:
 def label_encoder(call: Call) -> Result:
     if call.opset < 2:
         return _category_mapper(call, call.required("classes_strings"), None)
-    keys, _ = _given(call, "keys", {"_strings": object, "_int64s": np.int64, "_floats": np.float32})
-    values, kind = _given(
-        call, "values", {"_strings": object, "_int64s": np.int64, "_floats": np.float32}
-    )
+    keys, _ = _given(call, "keys")
+    values, kind = _given(call, "values")
     fallback = {"_strings": "_Unused", "_int64s": -1, "_floats": -0.0}
     default = fallback.get(kind, fallback["_strings"] if values.dtype == object else -1)
     name = {"_strings": "default_string", "_int64s": "default_int64", "_floats": "default_float"}
@@ -137,14 +136,14 @@ def label_encoder(call: Call) -> Result:
     return call.emit("Lookup", call[0], keys, values, rest)
 
 
-def _given(call: Call, stem: str, kinds: dict[str, Any]) -> tuple[Array, str]:
-    """The array of the attribute of a group that the node has, as a vector, and the end of its
-    name: "_tensor", or a key of `kinds` (end -> dtype). Their names begin with `stem`. Raises
-    Unsupported where there is none."""
+def _given(call: Call, stem: str) -> tuple[Array, str]:
+    """The keys or the values of a LabelEncoder (`stem`), as a vector, and the end of the name of
+    the attribute that has them: "_tensor", "_strings", "_int64s" or "_floats". Raises Unsupported
+    where there is none."""
     tensor = call.attr(f"{stem}_tensor")
     if tensor is not None:
         return tensor.reshape(-1), "_tensor"
-    for end, dtype in kinds.items():
+    for end, dtype in (("_strings", object), ("_int64s", np.int64), ("_floats", np.float32)):
         if found := call.attr(stem + end):
             return np.array(found, dtype), end
     raise Unsupported(f"it has no {stem}")
@@ -156,18 +155,14 @@ def category_mapper(call: Call) -> Result:
 
 
 def _category_mapper(call: Call, strings: list[str], ints: list[int] | None) -> Result:
-    """A table from strings to whole numbers, or back if the input holds numbers. `ints` are the
-    numbers of `strings`, None: 0, 1, ..."""
+    """A Lookup from `strings` to `ints` (None: 0, 1, ...), or back if the input holds integers."""
     words = np.array(strings, object)
     numbers = np.arange(len(words)) if ints is None else np.array(ints, np.int64)
-    to_int = call[0].dtype == object
-    default_int, default_string = (
-        call.attr("default_int64", -1),
-        call.attr("default_string", "_Unused"),
-    )
-    if to_int:
-        return call.emit("Lookup", call[0], words, numbers, np.array(default_int, np.int64))
-    return call.emit("Lookup", call[0], numbers, words, np.array(default_string, object))
+    other_number = np.array(call.attr("default_int64", -1), np.int64)
+    other_word = np.array(call.attr("default_string", "_Unused"), object)
+    if call[0].dtype == object:
+        return call.emit("Lookup", call[0], words, numbers, other_number)
+    return call.emit("Lookup", call[0], numbers, words, other_word)
 
 
 @ml("OneHotEncoder")
@@ -189,8 +184,8 @@ def one_hot_encoder(call: Call) -> Result:
 
 
 def post_transform(call: Call, scores: Value) -> Value:
-    """Scores as probabilities, as the attribute `post_transform` says: unchanged, Sigmoid or
-    Softmax. Raises Unsupported for other ways."""
+    """Scores after the function in the attribute `post_transform`: none, Sigmoid or Softmax. Raises
+    Unsupported for others."""
     kind = call.attr("post_transform", "NONE")
     if kind == "NONE":
         return scores
@@ -201,10 +196,10 @@ def post_transform(call: Call, scores: Value) -> Value:
     raise Unsupported(f"post_transform {kind} is not supported")
 
 
-def labels_of(call: Call, ints: str, strings: str) -> Array:
-    """The labels of the classes: of the attribute `strings` if it is given, else of `ints`. Raises
-    Unsupported where neither is."""
-    words, numbers = call.attr(strings), call.attr(ints)
+def labels_of(call: Call, ints: str) -> Array:
+    """The labels of the classes: the attribute classlabels_strings, or, if it is absent, that named
+    `ints`. Raises Unsupported where both are."""
+    words, numbers = call.attr("classlabels_strings"), call.attr(ints)
     if not words and not numbers:
         raise Unsupported("it has no class labels")
     return np.array(words, object) if words else np.array(numbers, np.int64)
@@ -216,8 +211,7 @@ def _largest(call: Call, scores: Value, labels: Array) -> Value:
 
 
 def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
-    """For each row of `score` [n, 1] the second of two labels where it is above `limit`, else the
-    first: [n]."""
+    """[n]: the second of two labels where `score` [n, 1] is above `limit`, else the first."""
     flags = call.emit(
         "Squeeze", call.emit("Greater", score, call.number(limit, score)), call.ints(1)
     )
@@ -225,11 +219,9 @@ def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
 
 
 def _two(call: Call, score: Value, rest: bool) -> Value:
-    """Scores [n, 2] of two classes, from the score s [n, 1] of the second: -s, or with `rest` 1 -
-    s, and s.
-
-    As in ONNX Runtime, the transform LOGISTIC gives Sigmoid(-s) and Sigmoid(s); others are ignored.
-    """
+    """Scores [n, 2] of two classes from the score s [n, 1] of the second: (-s, s), or, with `rest`,
+    (1 - s, s). As in ONNX Runtime, the post_transform LOGISTIC gives (Sigmoid(-s), Sigmoid(s)), and
+    others are ignored."""
     logistic = call.attr("post_transform", "NONE") == "LOGISTIC"
     if rest and not logistic:
         other = call.emit("Sub", call.number(1, score), score)
@@ -245,9 +237,9 @@ def linear_regressor(call: Call) -> Result:
 
 
 def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
-    """x @ coefficients^T + intercepts. The attribute `coefficients` holds `rows` rows; superfluous
-    ones, beyond `rows` * `columns`, are left out and noted. Raises Unsupported where they do not
-    make rows."""
+    """x @ coefficients^T + intercepts, by the attributes of these names; `coefficients` is [rows,
+    columns], flat. More numbers than these (`columns` None: unknown) are noted and ignored. Raises
+    Unsupported where they do not make `rows` rows."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
     if columns is not None and weights.size > rows * columns:
@@ -263,7 +255,7 @@ def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
 @ml("LinearClassifier")
 def linear_classifier(call: Call) -> Result:
     call.ignore("multi_class")
-    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
+    labels = labels_of(call, "classlabels_ints")
     width = call[0].shape[-1] if call[0].shape else None
     width = width if isinstance(width, int) and width else None
     rows = len(call.attr("intercepts", []))
@@ -298,9 +290,9 @@ def tree_regressor(call: Call) -> Result:
 
 @ml("TreeEnsembleClassifier")
 def tree_classifier(call: Call) -> Result:
-    """Import TreeEnsembleClassifier: the label with the largest score, and the scores. With two
-    labels and leaves for one class only, the other class gets what is left."""
-    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
+    """Import TreeEnsembleClassifier: (label of the largest score, scores). With two labels and
+    leaves for one class only, the score of the other class follows from it (`_two`)."""
+    labels = labels_of(call, "classlabels_int64s")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())
     if len(labels) != 2 or len(ids) != 1:
@@ -330,6 +322,6 @@ def tree_ensemble(call: Call) -> Result:
 
 @ml("ZipMap")
 def zip_map(call: Call) -> Result:
-    """Import ZipMap: rows of scores as a list of dicts, label -> score, when the model runs."""
-    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
+    """Import ZipMap: a matrix of scores as a list of dicts {label: score}, one for each row."""
+    labels = labels_of(call, "classlabels_int64s")
     return call.emit("ZipMap", call[0], keys=tuple(labels.tolist()))

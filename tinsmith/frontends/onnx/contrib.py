@@ -1,4 +1,4 @@
-"""Importers of the common operators of the domain com.microsoft, by composition."""
+"""Importers of common operators of the domain com.microsoft (ONNX Runtime)."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def fused_matmul(call: Call) -> Result:
 
 
 def _batch_last(call: Call, x: Value, side: str) -> Value:
-    """x as FusedMatMul multiplies it: if the attribute transBatchA or transBatchB (`side`) is set,
-    with its first axis moved to before the last, [B..,R,C] from [R,B..,C]."""
+    """The operand x ("A" or "B": `side`) of a FusedMatMul, [R,*batch,C] transposed to [*batch,R,C]
+    if the attribute transBatchA or transBatchB is set."""
     if not call.attr(f"transBatch{side}", 0):
         return x
     if x.rank is None or x.rank < 3:
@@ -74,8 +74,8 @@ def _batch_last(call: Call, x: Value, side: str) -> Value:
 
 
 def _transposed(call: Call, x: Value, flag: str) -> Value:
-    """`x` with its last two axes exchanged, if the attribute `flag` is set. Raises Unsupported if
-    its rank is then not known or below 2."""
+    """x, with its last two axes exchanged if the attribute `flag` is set. Raises Unsupported for a
+    rank that is not known, or below 2."""
     if not call.attr(flag, 0):
         return x
     if x.rank is None or x.rank < 2:
@@ -86,8 +86,8 @@ def _transposed(call: Call, x: Value, flag: str) -> Value:
 
 @importer(_MS + "EmbedLayerNormalization")
 def embed_layer_norm(call: Call) -> Result:
-    """Import EmbedLayerNormalization: the sum of embeddings of words, positions and segments,
-    normalised; the lengths by the mask; and the sum itself.
+    """Import EmbedLayerNormalization. Outputs: the layer norm of the sum of embeddings of words,
+    positions and segments; the lengths of sequences by the mask; the sum.
 
     inputs  ids, segments, tables of words, positions and segments, scale, shift, mask, positions
     """
@@ -107,7 +107,7 @@ def embed_layer_norm(call: Call) -> Result:
 
 
 def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
-    """How many elements of each row of `ids` the mask keeps, [N]; 0 where there is no mask."""
+    """[N]: how many elements of each row of `ids` [N,T] the mask keeps; 0 without a mask."""
     if mask is None:
         count = call.emit("Shape", ids, start=0, end=1)
         return call.emit("ConstantOfShape", count, value=0, dtype="int32")
@@ -116,8 +116,7 @@ def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
 
 @importer(_MS + "BiasSplitGelu")
 def bias_split_gelu(call: Call) -> Result:
-    """Import BiasSplitGelu: of x + bias, the first half of the channels times Gelu of the
-    second."""
+    """Import BiasSplitGelu: a * Gelu(b), for the halves a and b of x + bias on the last axis."""
     total = call.emit("Add", call[0], call[1])
     left, right = call.emit("Split", total, axis=-1, num_outputs=2)
     return call.emit("Mul", left, call.emit("Gelu", right))
@@ -130,8 +129,8 @@ def bias_add(call: Call) -> Result:
 
 @importer(_MS + "GroupNorm", _MS + "SkipGroupNorm")
 def group_norm(call: Call) -> Result:
-    """GroupNorm: y = GroupNorm(x), then a SiLU if `activation`. SkipGroupNorm: the same of
-    s = x + skip + bias (inputs 3 and 4, each optional), and s as second result. With
+    """Import GroupNorm, with a SiLU if `activation` is set, or SkipGroupNorm, which does the same
+    to s = x + skip + bias (inputs 3 and 4, each optional) and has s as second output. With
     `channels_last` (the default) x is [N, *spatial, C], else [N, C, *spatial]."""
     x, bare = call[0], call.type == "GroupNorm"
     last = bool(call.attr("channels_last", 1))
@@ -147,9 +146,8 @@ def group_norm(call: Call) -> Result:
 
 
 def _row(call: Call, skip: Value, last: bool, x: Value) -> Value:
-    """`skip`, which is added to x, in a shape that broadcasts to it: [N,C] or a bias [C] gets axes
-    of 1 for those of the picture. `last`: channels are the last axis of x. Raises Unsupported for
-    others."""
+    """`skip`, [N,C] or [C], with axes of size 1 so that it broadcasts to the images x, whose
+    channels are the `last` axis or axis 1. Raises Unsupported for other ranks."""
     if skip.rank == x.rank:
         return skip
     if skip.rank not in (1, 2) or x.rank != 4:
@@ -173,8 +171,8 @@ def _channels_last(call: Call, x: Value) -> Value:
 
 @importer(_MS + "NhwcConv", _MS + "NhwcFusedConv")
 def channels_last_conv(call: Call) -> Result:
-    """Import a convolution of images [N,H,W,C], with weights as Conv has them, and with what is
-    added to the result, [N,H,W,M], and an activation."""
+    """Import a convolution of images [N,H,W,C], with the weights of a Conv, an optional input
+    [N,H,W,M] that is added to the result, and an optional activation."""
     call.ignore("kernel_shape")
     attrs = renamed(call, "Conv", RENAMED["Conv"][1])
     y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)
@@ -204,17 +202,14 @@ def fused_gemm(call: Call) -> Result:
 
 
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
-    "Relu": (),
-    "Tanh": (),
-    "Sigmoid": (),
-    "LeakyRelu": ("alpha",),
-    "Elu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-    "Clip": ("min", "max"),
-}
+    "Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"), "Clip": ("min", "max"),
+}  # fmt: skip
+"""Activations of fused operators: the attributes that their parameters are."""
 
 
 def _activated(call: Call, x: Value, name: str | None, params: list[Any]) -> Value:
+    """The activation `name` (None: none) of x. Raises Unsupported for an unknown one."""
     if not name:
         return x
     if name not in _ACTIVATIONS:

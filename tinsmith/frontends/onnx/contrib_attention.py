@@ -1,4 +1,4 @@
-"""Importers of com.microsoft's attentions and rotary embedding, by composition."""
+"""Importers of the attention operators of com.microsoft, and of its rotary embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MS = "com.microsoft."
 
 @importer(_MS + "Attention")
 def attention(call: Call) -> Result:
-    """Import Attention. Inputs: x, weights of q, k and v side by side, their bias, mask, past,
+    """Import Attention. Inputs: x, the weights of q, k and v side by side, their bias, mask, past,
     attention bias."""
     total = call.emit("MatMul", call[0], call[1])
     if call.arg(2) is not None:
@@ -28,8 +28,9 @@ def attention(call: Call) -> Result:
 def packed_attention(
     call: Call, total: Value, mask: Value | None, past: Value | None, added: Value | None
 ) -> Result:
-    """Attention of `total`, q, k and v side by side, [N,T,Q+K+V], by the attributes of `call`.
-    `past` is [2,N,H,P,E], keys then values; `added` is added to the scores. Raises Unsupported."""
+    """Attention over `total` [N,T,Q+K+V], q, k and v side by side, by the attributes of `call`.
+    `past` [2,N,H,P,E] are keys, then values; `added` is added to the scores. The second output, if
+    the call names it, is past and new keys and values together. Raises Unsupported."""
     heads = call.required("num_heads")
     if call.attr("do_rotary", 0) or call.attr("past_present_share_buffer", 0):
         raise Unsupported("do_rotary and past_present_share_buffer are not supported")
@@ -54,8 +55,8 @@ def packed_attention(
 
 @importer(_MS + "MultiHeadAttention")
 def multi_head_attention(call: Call) -> Result:
-    """Import MultiHeadAttention. Inputs: q, k, v (or packed in one), bias, padding of the keys,
-    attention bias, past k, past v."""
+    """Import MultiHeadAttention. Inputs: q, k, v (or all packed in q, or k and v in k), bias,
+    padding mask of the keys, attention bias, past k, past v."""
     heads = call.required("num_heads")
     if call.arg(8) is not None or call.arg(9) is not None:
         raise Unsupported("a shared buffer of keys and beams is not supported")
@@ -70,8 +71,8 @@ def multi_head_attention(call: Call) -> Result:
 
 
 def _parted(call: Call) -> tuple[Value, Value, Value]:
-    """q, k and v of a MultiHeadAttention, each [N,T,H*E] or [N,H,T,E], parted where they are packed
-    in an input of rank 5. Raises Unsupported if one is missing."""
+    """q, k and v of a MultiHeadAttention, each [N,T,H*E] or [N,H,T,E]; an input of rank 5, in which
+    some are packed, is split. Raises Unsupported if one is missing."""
     q, k, v = call[0], call.arg(1), call.arg(2)
     if q.rank == 5:
         q, k, v = _unpacked(call, q, 3)
@@ -89,8 +90,8 @@ def _unpacked(call: Call, x: Value, count: int) -> list[Value]:
 
 
 def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[Value, Value, Value]:
-    """q, k and v with their biases added, which `bias` holds one after the other. Keys and values
-    of rank 4 have theirs already. Raises Unsupported for unknown widths."""
+    """q, k and v plus their biases, which `bias` has one after the other. Keys and values of rank 4
+    have theirs already. Raises Unsupported for unknown widths."""
     width = q.shape[-1] if q.shape else None
     total = bias.shape[0] if bias.shape else None
     if not isinstance(width, int) or not isinstance(total, int):
@@ -103,8 +104,7 @@ def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[V
 
 
 def _keys(call: Call, k: Value, past: Value | None) -> Value:
-    """How many keys there are, those of the past included, as an int64 vector of one element. k is
-    [N,K,H*E] or [N,H,K,E]."""
+    """The number of keys in k, [N,K,H*E] or [N,H,K,E], and in the past together: int64 [1]."""
     axis = 2 if k.rank == 4 else 1
     count = call.emit("Shape", k, start=axis, end=axis + 1)
     if past is None:
@@ -113,7 +113,7 @@ def _keys(call: Call, k: Value, past: Value | None) -> Value:
 
 
 def _range(call: Call, count: Value) -> Value:
-    """The int64 vector 0 .. count - 1, where `count` is a vector of one element."""
+    """The int64 vector 0, 1, ..., count - 1; `count` is int64 [1]."""
     zero, one = call.const(np.int64(0)), call.const(np.int64(1))
     return call.emit("Range", zero, call.emit("Squeeze", count, call.ints(0)), one)
 
@@ -121,12 +121,12 @@ def _range(call: Call, count: Value) -> Value:
 def _bias(
     call: Call, mask: Value | None, added: Value | None, like: Value, keys: Value
 ) -> Value | None:
-    """What is added to the scores: the attribute `mask_filter_value` where the mask is 0, and
-    `added`; None where there is neither.
+    """The mask of our Attention, numbers that are added to the scores: the attribute
+    `mask_filter_value` where `mask` is 0, plus `added`. None where both are None.
 
-    mask  [N,K], [N,Q,K], or the number of valid keys of each sequence, [N]
+    mask  [N,K], [N,Q,K], or [N], the number of valid keys of each sequence
     like  a value with the element type and the batch of q
-    keys  how many keys there are, a vector of one element
+    keys  the number of keys, int64 [1]
     """
     least = call.attr("mask_filter_value", -10000.0)
     if mask is None:
@@ -150,8 +150,8 @@ def _attend(
     call: Call, qkv: Sequence[Value], mask: Value | None, past: list[Value | None], heads: int,
     present: bool,
 ) -> Any:  # fmt: skip
-    """The output of an Attention node over `qkv`, whose `heads` lie side by side, by the attributes
-    of `call`; with `present`, also the keys and the values with those of the past before them."""
+    """Emit an Attention over `qkv` of `heads` heads, by the attributes of `call`, and return its
+    output; with `present`, also the past and new keys together, and the values."""
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(
@@ -167,10 +167,10 @@ def _attend(
 @importer(_MS + "GroupQueryAttention")
 def group_query_attention(call: Call) -> Result:
     """Import GroupQueryAttention. Inputs: q, k, v, past k, past v, (length of each sequence) - 1,
-    the greatest length, caches of cosine and of sine, positions, attention bias.
+    the largest length, caches of cosines and of sines, positions, attention bias.
 
-    If the past has more places than it holds keys, so that the new ones fit, present has as many
-    places; otherwise as many as the greatest length.
+    The outputs present k and v are as long as the past if that has room for the new keys, else as
+    long as the largest length.
     """
     for at, what in ((11, "head_sink"), (12, "k_scale"), (13, "v_scale")):
         if call.arg(at) is not None:
@@ -200,6 +200,7 @@ def group_query_attention(call: Call) -> Result:
 
 
 def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
+    """q, k and v of a GroupQueryAttention; split if q has all of them side by side."""
     q, k, v = call[0], call.arg(1), call.arg(2)
     if k is not None and v is not None:
         return q, k, v
@@ -211,10 +212,10 @@ def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
 
 
 def _before(call: Call, q: Value, count: Value) -> Value:
-    """How many keys each sequence has before the new ones, [N,1]; 0 where all are new.
+    """[N,1]: the number of keys of each sequence before its `count` new ones; 0 where all are new.
 
-    A run raises DataError where the lengths contradict each other or the room of the past; so does
-    the import where they are constants that no sizes of the other inputs make right.
+    Adds a check of the lengths, by which a run with impossible ones raises DataError. Raises
+    Unsupported for lengths that are constant and impossible.
     """
     batch = call.emit("Shape", q, start=0, end=1)
     shape = call.emit("Concat", batch, call.ints(1), axis=0)
@@ -241,8 +242,8 @@ def _before(call: Call, q: Value, count: Value) -> Value:
 
 
 def _check_known(call: Call, q: Value, past: Value | None) -> None:
-    """Raise Unsupported if the lengths are constant and contradict each other or the sizes that are
-    known."""
+    """Raise Unsupported if the lengths are constants that contradict each other, or the known sizes
+    of q and the past."""
     last, total = call[5].const, call[6].const
     batch, count = q.shape[:2] if q.shape else (None, None)
     room = 0 if past is None else past.shape[2] if past.shape else None
@@ -271,9 +272,9 @@ def _by_head(call: Call, x: Value, heads: int) -> Value:
 
 
 def _rows(call: Call, past: Value | None, new: Value) -> Value:
-    """How many places the outputs present_key and present_value have, [1]: without a past as many
-    as the new keys; as many as the past, if both are declared with one size (a run with more keys
-    then raises DataError) or all keys fit into it; else as many as the greatest length."""
+    """The length of the outputs present_key and present_value, int64 [1]: without a past the number
+    of new keys; the length of the past, if the model declares both with one size (then a run with
+    more keys raises DataError), or if all keys fit; else the largest length."""
     if past is None:
         return call.emit("Shape", new, start=2, end=3)
     room = call.emit("Shape", past, start=2, end=3)
@@ -288,8 +289,8 @@ def _rows(call: Call, past: Value | None, new: Value) -> Value:
 
 
 def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Value) -> Value:
-    """present_key or present_value: the past, grown by zeros to `rows` places, with the new keys or
-    values of each sequence written from place `before` on. Without a past, `new` itself."""
+    """present_key or present_value: the past, padded with zeros to the length `rows`, with the new
+    keys or values of sequence n written from before[n] on. Without a past, `new` itself."""
     if past is None:
         return new
     outer, width = (call.emit("Shape", past, start=i, end=j) for i, j in ((0, 2), (3, 4)))
@@ -304,8 +305,9 @@ def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Va
 
 
 def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
-    """Which keys each query sees, [N,1,S,T] of bool: those up to its own place, within the window.
-    If there is an attention bias, the bias itself instead, with -inf for all other keys."""
+    """The mask of a GroupQueryAttention, [N,1,S,T] of bool: a query sees the keys up to its own
+    place, within the local window. With an attention bias, that instead, and -inf for other keys.
+    """
     added, window = call.arg(10), call.attr("local_window_size", -1)
     key = _range(call, call.emit("Shape", k, start=2, end=3))
     at = call.emit("Unsqueeze", place, call.ints(1, 3))
@@ -327,6 +329,7 @@ def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
 def _rotated(
     call: Call, x: Value, at: Value, cos: Value, sin: Value, interleaved: bool, heads: int | None
 ) -> Value:
+    """The rotary embedding of x at the positions `at` [N,T], by caches [positions, half]."""
     half = cos.shape[1] if cos.shape else None
     if not isinstance(half, int):
         raise Unsupported("its cache of cosines needs a known shape")
@@ -339,7 +342,7 @@ def _rotated(
 @importer(_MS + "RotaryEmbedding")
 def rotary_embedding(call: Call) -> Result:
     """Import RotaryEmbedding. Inputs: x, positions [N,S] or the first position [1], caches of
-    cosine and of sine."""
+    cosines and of sines."""
     if call.attr("is_packed_batching", 0) or call.attr("scale", 1.0) != 1.0:
         raise Unsupported("is_packed_batching and a scale are not supported")
     call.ignore("rotary_embedding_dim")

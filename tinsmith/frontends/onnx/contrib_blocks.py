@@ -1,25 +1,22 @@
-"""Importers of com.microsoft's products with weights in blocks of a few bits."""
+"""The importer of com.microsoft.MatMulNBits: products with weights of a few bits, with a scale for
+each block."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from tinsmith.frontends.nodes import Array
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.graph import Value, dtype_of
 
-_MS = "com.microsoft."
-Array = np.ndarray[Any, Any]
 
-
-@importer(_MS + "MatMulNBits")
+@importer("com.microsoft.MatMulNBits")
 def matmul_bits(call: Call) -> Result:
-    """Import MatMulNBits: x times the transpose of weights [N, blocks of K] of 2, 4 or 8 bits,
-    which stay whole numbers in the graph.
+    """Import MatMulNBits: x times the transpose of weights [N,K] of 2, 4 or 8 bits, which stay
+    integers in the graph, behind a DequantizeLinear.
 
-    Inputs: x, packed weights, a scale and a zero point for each block, for each element of K the
-    block whose scale and zero point it has (g_idx; by default its own), a bias.
+    Inputs: x, packed weights [N, blocks, bytes], a scale and a zero point for each block, g_idx
+    (for each element of K the block that its scale is from; by default its own), a bias.
     """
     bits, block = call.attr("bits", 4), call.required("block_size")
     columns, rows = call.required("N"), call.required("K")
@@ -49,8 +46,8 @@ def matmul_bits(call: Call) -> Result:
 
 
 def _apart(packed: Array, bits: int, count: int) -> Array:
-    """The numbers of `bits` bits that lie packed in bytes, the lowest bits of a byte first: [rows,
-    count], the first `count` of each row."""
+    """[rows, count]: the first `count` numbers of `bits` bits of each row of packed bytes, lowest
+    bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
     return numbers.reshape(packed.shape[0], -1)[:, :count]
@@ -59,8 +56,8 @@ def _apart(packed: Array, bits: int, count: int) -> Array:
 def _dequantised(
     call: Call, weights: Array, scales: Array, zeros: Array, block: int, bits: int
 ) -> Value:
-    """The weights [K, N] in the element type of the scales: a DequantizeLinear of the whole
-    numbers; where zero points are real numbers, a constant."""
+    """The weights [K,N] in the element type of the scales: a DequantizeLinear of integers, or,
+    where zero points are real numbers, a constant."""
     if zeros.dtype != np.uint8:
         groups = np.arange(weights.shape[1]) // block
         return _real(call, weights, scales, zeros.reshape(scales.shape), groups)
@@ -71,8 +68,8 @@ def _dequantised(
 
 
 def _real(call: Call, weights: Array, scales: Array, zeros: Array, groups: Array) -> Value:
-    """The weights as a constant [K, N], (weights - zeros) * scales. `groups` [K] tells the block,
-    whose scale and zero point it has, of each element of K."""
+    """The weights as a constant [K,N], (weights - zeros) * scales. Element k of K has the scale and
+    the zero point of block groups[k]."""
     zero, scale = (v.astype(np.float32)[:, groups] for v in (zeros, scales))
     real = (weights.astype(np.float32) - zero) * scale
     return call.const(np.ascontiguousarray(real.T), scales.dtype)

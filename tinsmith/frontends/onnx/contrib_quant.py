@@ -1,6 +1,6 @@
 """Importers of the quantised operators of com.microsoft: dequantise, compute, quantise.
 
-That is what they are defined to compute, but for rounding within one unit of the result.
+This is how they are defined, up to rounding: results may differ by one quantisation step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ _MS = "com.microsoft."
 
 
 def _real(call: Call, at: int, axis: int = 1) -> Value:
-    """Input number `at`, dequantised by the scale and the zero point, which are the two inputs
-    after it."""
+    """Input number `at`, dequantised by its scale and zero point, the two inputs after it."""
     return call.emit("DequantizeLinear", call[at], call[at + 1], call.arg(at + 2), axis=axis)
 
 
 def _low(call: Call, y: Value, at: int, like: Value, scale: Value | None = None) -> Value:
-    """`y`, quantised by the scale at input number `at`, or by `scale`, and the zero point after it;
-    without a zero point, to the element type of `like`."""
+    """y, quantised by input number `at` (or `scale`) as scale, and the input after it as zero
+    point; without a zero point, to the element type of `like`."""
     zero = call.arg(at + 1)
     dtype = {} if zero is not None else {"dtype": like.dtype.name}
     return call.emit("QuantizeLinear", y, scale or call[at], zero, **dtype)
@@ -61,8 +60,8 @@ def average_pool(call: Call) -> Result:
 
 @importer(_MS + "QLinearWhere")
 def where(call: Call) -> Result:
-    """Import QLinearWhere. Inputs: a condition; both choices, each with scale and zero point; scale
-    and zero point of the result."""
+    """Import QLinearWhere. Inputs: condition; x and y, each with scale and zero point; scale and
+    zero point of the result."""
     y = call.emit("Where", call[0], _real(call, 1), _real(call, 4))
     return _low(call, y, 7, call[1])
 
@@ -78,8 +77,8 @@ def attention(call: Call) -> Result:
 
 @importer(_MS + "QLinearSoftmax")
 def softmax(call: Call) -> Result:
-    """Import QLinearSoftmax, which ONNX Runtime alone defines: it multiplies by 1 / scale, rounded
-    down to a whole number, and a scale above 1 gives nothing but the zero point."""
+    """Import QLinearSoftmax as ONNX Runtime computes it: it multiplies by floor(1 / scale) instead
+    of dividing by the scale, so that a scale above 1 gives nothing but the zero point."""
     rank, axis = call[0].rank, call.attr("axis", -1)
     if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
@@ -91,8 +90,8 @@ def softmax(call: Call) -> Result:
 
 @importer(_MS + "QLinearConcat")
 def concat(call: Call) -> Result:
-    """Import QLinearConcat. Inputs: scale and zero point of the result, then each part with its
-    own."""
+    """Import QLinearConcat. Inputs: scale and zero point of the result; then each part, with its
+    scale and zero point."""
     parts = [_real(call, i) for i in range(2, len(call.inputs), 3)]
     y = call.emit("Concat", *parts, axis=call.required("axis"))
     return _low(call, y, 0, call[2])
@@ -100,8 +99,8 @@ def concat(call: Call) -> Result:
 
 @importer(_MS + "QGemm")
 def gemm(call: Call) -> Result:
-    """Import QGemm: dequantise, multiply, quantise. The bias is int32, in units of the product of
-    both scales; without an output scale the result is float."""
+    """Import QGemm. The bias is int32, and its scale is the product of those of a and b; without an
+    output scale the result is float."""
     columns = 0 if call.attr("transB", 0) else 1
     a, b, c = _real(call, 0), _real(call, 3, columns), call.arg(6)
     if c is not None:
@@ -128,8 +127,8 @@ def integer_matmul(call: Call) -> Result:
 
 @importer(_MS + "DynamicQuantizeMatMul")
 def dynamic_matmul(call: Call) -> Result:
-    """Import DynamicQuantizeMatMul: a @ b as float, for a float matrix a, which is quantised when
-    the model runs, and a quantised b. Inputs: a, b, the scale and zero point of b, a bias."""
+    """Import DynamicQuantizeMatMul: a @ b as float, for a float a, which is quantised in the run,
+    and a quantised b. Inputs: a, b, the scale and zero point of b, a bias."""
     a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
     scales = call.emit("Mul", scale, call[2])
     return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
@@ -137,18 +136,18 @@ def dynamic_matmul(call: Call) -> Result:
 
 @importer(_MS + "DynamicQuantizeLSTM")
 def dynamic_lstm(call: Call) -> Result:
-    """Import DynamicQuantizeLSTM: an LSTM with quantised weights, which rounds what they multiply.
-    Inputs: those of LSTM, but weights [direction, input, gates]; scale and zero point of W; those
-    of R."""
+    """Import DynamicQuantizeLSTM: an LSTM with quantised weights, which also quantises x and the
+    states that they multiply. Inputs: those of LSTM, with weights [direction, input, gates]; scale
+    and zero point of W; scale and zero point of R."""
     inputs = [call.arg(i) for i in range(8)]
     inputs[1], inputs[2] = _gates(call, 1, 8), _gates(call, 2, 10)
     return recurrent_of(call, "LSTM", inputs, rounded=True)
 
 
 def _gates(call: Call, at: int, scale: int) -> Value:
-    """The constant weights at input number `at` [direction, input, gates] as a DequantizeLinear of
-    [direction, gates, input]. `scale` is the number of the input of scales, zero points come after
-    it: one for each direction, or one for each of its gates' columns. Raises Unsupported."""
+    """The constant weights in input number `at`, [direction, input, gates], dequantised and as
+    [direction, gates, input]. Input number `scale` has the scales, the one after it zero points:
+    one for each direction, [D], or for each output, [D, gates]. Raises Unsupported."""
     w, factor = call.constant(at, "weights"), call.constant(scale, "scale")
     assert w is not None and factor is not None
     zero = call.constant(scale + 1, "zero point")
@@ -163,16 +162,10 @@ def _gates(call: Call, at: int, scale: int) -> Value:
 
 
 def _scaled_product(
-    call: Call,
-    a: Value,
-    b: Value,
-    scales: Value,
-    a_zero: Value | None,
-    b_zero: Value | None,
+    call: Call, a: Value, b: Value, scales: Value, a_zero: Value | None, b_zero: Value | None,
     bias: Value | None,
-) -> Value:
-    """a @ b of whole numbers less their zero points, times `scales`, plus `bias`: a float
-    matrix."""
+) -> Value:  # fmt: skip
+    """(a - a_zero) @ (b - b_zero) * scales + bias, as float, for integers a and b."""
     product = call.emit("MatMulInteger", a, b, a_zero, b_zero)
     y = call.emit("Mul", call.emit("Cast", product, to=scales.dtype.name), scales)
     return y if bias is None else call.emit("Add", y, bias)

@@ -1,4 +1,4 @@
-"""Importers of control flow."""
+"""Importers of operators that hold graphs: If, Loop, Scan, SequenceMap."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def loop(call: Call) -> Result:
 
 @importer("SequenceMap")
 def sequence_map(call: Call) -> Result:
-    """Import SequenceMap: a body over the elements of one or more sequences. Values that the body
-    captures become the last inputs."""
+    """Import SequenceMap: a body for each element of one or more sequences. Values outside that the
+    body reads become the last inputs."""
     values = [_state(v) for v in call.inputs]
     types: list[Type | None] = [
         item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values
@@ -75,8 +75,8 @@ def scan(call: Call) -> Result:
 
 
 def _scan_batches(call: Call) -> Result:
-    """Import a Scan of opset 8, which scans axis 1 for each element of the batch, as a Scan over
-    the batch whose body is the Scan over axis 1."""
+    """Import a Scan of opset 8, which scans axis 1 of each element of a batch (axis 0): as a Scan
+    over axis 0, whose body is a Scan over axis 1."""
     if call.arg(0) is not None:
         raise Unsupported("sequence lengths of Scan (opset 8) are not supported")
     count = call.required("num_scan_inputs")
@@ -98,13 +98,14 @@ def _scan_batches(call: Call) -> Result:
 
 
 def _state(value: Value | None) -> Value:
+    """An input that must be there. Raises Unsupported if it is absent."""
     if value is None:
         raise Unsupported("an input that it needs is missing")
     return value
 
 
 def _row(type: Type, axis: int) -> Type:
-    """The type of one slice of a scanned input."""
+    """The type of one slice of a scanned input along `axis`, which is dropped."""
     if type.shape is None:
         return type
     at = axis % len(type.shape)
@@ -118,9 +119,10 @@ def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
 def _settled(
     call: Call, proto: Any, lead: list[Type], states: list[Value], rest: list[Type], skip: int
 ) -> Scope:
-    """The scope of a loop's body, imported with types of the states that hold before and after
-    every iteration. `skip` outputs of the body come before those of the states. Raises Skipped if a
-    node of the body cannot be imported."""
+    """The scope of an imported loop body with the inputs [*lead, *states, *rest]. It is imported
+    again, with more general types of the states, until an iteration returns states of the types
+    that it takes. `skip` outputs of the body come before the states. Raises Skipped if a node of
+    the body cannot be imported."""
     types = [v.type for v in states]
     own: set[str] = set()
     for _ in range(_ROUNDS):
@@ -137,7 +139,7 @@ def _settled(
 
 def _captures(scopes: list[Scope]) -> list[Value]:
     """The values outside that any of these bodies reads. Each body gets an input for each of them,
-    in this order, behind its own inputs."""
+    in this order, after its own inputs."""
     outer = list(dict.fromkeys(v for s in scopes for v in s.captured))
     for s in scopes:
         mine = set(s.captured.values())

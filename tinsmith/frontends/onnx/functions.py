@@ -1,4 +1,5 @@
-"""Operators defined by other operators: model-local functions, and the function bodies of ONNX."""
+"""Operators that are defined by others: functions of a model, and the function bodies by which ONNX
+defines some of its own operators."""
 
 from __future__ import annotations
 
@@ -21,8 +22,7 @@ _DEPTH = 32
 
 @cache
 def schema_of(type: str, opset: int, domain: str) -> Any:
-    """ONNX's schema (an OpSchema) of the operator `type` as of an opset; None where ONNX has
-    none."""
+    """ONNX's schema (an OpSchema) of an operator in an opset; None where ONNX has none."""
     from onnx import defs
 
     newest = defs.onnx_opset_version() if not domain else opset
@@ -33,10 +33,10 @@ def schema_of(type: str, opset: int, domain: str) -> Any:
 
 
 def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
-    """The body (a FunctionProto) by which ONNX defines an operator in terms of others, or None.
+    """The body (a FunctionProto) by which ONNX defines the operator of a NodeProto, or None.
 
-    Some bodies depend on the types of the inputs: these are made for those of `call`. Without a
-    `call`, the result only tells whether there is a body, by being true or false.
+    Some bodies depend on the types of the inputs, which are taken from `call`. With `call` None the
+    result only tells, by being true or false, whether there is a body.
     """
     domain = "" if proto.domain in STANDARD else proto.domain
     opset = scope.opset(domain)
@@ -69,8 +69,8 @@ def _parse(body: Any) -> Any:
 
 
 def _resolved(call: Call) -> Any:
-    """A copy of the node's NodeProto in which attributes that refer to those of a function's caller
-    have their values."""
+    """A copy of the call's NodeProto in which attributes that refer to attributes of the enclosing
+    function have their values."""
     from onnx import NodeProto, helper, numpy_helper
 
     proto = NodeProto()
@@ -89,8 +89,8 @@ def _resolved(call: Call) -> Any:
 
 
 def expand(call: Call, body: Any) -> Result:
-    """Import the nodes of `body`, a FunctionProto, in place of its call; the results of the call.
-    Raises Unsupported where functions call each other too deep."""
+    """Import the nodes of `body`, a FunctionProto, in place of its call, and return the outputs of
+    the call. Raises Unsupported where functions call each other too deeply."""
     from tinsmith.frontends.onnx.scope import ABSENT, Scope
 
     outer = call.scope
@@ -120,8 +120,8 @@ def expand(call: Call, body: Any) -> Result:
 
 
 def _defaults(call: Call, body: Any) -> dict[str, Any]:
-    """Values for the attributes that a call of a function may leave out: from the operator's
-    schema, and from the function itself, which prevail."""
+    """The defaults of the attributes of a function: those of the operator's schema, and over them
+    those of the function itself."""
     model = call.scope.shared.model
     found: dict[str, Any] = {}
     if schema := schema_of(call.type, call.opset, call.domain):

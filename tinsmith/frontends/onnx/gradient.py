@@ -9,9 +9,8 @@ from tinsmith.ops.gradient import derivatives
 
 @importer("ai.onnx.preview.training.Gradient")
 def gradient(call: Call) -> Result:
-    """Import Gradient: the derivatives of the sum of y by each of xs (both are names in
-    attributes), through the nodes that lead from xs to y. Raises Unsupported where no node gives y,
-    or xs are not its inputs."""
+    """Import Gradient: the derivatives of sum(y) by each of xs; both are names of values, in
+    attributes. Raises Unsupported where no node before it computes y, or the inputs are not xs."""
     call.ignore("zs")
     names, goal = call.required("xs"), call.required("y")
     y, xs = call.scope.look_up(goal), [call.scope.look_up(n) for n in names]

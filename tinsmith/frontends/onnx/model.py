@@ -14,15 +14,12 @@ from tinsmith.frontends.onnx.scope import OnnxImport, Scope
 from tinsmith.graph import Graph, Holder, MapType, Type
 
 KNOWN = 22
-"""The opset of the oldest onnx that is supported: up to here the package need not be asked."""
+"""An opset that every supported version of the package onnx knows, so that it need not be asked."""
 
 
 def import_model(model: OnnxModel, shapes: Mapping[str, Any] | None = None) -> Graph:
-    """The graph of a model, whose inputs get these `shapes`, by their names. Raises ImportFailed,
-    which lists everything that could not be imported.
-
-    `graph.meta["notes"]` lists what was imported, but looked odd; a ModelWarning says so too.
-    """
+    """The graph of a model; `shapes` is the option `input_shapes`. Raises ImportFailed with all
+    problems. Things that looked odd are in a ModelWarning and in `graph.meta["notes"]`."""
     proto = model.proto
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in proto.opset_import}
     if "" not in opsets:
@@ -49,7 +46,7 @@ def import_model(model: OnnxModel, shapes: Mapping[str, Any] | None = None) -> G
 
 
 def _names(proto: Any) -> Iterator[Any]:
-    """All names in a ModelProto but those within its graph, for `check_text`."""
+    """All names in a ModelProto outside of its graph, for `check_text`."""
     yield from (proto.graph.name, proto.producer_name, proto.producer_version)
     yield from (o.domain for o in proto.opset_import)
     for f in proto.functions:
@@ -59,9 +56,9 @@ def _names(proto: Any) -> Iterator[Any]:
 
 
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:
-    """The scope of a subgraph, imported: its graph (called `name`), and the values outside that it
-    captured. `inputs` has the types that the caller knows of its inputs, None where it knows none;
-    what the model declares of them besides is checked."""
+    """Import a subgraph (a GraphProto) to a graph of its own, called `name`; return its scope, with
+    the graph and the values outside that it captured. `inputs` are the types of its inputs, None
+    for unknown ones; what the model declares beyond them is checked in the run."""
     graph = Graph(name, parent.graph.file)
     scope = Scope(parent.shared, graph, parent.opsets, parent=parent, attrs=parent.attrs)
     scope.depth = parent.depth
@@ -70,8 +67,8 @@ def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str)
 
 
 def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> None:
-    """Import a GraphProto into a scope: its inputs, weights, nodes and outputs. `types` are the
-    types that the caller of a body knows of its inputs, None where it knows none."""
+    """Import a GraphProto into a scope: inputs, weights, nodes and outputs. `types` are those of
+    the inputs of a body: see `import_body`."""
     model, top = scope.shared.model, scope.parent is None
     weights = {t.name for t in proto.initializer}
     weights |= {t.values.name for t in proto.sparse_initializer}
@@ -95,8 +92,8 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
 
 
 def _input_type(info: Any, scope: Scope) -> Type:
-    """The type that the model declares for an input. If there is none that inputs can have, that is
-    recorded as a problem, and the result is any type."""
+    """The type that the model declares for an input. If it declares none, or one that inputs cannot
+    have, that is recorded as a problem, and some type is returned."""
     try:
         type = type_of(info.type, info.name)
         reason = f"the input {info.name!r} has no element type"

@@ -9,15 +9,13 @@ import numpy as np
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
+from tinsmith.ops.resize import unless_empty
 
 POOL = {
-    "kernel_shape": "kernel",
-    "strides": "stride",
-    "pads": "pad",
-    "dilations": "dilation",
-    "auto_pad": "auto_pad",
-    "ceil_mode": "ceil_mode",
-}
+    "kernel_shape": "kernel", "strides": "stride", "pads": "pad", "dilations": "dilation",
+    "auto_pad": "auto_pad", "ceil_mode": "ceil_mode",
+}  # fmt: skip
+"""ONNX's attribute of a pooling -> ours."""
 AVERAGE_POOL = {**POOL, "count_include_pad": "count_include_pad"}
 
 
@@ -64,8 +62,8 @@ def batch_norm(call: Call) -> Result:
 
 
 def _batch_norm_of_batch(call: Call, eps: float) -> Result:
-    """A batch normalisation by the statistics of its own input (training mode), as exporters write
-    weights that are standardised; second and third outputs are the running mean and variance."""
+    """A batch normalisation in training mode, by the statistics of its own input, as exporters
+    write it for standardised weights. Outputs: y, the running mean, the running variance."""
     x, scale, shift, mean, var = (call[i] for i in range(5))
     if x.rank is None:
         raise Unsupported("it is in training mode, and the rank of its input is not known")
@@ -90,13 +88,9 @@ def _batch_norm_of_batch(call: Call, eps: float) -> Result:
 @importer("LayerNormalization")
 def layer_norm(call: Call) -> Result:
     call.ignore("stash_type")  # the reference computes statistics in float32 at least
-    return call.emit(
-        "LayerNorm",
-        *call.inputs,
-        axis=call.attr("axis", -1),
-        eps=call.attr("epsilon", 1e-5),
-        with_stats=call.wants(1) or call.wants(2),
-    )
+    axis, eps = call.attr("axis", -1), call.attr("epsilon", 1e-5)
+    stats = call.wants(1) or call.wants(2)
+    return call.emit("LayerNorm", *call.inputs, axis=axis, eps=eps, with_stats=stats)
 
 
 @importer(
@@ -122,6 +116,7 @@ def group_norm(call: Call) -> Result:
 
 
 def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
+    """A vector [groups] repeated to the channels [C] of x."""
     channels = x.shape[1] if x.shape is not None else None
     if not isinstance(channels, int):
         raise Unsupported("before opset 21 it needs a known number of channels")
@@ -147,15 +142,10 @@ def resize(call: Call) -> Result:
     attrs |= {n: bool(call.attr(n)) for n in ("antialias", "exclude_outside") if call.attr(n)}
     crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     roi = call.arg(1) if crops else None
-    scales, sizes = (_unless_empty(call.arg(i)) for i in (2, 3))
+    scales, sizes = (unless_empty(call.arg(i)) for i in (2, 3))
     if (scales is None) == (sizes is None):
         raise Unsupported("it needs either scales or sizes")
     return call.emit("Resize", call[0], roi, scales, sizes, **attrs)
-
-
-def _unless_empty(value: Value | None) -> Value | None:
-    """The value, or None for the empty tensor by which opset 11 spells an absent input."""
-    return None if value is None or value.shape == (0,) else value
 
 
 @importer("Upsample")
@@ -169,29 +159,21 @@ def upsample(call: Call) -> Result:
 
 
 def _legacy_resize(call: Call, scales: Value) -> Value:
+    """A Resize as of opset 10, and Upsample."""
     mode = call.attr("mode", "nearest")
-    return call.emit(
-        "Resize",
-        call[0],
-        None,
-        scales,
-        mode={"bilinear": "linear", "trilinear": "linear"}.get(mode, mode),
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
+    mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return call.emit("Resize", call[0], None, scales, mode=mode, **attrs)
 
 
 @importer("GridSample")
 def grid_sample(call: Call) -> Result:
-    mode = call.attr("mode", "linear")
+    mode, padding = call.attr("mode", "linear"), call.attr("padding_mode", "zeros")
     return call.emit(
-        "GridSample",
-        call[0],
-        call[1],
+        "GridSample", call[0], call[1], padding_mode=padding,
         mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
-        padding_mode=call.attr("padding_mode", "zeros"),
         align_corners=bool(call.attr("align_corners", 0)),
-    )
+    )  # fmt: skip
 
 
 @importer("RoiAlign")
@@ -208,9 +190,9 @@ def recurrent(call: Call) -> Result:
 
 
 def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any) -> Result:
-    """A layer of our operator `kind` ("LSTM", "GRU", "RNN") over inputs in the order of ONNX, with
-    the attributes of `call`, and `more` of ours. Raises Unsupported where its hidden size is not
-    known."""
+    """A recurrent layer `kind` ("LSTM", "GRU", "RNN") over `inputs`, in ONNX's order, with ONNX's
+    attributes of `call`, and `more` attributes of our operator. Raises Unsupported where the hidden
+    size is not known."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = call.given(*names)
     call.ignore("output_sequence")
@@ -229,7 +211,7 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
 
 @importer("QuantizeLinear")
 def quantize(call: Call) -> Result:
-    """Import QuantizeLinear. The element type is that of the zero point, else `output_dtype`, else
+    """Import QuantizeLinear. The result has the type of the zero point, else `output_dtype`, else
     uint8."""
     attrs = call.given("axis", "block_size")
     if not call.attr("saturate", 1):
@@ -260,24 +242,17 @@ _ATTENTION = (
 
 @importer("Attention")
 def attention(call: Call) -> Result:
-    """Import Attention. The outputs that nobody wants, of the present key and value, and the
-    scores, are not computed.
-
-    A mask of integers is added to the scores, like one of floats.
-    """
+    """Import Attention. Present keys and values, and scores, are computed only if the node names
+    these outputs. A mask of integers is added to the scores, like one of floats."""
     present, scores = call.wants(1) or call.wants(2), call.wants(3)
     mask = call.arg(3)
     if mask is not None and mask.dtype.kind in "iu":
         call.inputs[3] = call.emit("Cast", mask, to=call[0].dtype.name)
     y = call.emit(
-        "Attention",
-        *call.inputs,
-        is_causal=bool(call.attr("is_causal", 0)),
-        softmax_precision=call.dtype("softmax_precision"),
-        with_present=present,
-        with_qk=scores,
+        "Attention", *call.inputs, is_causal=bool(call.attr("is_causal", 0)),
+        softmax_precision=call.dtype("softmax_precision"), with_present=present, with_qk=scores,
         **call.given(*_ATTENTION),
-    )
+    )  # fmt: skip
     if scores and not present:
         return y[0], None, None, y[1]
     return y

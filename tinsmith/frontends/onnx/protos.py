@@ -11,25 +11,16 @@ from tinsmith.graph.types import HOLDERS
 from tinsmith.ops import fresh
 
 _KINDS = {
-    1: "f",
-    2: "i",
-    3: "s",
-    4: "t",
-    5: "g",
-    6: "floats",
-    7: "ints",
-    8: "strings",
-    9: "tensors",
-    10: "graphs",
-    11: "sparse_tensor",
-    13: "tp",
-}
+    1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors",
+    10: "graphs", 11: "sparse_tensor", 13: "tp",
+}  # fmt: skip
+"""AttributeProto.AttributeType -> the field that has the value."""
 _ANONYMOUS = {"", "?", "None", "-1"}
 
 
 def attribute(a: Any, model: OnnxModel) -> Any:
-    """The value of an AttributeProto: a number, text, an array, a GraphProto, or a list of these.
-    Raises Unsupported for an unknown kind; `model` reads its tensors."""
+    """The value of an AttributeProto: a number, a str, an array, a GraphProto, or a list of these.
+    `model` reads tensors. Raises Unsupported for an unknown kind."""
     kind = _KINDS.get(a.type)
     if kind is None:  # files from before attributes had a type
         kind = next((k for k in _KINDS.values() if _is_set(a, k)), None)
@@ -56,8 +47,8 @@ def _is_set(a: Any, kind: str) -> bool:
 
 
 def type_of(proto: Any, name: str) -> Type | None:
-    """The Type of a TypeProto, that of the value `name`; None where it says nothing. Raises
-    Unsupported for a kind of value that no type here has (sparse tensors)."""
+    """The Type of a TypeProto; None where that says nothing. Raises Unsupported, which calls the
+    value `name`, for values that a graph cannot have (sparse tensors)."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
@@ -84,6 +75,7 @@ def type_of(proto: Any, name: str) -> Type | None:
 
 
 def _dim(d: Any) -> Dim:
+    """A dimension of a TensorShapeProto: a number, its symbol, or a new symbol."""
     if d.HasField("dim_value") and d.dim_value >= 0:
         return d.dim_value
     known = isinstance(d.dim_param, str) and d.dim_param not in _ANONYMOUS

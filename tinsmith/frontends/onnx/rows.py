@@ -1,7 +1,5 @@
-"""Operators that are one to one: ONNX operator -> ours, with the names of the attributes.
-
-Both have the same inputs and the same defaults. What needs more has an importer function.
-"""
+"""Importers of operators that are one to one: an ONNX operator is one node of ours, with the same
+inputs, and attributes of the same defaults, perhaps under other names."""
 
 from __future__ import annotations
 
@@ -11,19 +9,15 @@ from tinsmith.formats.onnx_names import table
 from tinsmith.frontends.onnx.call import IMPORTERS, Call, Importer, Result
 from tinsmith.ops import OPS
 
-IGNORED = {
-    "Conv": ("kernel_shape",),
-    "ConvInteger": ("kernel_shape",),
-    "QLinearConv": ("kernel_shape",),
-    "ConvTranspose": ("kernel_shape",),
-    "DeformConv": ("kernel_shape",),
-}
-"""Attributes that repeat what the inputs say."""
+IGNORED: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "DeformConv"), ("kernel_shape",)
+)
+"""Operator -> its attributes that only repeat the shapes of inputs."""
 
 
 def one_to_one(op: str, names: dict[str, str]) -> Importer:
-    """An importer function that adds one node of our operator `op` over all inputs, with the
-    attributes that the ONNX node has. `names`: their attribute -> ours."""
+    """Make an importer function that adds one node of our operator `op`, with the inputs and the
+    attributes of the ONNX node. `names`: ONNX's attribute -> ours."""
 
     def run(call: Call) -> Result:
         return call.emit(op, *call.inputs, **renamed(call, op, names))
@@ -32,8 +26,8 @@ def one_to_one(op: str, names: dict[str, str]) -> Importer:
 
 
 def renamed(call: Call, op: str, names: dict[str, str]) -> dict[str, Any]:
-    """The attributes that an ONNX node has, under the names of our operator `op`; `names`: theirs
-    -> ours. Those that are flags in ours become bool."""
+    """The attributes that an ONNX node has, under the names of our operator `op`; those that are
+    bool there become bool. `names`: ONNX's attribute -> ours."""
     call.ignore(*IGNORED.get(call.type, ()))
     found = {}
     for theirs, ours in names.items():

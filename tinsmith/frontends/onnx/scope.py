@@ -1,4 +1,5 @@
-"""The names that ONNX nodes see, and the import of a list of them into one graph."""
+"""The scopes of ONNX: the names that nodes of a model, a subgraph or a function see, and the import
+of these nodes into one graph."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _REFUSED = {
 
 
 class OnnxImport(Import):
-    """What all scopes of one ONNX model share. `functions`: the FunctionProtos of the model, by
-    (domain, type, overload)."""
+    """The state of the import of one ONNX model, which all scopes share. `functions` are the
+    FunctionProtos of the model by (domain, type, overload)."""
 
     def __init__(
         self, model: OnnxModel, functions: dict[tuple[str, str, str], Any],
@@ -33,21 +34,17 @@ class OnnxImport(Import):
         self.model, self.functions = model, functions
 
 
-class Absent:
-    """The type of ABSENT, which a function's body sees as an optional input that the caller left
-    out."""
-
-
-ABSENT = Absent()
+ABSENT = object()
+"""In the body of a function, the value of an optional input that the caller left out."""
 
 
 class Scope(nodes.Scope):
-    """One list of ONNX nodes while it is imported: the values that they see by name, and the graph
-    that they become part of.
+    """The scope of a list of ONNX nodes: of a model, a subgraph, or the body of a function.
 
-    The scope of a subgraph (a branch of If, a body of Loop) has a graph of its own, and a parent. A
-    value of the parent that it reads becomes an input of its graph (`captured`). The scope of a
-    function's body has no parent, sees only the function's inputs, and adds to its caller's graph.
+    A subgraph (a branch of If, a body of Loop) has a graph of its own, and a `parent` scope. A
+    value of the parent that it reads becomes an input of its graph (`captured`: outer Value ->
+    input). The body of a function has no parent, sees only its inputs, and adds to the graph of the
+    caller; `attrs` are the function's attributes, `origin` and `depth` those of the call.
     """
 
     shared: OnnxImport
@@ -60,16 +57,17 @@ class Scope(nodes.Scope):
         super().__init__(shared, graph, nested=parent is not None, prefix=prefix)
         self.opsets, self.parent, self.attrs = opsets, parent, attrs
         self.origin, self.depth = origin, depth
-        self.captured: dict[Value, Value] = {}  # outer value -> input of this graph
+        self.captured: dict[Value, Value] = {}
 
     # ---- names
 
     def opset(self, domain: str) -> int:
+        """The version of the operators of a domain; 1 where the model does not say it."""
         return self.opsets.get(domain, 1)
 
     def look_up(self, name: str) -> Any:
-        """The value of that name as this graph sees it, a TensorList, BROKEN or ABSENT; None where
-        nothing has that name. A value of the scope around it is captured."""
+        """What `name` means here: a Value of this graph, a TensorList, BROKEN or ABSENT; None for
+        an unknown name. A value of an enclosing scope is captured."""
         if name in self.env:
             return self.env[name]
         outer = self.parent.look_up(name) if self.parent else None
@@ -86,8 +84,8 @@ class Scope(nodes.Scope):
         return outer
 
     def _capture(self, outer: Value, name: str) -> Value:
-        """Make a value of the enclosing graph a value of this one: a constant if it is one, else a
-        new input."""
+        """The value of this graph for `outer`, a value of the enclosing graph: a copy of a
+        constant, else a new input."""
         if outer.const is not None:
             inner = self.graph.const(outer.const, name)
         else:
@@ -96,7 +94,7 @@ class Scope(nodes.Scope):
         return inner
 
     def capture_input(self, name: str, outer: Value) -> Value:
-        """A new input of this graph for `outer`, a value of the graph around it, recorded in
+        """Add an input to this graph for `outer`, a value of the enclosing graph, and record it in
         `captured`."""
         name = self.graph.unique(name)
         inner = self.graph.input(name, outer.type)
@@ -111,8 +109,8 @@ class Scope(nodes.Scope):
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
-        """Keep the types that ValueInfoProtos declare, of values and outputs, for `checked`. Types
-        that cannot be said here are left out."""
+        """Record the types that ValueInfoProtos declare, for `checked`. Types that a graph cannot
+        have are left out."""
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
@@ -122,8 +120,8 @@ class Scope(nodes.Scope):
                 self.declared[info.name] = declared
 
     def formal(self, value: Value, info: Any) -> None:
-        """Let the name of an input of a body mean `value`, behind a check of the type that `info`,
-        a ValueInfoProto, declares of it."""
+        """Bind the name of an input of a body to `value`, or to a check of the type that `info`, a
+        ValueInfoProto, declares for it."""
         self.declare([info])
         self.env[info.name] = self.checked(value, info.name, self.declared.get(info.name))
 
@@ -137,8 +135,8 @@ class Scope(nodes.Scope):
         return super().output(name)
 
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
-        """`value` as a value of the graph: of a TensorList a sequence, by a new node for the node
-        `label` that comes from `origin`; anything else itself."""
+        """A TensorList as a Value, a sequence, by a new node that gets its name from `label` and
+        the origin `origin`; any other value as it is."""
         if not isinstance(value, TensorList):
             return value
         from tinsmith.ops import OPS
@@ -153,9 +151,9 @@ class Scope(nodes.Scope):
     # ---- nodes
 
     def importer_of(self, node: Call) -> Importer:
-        """What imports a node: the importer function of its operator, or one that expands a
-        function of the model, or ONNX's own definition by other operators. Raises Unsupported where
-        there is none."""
+        """The function that imports a node: by a function of the model, else by the importer
+        function of its operator, else by ONNX's function body. Raises Unsupported where there is
+        none of them."""
         local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
         function = None if local else IMPORTERS.get(node.key)
         if local is None and function is None:
@@ -182,8 +180,8 @@ class Scope(nodes.Scope):
         return expand(call, body)
 
     def attributes(self, proto: Any) -> dict[str, Any]:
-        """The attributes of a NodeProto as Python values. One that refers to an attribute of the
-        function's caller has that one's value, and is left out if the caller has none."""
+        """The attributes of a NodeProto as Python values. An attribute that refers to one of the
+        enclosing function has its value, and is left out if the caller gave none."""
         found = {}
         for a in proto.attribute:
             if not a.ref_attr_name:

@@ -1,8 +1,8 @@
 """Importers of sequences and optionals.
 
-A sequence whose length is known when the model is imported is gone from the graph: a TensorList,
-of which positions are picked here. Where its length, or a position in it, is known only when the
-model runs, it becomes a value of the graph.
+A sequence of known length is a TensorList while the model is imported, and the graph has only its
+tensors. A sequence whose length, or a position in it, is known only in the run becomes a Value of
+the graph.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tinsmith.graph import Holder, OptionalType, SequenceType, Value
 
 
 def _list(call: Call) -> tuple[Value, ...] | None:
-    """The elements of the first input; None where it is a sequence whose elements only the run
-    knows. Raises Unsupported for what is no sequence."""
+    """The elements of the first input, a sequence; None where they are known only in the run.
+    Raises Unsupported if it is no sequence."""
     given = call.arg(0)
     if isinstance(given, TensorList):
         return given.items
@@ -27,15 +27,14 @@ def _list(call: Call) -> tuple[Value, ...] | None:
 
 
 def _constant(call: Call, index: int) -> bool:
-    """Whether the position in a sequence that input number `index` gives is known at the import:
-    constant, or absent."""
+    """Whether input number `index`, a position in a sequence, is constant or absent."""
     place = call.arg(index)
     return place is None or place.const is not None
 
 
 def _position(call: Call, count: int) -> int:
-    """The constant second input, -1 where it is absent, as a place from 0 on in a sequence of
-    `count` elements. Raises Unsupported where it is outside of it."""
+    """The constant second input (absent: -1), a position in a sequence of `count` elements, as a
+    number from 0 on. Raises Unsupported where it is outside of the sequence."""
     place = call.constant(1, "position in a sequence")
     number = -1 if place is None else int(place.item())
     if not -count <= number < count:
@@ -44,8 +43,8 @@ def _position(call: Call, count: int) -> int:
 
 
 def _emit(call: Call, **attrs: object) -> Result:
-    """Add our operator of the same name, over the inputs as values of the graph: for sequences
-    whose elements only the run knows."""
+    """Emit our operator of the same name, for sequences whose elements are known only in the run.
+    TensorLists among the inputs become Values."""
     return call.emit(call.type, *map(call.whole, call.inputs), **attrs)
 
 
@@ -113,8 +112,8 @@ def concat(call: Call) -> Result:
 
 @importer("SplitToSequence")
 def split(call: Call) -> Result:
-    """Import SplitToSequence: parts of one size, or of several, or without sizes of one place each,
-    which then lose the axis unless `keepdims` is set."""
+    """Import SplitToSequence. The second input has the size of all parts, or of each; without it
+    parts have the size 1, and lose the axis unless `keepdims` is set."""
     x, axis, keepdims = call[0], call.attr("axis", 0), bool(call.attr("keepdims", 1))
     keep = keepdims or call.arg(1) is not None
     total = None if x.shape is None else x.shape[axis]
@@ -161,8 +160,8 @@ def optional(call: Call) -> Result:
 
 
 def _made(value: Value | None) -> bool:
-    """Whether an optional is known to hold something: it is no optional at all, or an Optional node
-    has made it from something. False for None."""
+    """Whether an optional is known to be not empty: it is an ordinary value, or was made from one
+    by an Optional node. False for None."""
     if value is None or not isinstance(value.type, OptionalType):
         return value is not None
     node = value.producer

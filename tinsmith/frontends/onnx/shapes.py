@@ -18,15 +18,10 @@ def constant(call: Call) -> Result:
 
 
 _CONSTANTS = {
-    "value": None,
-    "sparse_value": None,
-    "value_float": np.float32,
-    "value_floats": np.float32,
-    "value_int": np.int64,
-    "value_ints": np.int64,
-    "value_string": object,
-    "value_strings": object,
-}
+    "value": None, "sparse_value": None, "value_float": np.float32, "value_floats": np.float32,
+    "value_int": np.int64, "value_ints": np.int64, "value_string": object, "value_strings": object,
+}  # fmt: skip
+"""The attributes that a Constant may have its value in -> its element type; None: its own."""
 
 
 @importer("ConstantOfShape")
@@ -68,8 +63,8 @@ def concat(call: Call) -> Result:
 
 @importer("Split")
 def split(call: Call) -> Result:
-    """Import Split. Without sizes, into as many equal parts as there are outputs, or as
-    `num_outputs` says."""
+    """Import Split: into parts of the given sizes, else into `num_outputs` (default: the number of
+    outputs) equal parts."""
     sizes, given = call.arg(1), call.attr("split")
     if given is not None:
         sizes = call.ints(*given)
@@ -120,8 +115,8 @@ def scatter(call: Call) -> Result:
 
 @importer("Dropout")
 def dropout(call: Call) -> Result:
-    """Import Dropout, which does nothing in inference: the output is the input. The mask, where it
-    is read, is all True. Raises Unsupported in training mode."""
+    """Import Dropout, which does nothing in inference. The second output, a mask, is all True, and
+    computed only if it is read. Raises Unsupported in training mode."""
     x = call[0]
     call.ignore("ratio", "is_test", "seed", "consumed_inputs")
     training = call.arg(2)

@@ -1,7 +1,7 @@
-"""Importers of support vector machines (ai.onnx.ml), by composition of common operators.
+"""Importers of support vector machines (ai.onnx.ml), as common operators.
 
-The specification names the kernels and little else: the order of pairs, votes and probabilities are
-those of ONNX's reference evaluator and ONNX Runtime, which have them from libsvm. Everything is
+The specification hardly says more than the kernel functions. The order of pairs of classes, votes
+and probabilities are as in ONNX's reference evaluator and ONNX Runtime, which follow libsvm. All is
 computed in float32, the type of the scores.
 """
 
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.arithmetic import cast
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported
 from tinsmith.frontends.onnx.classical import labels_of, ml, post_transform
 from tinsmith.graph import Value
 
 PROBABILITY = 1e-7
-"""How near to 0 and 1 the probability of one of a pair may come."""
+"""Probabilities of pairs of classes are clipped to [PROBABILITY, 1 - PROBABILITY]."""
 
 
 def _vector(call: Call, name: str) -> Array:
@@ -29,13 +30,8 @@ def _scalar(call: Call, number: float) -> Value:
     return call.const(np.array(number, np.float32))
 
 
-def _float32(call: Call) -> Value:
-    x = call[0]
-    return x if x.dtype == np.float32 else call.emit("Cast", x, to="float32")
-
-
 def _vectors(call: Call, count: int) -> Array:
-    """The support vectors, one a row."""
+    """The support vectors, [count, features]. Raises Unsupported for a wrong number of numbers."""
     flat = np.asarray(call.required("support_vectors"), np.float64)
     if not flat.size or flat.size % count:
         raise Unsupported(f"{flat.size} numbers do not make {count} support vectors")
@@ -43,9 +39,9 @@ def _vectors(call: Call, count: int) -> Array:
 
 
 def _sums(call: Call, vectors: Array, weights: Array) -> Value:
-    """The sum over v of k(x[n], vectors[v]) * weights[v, m], [N, M], where k is the kernel function
-    that the attributes name."""
-    x, kind = _float32(call), call.attr("kernel_type", "LINEAR")
+    """[N,M]: the sum over v of k(x[n], vectors[v]) * weights[v, m], where k is the kernel function
+    in the attributes."""
+    x, kind = cast(call, call[0], "float32"), call.attr("kernel_type", "LINEAR")
     params = call.attr("kernel_params", [])
     if kind == "LINEAR":
         return call.emit("MatMul", x, np.ascontiguousarray(vectors.T @ weights, np.float32))
@@ -53,7 +49,8 @@ def _sums(call: Call, vectors: Array, weights: Array) -> Value:
 
 
 def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]) -> Value:
-    """k(x[n], vectors[v]) as [N, V]."""
+    """[N,V]: k(x[n], vectors[v]) for the kernel function `kind` with the parameters (gamma, offset,
+    degree). Raises Unsupported for an unknown kind."""
     gamma, offset, degree = [*params, 0.0, 0.0, 0.0][:3]
     if kind == "RBF":
         return _radial(call, x, vectors, gamma)
@@ -67,10 +64,10 @@ def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]
 
 
 def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
-    """The radial kernel exp(-gamma * |x - v|^2) of all rows of x and all vectors, [N, V].
+    """[N,V]: the radial kernel exp(-gamma * |x[n] - vectors[v]|^2).
 
-    Computed as |x|^2 + |v|^2 - 2 x v, all relative to the middle of the vectors, without which the
-    difference of large squares would lose digits.
+    |x - v|^2 is computed as |x|^2 + |v|^2 - 2 x v. The mean of the vectors is subtracted from x and
+    v first, as the difference of large squares would lose digits.
     """
     middle = vectors.mean(axis=0).astype(np.float32)
     away = vectors - middle
@@ -94,7 +91,7 @@ def svm_regressor(call: Call) -> Result:
         y = _sums(call, _vectors(call, count), weights.reshape(-1, 1))
     else:
         call.ignore("kernel_type", "kernel_params", "support_vectors")
-        y = call.emit("MatMul", _float32(call), weights.reshape(-1, 1))
+        y = call.emit("MatMul", cast(call, call[0], "float32"), weights.reshape(-1, 1))
     y = call.emit("Add", y, call.const(rho[:1]))
     if call.attr("one_class", 0):
         above = call.emit("Greater", y, _scalar(call, 0))
@@ -104,7 +101,7 @@ def svm_regressor(call: Call) -> Result:
 
 @ml("SVMClassifier")
 def svm_classifier(call: Call) -> Result:
-    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
+    labels = labels_of(call, "classlabels_ints")
     rho = _vector(call, "rho")
     counts = call.attr("vectors_per_class", [])
     if not rho.size:
@@ -116,7 +113,8 @@ def svm_classifier(call: Call) -> Result:
     if weights.size % len(labels):
         raise Unsupported(f"{weights.size} coefficients for {len(labels)} labels")
     rows = np.ascontiguousarray(weights.reshape(len(labels), -1).T)
-    scores = call.emit("Add", call.emit("MatMul", _float32(call), rows), call.const(rho[:1]))
+    scores = call.emit("MatMul", cast(call, call[0], "float32"), rows)
+    scores = call.emit("Add", scores, call.const(rho[:1]))
     best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
     if rho.size == 1 and len(labels) == 2 and (weights >= 0).all():
         top = call.emit("Reduce", scores, call.ints(1), kind="max", keepdims=False)
@@ -128,10 +126,10 @@ def svm_classifier(call: Call) -> Result:
 
 
 def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -> Result:
-    """(label, scores) of a support vector classifier, in which each pair of classes votes for one.
-    Scores are those of the pairs (of two classes, minus and plus that of the pair), or, with prob_a
-    and prob_b, the probabilities of the classes. Raises Unsupported for other counts of
-    coefficients."""
+    """(label, scores) of a classifier with a decision function for each pair of classes, each of
+    which votes for one of the two. Scores are the results s of these functions (for two classes
+    (-s, s)), or, with prob_a and prob_b, probabilities of the classes. Raises Unsupported for a
+    wrong number of coefficients."""
     total, classes = sum(counts), len(labels)
     pairs = list(combinations(range(classes), 2))
     weights = _vector(call, "coefficients")
@@ -153,9 +151,9 @@ def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -
 
 
 def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]]) -> Array:
-    """The coefficients of support vectors as [V, pairs]: by what the kernel of vector v counts in
-    the score of each pair of classes; 0 in pairs without its class. `counts`: vectors of each
-    class."""
+    """[V, pairs]: the factor of each support vector in the score of each pair of classes; 0 if it
+    is of neither. `weights` are the coefficients [classes - 1, V], `counts` the numbers of vectors
+    of each class."""
     ends = np.cumsum(counts)
     own = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     table = np.zeros((weights.shape[1], len(pairs)), np.float32)
@@ -166,8 +164,8 @@ def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]
 
 
 def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int) -> Value:
-    """[N, classes]: how many pairs of classes decide for each class. A score above 0 is a vote for
-    the first of its pair, else for the second."""
+    """[N, classes]: the number of pairs that vote for each class. A score above 0 is a vote for the
+    first class of its pair, else for the second."""
     first, change = np.zeros(classes, np.float32), np.zeros((len(pairs), classes), np.float32)
     for k, (i, j) in enumerate(pairs):
         first[j] += 1
@@ -177,9 +175,9 @@ def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int
 
 
 def _probabilities(call: Call, scores: Value, slopes: Array, shifts: Array, classes: int) -> Any:
-    """The probabilities of the classes, from those of all pairs of classes, which are 1 / (1 + e^(a
-    s + b)) for the score s of a pair, a in `slopes`, b in `shifts`. Raises Unsupported for other
-    counts of these."""
+    """[N, classes]: the probabilities of the classes, by PairwiseCoupling of those of the pairs,
+    1 / (1 + e^(slope * score + shift)). Raises Unsupported for a wrong number of slopes or shifts.
+    """
     if slopes.size != shifts.size or slopes.size != classes * (classes - 1) // 2:
         raise Unsupported(f"{slopes.size} prob_a and {shifts.size} prob_b for {classes} classes")
     odds = call.emit("Add", call.emit("Mul", scores, call.const(slopes)), call.const(shifts))

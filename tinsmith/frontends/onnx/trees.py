@@ -1,4 +1,4 @@
-"""Ensembles of decision trees, from the attributes of ai.onnx.ml to the arrays of one operator."""
+"""Ensembles of decision trees: from attributes of ai.onnx.ml to the inputs of our TreeEnsemble."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinsmith.records import NamedTuple
 
 
 class Trees(NamedTuple):
-    """The constant inputs of our operator TreeEnsemble, in its order; see there."""
+    """The constant inputs of our operator TreeEnsemble (`ops/classical.py`), in its order."""
 
     feature: Array
     split: Array
@@ -31,8 +31,7 @@ _LEAF, _MEMBER = MODES.index("LEAF"), MODES.index("MEMBER")
 
 
 def _values(call: Call, name: str) -> Array:
-    """The vector of the attribute `name`, of floats, or of the tensor NAME_as_tensor, which may be
-    of doubles."""
+    """The numbers in the attribute NAME_as_tensor (float32 or float64), else in NAME (float32)."""
     tensor = call.attr(f"{name}_as_tensor")
     plain = call.attr(name, [])
     return np.asarray(plain, np.float32) if tensor is None else tensor.reshape(-1)
@@ -44,7 +43,7 @@ def _ints(call: Call, name: str) -> Array:
 
 def from_lists(call: Call, kind: str) -> Trees:
     """The trees of a TreeEnsembleClassifier (`kind` "class") or TreeEnsembleRegressor ("target"),
-    whose attributes are lists. Raises Unsupported where these do not make trees."""
+    whose attributes are lists. Raises Unsupported where they are no trees."""
     call.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     tree, node = _ints(call, "nodes_treeids"), _ints(call, "nodes_nodeids")
     names = call.required("nodes_modes")
@@ -96,8 +95,8 @@ def _found(place: dict[tuple[int, int], int], tree: int, node: int) -> int:
 
 
 def from_tensors(call: Call) -> Trees:
-    """The trees of TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors, as nodes of ours:
-    first those of the file, then its leaves. Raises Unsupported for unknown modes."""
+    """The trees of a TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors. Its nodes come
+    first, then its leaves, which are nodes in ours. Raises Unsupported for unknown modes."""
     call.ignore("nodes_hitrates")
     split: Array = call.required("nodes_splits").reshape(-1)
     count = split.size
@@ -127,14 +126,14 @@ def from_tensors(call: Call) -> Trees:
 
 
 def _padded(array: Array, count: int) -> Array:
+    """A vector with `count` zeros at the end: for the leaves."""
     return np.concatenate([array, np.zeros(count, array.dtype)])
 
 
 def _members(call: Call, modes: Array, leaves: int) -> tuple[Array | None, Array | None]:
-    """The inputs `held` and `member` of our TreeEnsemble, (None, None) if no node has the mode
-    MEMBER: for each node where its values begin among all values, and these. The file has the
-    values of each MEMBER node, parted by NaN. Raises Unsupported where they are not as many as such
-    nodes."""
+    """The inputs `held` (where the set of each node begins) and `member` (the elements of all sets)
+    of our TreeEnsemble; (None, None) if no node has the mode MEMBER. The file has one set for each
+    MEMBER node, each ended by a NaN. Raises Unsupported for another number of sets."""
     values = call.attr("membership_values")
     asked = modes == _MEMBER
     if not asked.any():

@@ -1,8 +1,8 @@
-"""PNNX -> Graph: `.pnnx.param` with `.pnnx.bin`, as the program pnnx writes them for PyTorch's
-operators.
+"""PNNX -> Graph: `.pnnx.param` with `.pnnx.bin`, as the program pnnx writes them for models of
+PyTorch.
 
-An importer is a function whose signature is the row of the operator (`node.operator`). `rows` is
-the table of those that are one to one.
+An importer function has the inputs and parameters of its operator as its own parameters
+(`node.operator`). `rows` is the table of operators that are one to one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,13 @@ from tinsmith.graph import Graph
 
 
 def load(source: Any, **options: Any) -> Graph:
-    """The graph of a `.param` file, with the `.bin` beside it, or of a pair of both. Options: see
-    `import_model`."""
+    """The graph of a `.param` file with a `.bin` beside it, or of a pair of both. `options` are
+    those of `import_model`."""
     from tinsmith.frontends.pnnx.model import import_model
 
     return import_model(files.read(source), **options)
 
 
-FRONTENDS.register(
-    "pnnx",
-    Frontend(
-        "PNNX",
-        (".pnnx.param", ".param"),
-        files.sniff,
-        load,
-        options=("random_weights", "batch", "input_shapes"),
-        pairs=True,
-    ),
-)
+ENDS = (".pnnx.param", ".param")
+OPTIONS = ("random_weights", "batch", "input_shapes")
+FRONTENDS.register("pnnx", Frontend("PNNX", ENDS, files.sniff, load, options=OPTIONS, pairs=True))

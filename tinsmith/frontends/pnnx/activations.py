@@ -1,4 +1,4 @@
-"""Importers of activations that are no rows, and of softmax."""
+"""Importers of activations that are not one to one (`rows`), and of softmax."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tinsmith.graph import Value
 
 @operator("nn.PReLU", "F.prelu")
 def prelu(node: PnnxNode, input: Value, weight: Any) -> Value:
-    slope = node.tensor(weight)
+    slope: Any = node.tensor(weight)
     shape = (-1, *(1,) * max(node.rank(input) - 2, 0))
-    flat = slope.const.reshape(shape) if slope.const is not None else None
-    return node.emit(
-        "PRelu", input, node.emit("Reshape", slope, node.ints(*shape)) if flat is None else flat
-    )
+    if slope.const is not None:
+        slope = slope.const.reshape(shape)
+    else:
+        slope = node.emit("Reshape", slope, node.ints(*shape))
+    return node.emit("PRelu", input, slope)
 
 
 @operator("nn.RReLU", "F.rrelu")
@@ -57,15 +58,8 @@ def glu(node: PnnxNode, input: Value, *, dim: int = -1) -> Value:
 
 
 @operator(
-    "nn.Softmax",
-    "F.softmax",
-    "nn.Softmin",
-    "F.softmin",
-    "nn.LogSoftmax",
-    "F.log_softmax",
-    "nn.Softmax2d",
-    "torch.softmax",
-    "torch.log_softmax",
+    *("nn.Softmax", "F.softmax", "torch.softmax", "nn.Softmax2d", "nn.Softmin", "F.softmin"),
+    *("nn.LogSoftmax", "F.log_softmax", "torch.log_softmax"),
 )
 def softmax(node: PnnxNode, input: Value, *, dim: int | None = None, dtype: Any = None) -> Value:
     if node.type == "nn.Softmax2d":

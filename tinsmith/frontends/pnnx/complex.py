@@ -1,5 +1,5 @@
-"""Complex numbers while a PNNX model is imported: arithmetic with them, and operators that move
-them. A graph has none: each tensor of them is two, `node.Complex`."""
+"""Tensors of complex numbers, which a graph does not have: while a PNNX model is imported each is a
+pair of real Values (`node.Complex`). Arithmetic with them, and operators that move them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MOVES = frozenset(
     }.items()
     for name in names.split()
 )
-"""Operators that compute of the real parts the real part of the result, and of the imaginary ones
-the imaginary part: what moves numbers, and sums."""
+"""Operators that can be applied to the real and to the imaginary parts independently: those that
+move elements, and sums."""
 
 Made = Callable[..., Any]
 
 
 def complex_of(node: PnnxNode, x: Any) -> Complex:
-    """Numbers, real or complex, as complex ones."""
+    """x, a real or complex tensor or number, as a Complex."""
     if isinstance(x, Complex):
         return x
     if isinstance(x, complex):
@@ -43,7 +43,7 @@ def complex_of(node: PnnxNode, x: Any) -> Complex:
 
 
 def joined(node: PnnxNode, x: Complex) -> Value:
-    """One tensor with an axis of two behind the others: the real and the imaginary part."""
+    """x as one real tensor [..., 2] of real and imaginary parts."""
     if x.whole is not None:
         return x.whole
     parts = [node.emit("Unsqueeze", v, node.ints(-1)) for v in (x.real, x.imag)]
@@ -51,14 +51,14 @@ def joined(node: PnnxNode, x: Complex) -> Value:
 
 
 def parted(node: PnnxNode, x: Value) -> Complex:
-    """What `joined` has joined."""
+    """The inverse of `joined`: the Complex of a real tensor [..., 2]."""
     axis = node.rank(x) - 1
     parts = [node.emit("Gather", x, node.const(i, np.int64), axis=axis) for i in (0, 1)]
     return Complex(parts[0], parts[1], x)
 
 
 def scaled(node: PnnxNode, x: Any, factor: float) -> Any:
-    """x, real or complex, times a number."""
+    """x, real or complex, times a real number."""
     if factor == 1:
         return x
     if isinstance(x, Complex):
@@ -74,6 +74,8 @@ def _is_real(x: Any) -> bool:
 
 
 def _sum(name: str) -> Made:
+    """x + y or x - y (`name` "add", "sub"), where at least one is complex."""
+
     def run(node: PnnxNode, x: Any, y: Any) -> Complex:
         made = BINARY[name]
         if _is_real(x) or _is_real(y):
@@ -92,7 +94,8 @@ def _sum(name: str) -> Made:
 
 
 def product(node: PnnxNode, x: Any, y: Any, times: Made = BINARY["mul"]) -> Complex:
-    """x times y, by `times`, which multiplies real numbers: elements, or matrices."""
+    """x * y, where at least one is complex. `times` is the product of real operands: elementwise,
+    or a matrix product."""
     if _is_real(x) or _is_real(y):
         z, real = (y, x) if _is_real(x) else (x, y)
         parts = complex_of(node, z)
@@ -115,7 +118,7 @@ def quotient(node: PnnxNode, x: Any, y: Any) -> Complex:
 
 
 def squares(node: PnnxNode, x: Complex) -> Value:
-    """The squares of the magnitudes."""
+    """|x|^2, elementwise."""
     both = [node.emit("Mul", v, v) for v in (x.real, x.imag)]
     return node.emit("Add", *both)
 
@@ -150,11 +153,11 @@ ARITHMETIC: dict[str, Made] = {
     "square": lambda node, x: product(node, x, x),
     "reciprocal": lambda node, x: quotient(node, 1.0, x),
 }  # fmt: skip
-"""Functions of numbers of which some are complex."""
+"""Functions that are known for complex operands, by the names in expressions and operators."""
 
 
 def computed(node: PnnxNode, name: str, *xs: Any) -> Any:
-    """The function of that name of numbers of which some are complex. Raises Unsupported."""
+    """ARITHMETIC[name] of xs, of which some are complex. Raises Unsupported for other names."""
     if name not in ARITHMETIC:
         raise Unsupported(f"{name!r} of complex numbers is not known")
     return ARITHMETIC[name](node, *xs)
@@ -166,20 +169,20 @@ TAKE = {
     "pnnx.Expression", "prim::TupleConstruct", "prim::ListConstruct", "prim::TupleUnpack",
     "prim::ListUnpack",
 }  # fmt: skip
-"""Operators whose importers take complex numbers."""
+"""Operators whose importer functions take Complex inputs themselves."""
 
 PRODUCTS = {"torch.matmul", "torch.bmm", "torch.mm", "Tensor.matmul"}
 
 
 def takes(*types: str) -> Callable[[Any], Any]:
-    """As `operator`, for an importer that takes complex numbers."""
+    """Decorator: as `operator`, for importer functions that take Complex inputs themselves."""
     TAKE.update(types)
     return operator(*types)
 
 
 def importer_of(type: str, function: Importer | None) -> Importer:
-    """What imports an operator of which inputs are complex; `function` does for real ones. Raises
-    Unsupported where nothing does."""
+    """The importer function for an operator with complex inputs; `function` is the one for real
+    inputs, None if there is none. Raises Unsupported where complex inputs are not known."""
     name = type.rpartition(".")[2].rpartition(":")[2]
     if function is not None and type in TAKE:
         return function
@@ -191,15 +194,14 @@ def importer_of(type: str, function: Importer | None) -> Importer:
         times = lambda node, *xs: node.emit("MatMul", *xs)  # noqa: E731
         return lambda node: product(node, *node.inputs, times=times)
     if type in (f"torch.{name}", f"aten::{name}") and name in ARITHMETIC:
-        return lambda node: computed(node, name, *node.inputs, *_scalars(node))
+        more = ("other", "exponent")
+        return lambda node: computed(
+            node, name, *node.inputs, *(node.attr(n) for n in more if n in node.attrs)
+        )
     raise Unsupported(
         "it takes complex numbers, with which only arithmetic, Fourier transforms and "
         "what moves elements is known"
     )
-
-
-def _scalars(node: PnnxNode) -> list[Any]:
-    return [node.attr(name) for name in ("other", "exponent") if name in node.attrs]
 
 
 def _part(x: Any, index: int) -> Any:
@@ -212,8 +214,8 @@ def _with(node: PnnxNode, inputs: list[Any]) -> PnnxNode:
 
 
 def apart(node: PnnxNode, function: Importer) -> Any:
-    """What `function` gives for the real parts of the inputs, and for the imaginary ones, as
-    complex numbers. Of operators that join, real inputs are complex ones, too."""
+    """Apply `function` to the real parts of the inputs, and to the imaginary parts; the results are
+    the parts of complex results. For operators that join tensors, real inputs become complex."""
     inputs: list[Any] = node.inputs
     if node.type in JOINS:
         inputs = [complex_of(node, v) for v in inputs]

@@ -1,8 +1,9 @@
-"""The formulas of `pnnx.Expression`: from text to numbers, lists and nodes.
+"""The formulas of `pnnx.Expression`, such as `add(mul(@0,2.0),[1,size(@1,2)])`, where `@n` is the
+operand n: from text to numbers, lists and nodes of the graph.
 
-`add(mul(@0,2.0),[1,size(@1,2)])`: `@n` is an operand. A formula is read from its end, as pnnx reads
-it: each name takes as many values as it has operands, whatever brackets stand around them, which
-also reads what pnnx writes for expm1 and log1p, `log1p),add(@0,1)`. So depth costs no stack.
+A formula is read from its end, as pnnx reads it: a function takes as many values as it has operands
+from a stack. Parentheses are ignored, so that `log1p),add(@0,1)`, which pnnx writes for log1p and
+expm1, is read as well; nested formulas need no recursion.
 """
 
 from __future__ import annotations
@@ -24,19 +25,17 @@ _COMPLEX = re.compile(r"-?[\d.]+(e[+-]?\d+)?[+-][\d.]+(e[+-]?\d+)?j", re.I)
 
 KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 CONVERSIONS = {
-    "torch.bool": "bool",
-    "torch.float": "float32",
-    "torch.long": "int64",
-    "int": "int64",
-}
+    "torch.bool": "bool", "torch.float": "float32", "torch.long": "int64", "int": "int64",
+}  # fmt: skip
 
 Made = Callable[..., Any]
+"""made(node, x, ...) emits a function of operands (Values, numbers), and returns its Value."""
 
 
 def common(node: PnnxNode, *xs: Any) -> list[Value]:
-    """Operands, numbers or Values, as tensors of the one type that PyTorch gives them together:
-    that of tensors with axes, unless a tensor without axes, or else a number, is of a higher kind
-    (bool < whole < float). Raises Unsupported for other operands."""
+    """Operands, numbers or Values, as tensors of one element type, by PyTorch's type promotion: the
+    type of the tensors with axes, unless a scalar tensor, or else a number, is of a higher kind
+    (bool < integer < float). Raises Unsupported for other operands."""
     ranked: list[list[Any]] = [[], [], []]
     for x in xs:
         if isinstance(x, list | tuple | str) or x is None:
@@ -67,6 +66,7 @@ def _number(node: PnnxNode, x: Any, dtype: str) -> Value:
 
 
 def floats(node: PnnxNode, x: Any) -> Value:
+    """x, a number or a Value, as a tensor of a floating-point type."""
     x = node.tensor(x)
     return x if x.dtype.kind in "fV" else node.cast(x, "float32")
 
@@ -129,7 +129,7 @@ def trunc(node: PnnxNode, x: Any) -> Value:
 
 
 def log1p(node: PnnxNode, x: Any) -> Value:
-    """log(1 + x); where |x| < 1/2 as 2 atanh(x / (2 + x)), as 1 + x would lose digits of x."""
+    """log(1 + x); for |x| < 1/2 as 2 atanh(x / (2 + x)), which loses no digits of a small x."""
     x = floats(node, x)
     one, two, half = (node.number(n, x) for n in (1, 2, 0.5))
     near = node.emit("Less", node.emit("Abs", x), half)
@@ -141,7 +141,7 @@ def log1p(node: PnnxNode, x: Any) -> Value:
 
 
 def expm1(node: PnnxNode, x: Any) -> Value:
-    """e^x - 1 as 2 sinh(x / 2) e^(x / 2), which keeps its digits near 0."""
+    """e^x - 1 as 2 sinh(x / 2) e^(x / 2), which loses no digits for small x."""
     x = floats(node, x)
     half = node.emit("Mul", x, node.number(0.5, x))
     twice = node.emit("Mul", node.number(2, x), node.emit("Sinh", half))
@@ -168,8 +168,8 @@ LANCZOS = (
 
 @operator("torch.lgamma", "aten::lgamma")
 def lgamma(node: PnnxNode, input: Any) -> Value:
-    """log |gamma(x)|, by Lanczos' series from 1/2 on, below by gamma(x) gamma(1 - x) sin(pi x) =
-    pi."""
+    """log |gamma(x)|: for x >= 1/2 by Lanczos' series, below by the reflection
+    gamma(x) gamma(1 - x) = pi / sin(pi x)."""
     x = floats(node, input)
     one, half = node.number(1, x), node.number(0.5, x)
     below = node.emit("Less", x, half)
@@ -209,7 +209,7 @@ UNARY: dict[str, Made] = {
     "expm1": expm1, "log10": log10, "log1p": log1p, "square": square, "trunc": trunc,
     **{name: conversion(dtype) for name, dtype in CONVERSIONS.items()},
 }  # fmt: skip
-"""Functions of one value."""
+"""Functions of one operand in formulas."""
 
 BINARY: dict[str, Made] = {
     "add": _same("Add"), "sub": _same("Sub"), "mul": _same("Mul"), "div": _float("Div"),
@@ -220,7 +220,7 @@ BINARY: dict[str, Made] = {
     "or": _bits("BitwiseOr", "Or"), "xor": _bits("BitwiseXor", "Xor"), "lshift": _shift("LEFT"),
     "rshift": _shift("RIGHT"),
 }  # fmt: skip
-"""Functions of two values."""
+"""Functions of two operands in formulas."""
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -229,12 +229,12 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "torch.float": float, "max": max, "min": min, "maximum": max, "minimum": min, "sqrt": math.sqrt,
     "ceil": math.ceil, "round": round, "trunc": math.trunc,
 }  # fmt: skip
-"""What is computed while the model is imported, where the operands are numbers."""
+"""Functions that are computed at import where all operands are numbers."""
 
 
 def evaluate(node: PnnxNode, text: str) -> Any:
-    """What the formula `text` of a pnnx.Expression gives: a number, None, a Value of the graph, or
-    a list of such. `@0` is the node's first operand. Raises Unsupported."""
+    """The result of a formula over the inputs of `node`: a number, None, a Value, or a list of
+    these. Raises Unsupported."""
     tokens = _TOKEN.findall(text)
     node.scope.shared.count_nodes(len(tokens))
     commas = _commas(tokens)
@@ -274,8 +274,8 @@ def _pop(stack: list[Any], token: str) -> Any:
 
 
 def _commas(tokens: list[str]) -> dict[int, int]:
-    """Index of a bracket `(` or `[` among the tokens -> how many commas stand in it, but not in
-    brackets inside it: one less than the operands of a function."""
+    """Index of each `(` and `[` among the tokens -> the number of commas between it and its end,
+    without those in inner brackets: the number of operands - 1."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for i, token in enumerate(tokens):
@@ -305,6 +305,8 @@ def _literal(token: str) -> Any:
 
 
 def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
+    """The function `name` of one or two operands: a number if all are numbers, else a Value, or a
+    Complex if one is complex."""
     table = UNARY if len(xs) == 1 else BINARY
     if all(isinstance(x, bool | int | float) for x in xs) and name in _NUMBERS:
         return _NUMBERS[name](*xs)
@@ -316,8 +318,8 @@ def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
 
 
 def size_of(node: PnnxNode, x: Any, axis: Any = None) -> Any:
-    """The size of x along an axis, or the list of all: a number where it is known, else a scalar
-    Value. Raises Unsupported for what is no tensor."""
+    """The size of x along an axis: a number if it is known, else a scalar int64 Value. Without an
+    axis, the list of all sizes. Raises Unsupported if x is no tensor."""
     x = x.real if isinstance(x, Complex) else x
     if not isinstance(x, Value):
         raise Unsupported("its formula asks for the size of what is no tensor")

@@ -1,4 +1,4 @@
-"""Importers of padding, resizing, sampling, and windows as columns."""
+"""Importers of padding, resizing, grid sampling, im2col (unfold) and col2im (fold)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tinsmith.graph import Value
 
 
 def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
-    """x with padding in PyTorch's order: `pads` are before and after the last axis, then those of
-    the axis before it, and so on. `value` fills, if `mode` is "constant". Raises Unsupported where
-    it does not fit."""
+    """x padded as by PyTorch's F.pad: `pads` are (before, after) of the last axis, then of the axis
+    before it, and so on; `value` (None: 0) fills in the mode "constant". Raises Unsupported for
+    padding that does not fit x."""
     count = len(pads) // 2
     rank = node.rank(x)
     if len(pads) % 2 or count > rank or not all(isinstance(p, int) for p in pads):
@@ -96,10 +96,11 @@ RESIZES = {
     "trilinear": ("linear", "half_pixel", "round_prefer_floor"),
     "bicubic": ("cubic", "half_pixel", "round_prefer_floor"),
 }
-"""Mode -> ours, coordinates, and rounding."""
+"""PyTorch's mode -> (mode, coordinate transform, rounding) of our Resize."""
 
 
 def _for_each(node: PnnxNode, size: Any, rank: int) -> Value:
+    """A size for each of `rank` axes as a vector; `size` is one number for all, or one for each."""
     if isinstance(size, int):
         size = (size,) * rank
     value = node.tensor(size)

@@ -1,4 +1,4 @@
-"""Importers of convolutions, products, pools and normalisations."""
+"""Importers of convolutions, products, pooling and normalisations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.nodes import bins_of
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
 
@@ -15,13 +16,13 @@ SPATIAL = ("1d", "2d", "3d")
 
 
 def kinds(*names: str) -> list[str]:
-    """The names with 1d, 2d and 3d at their ends."""
+    """The operator types nn.Conv1d, nn.Conv2d, nn.Conv3d for the name nn.Conv, and so on."""
     return [name + end for name in names for end in SPATIAL]
 
 
 def each(value: Any, rank: int) -> tuple[int, ...]:
-    """`value`, one whole number for all of `rank` axes or one for each, as one for each. Raises
-    Unsupported for others."""
+    """A number for each of `rank` axes, from one for all, or a list. Raises Unsupported for
+    others."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
         raise Unsupported(f"{value} are not whole numbers for {rank} axes")
@@ -35,12 +36,13 @@ def pad_mode(mode: str) -> str:
 
 
 def batched(node: PnnxNode, x: Value, rank: int) -> Value:
-    """`x`, or, if PyTorch has left the batch out (one axis less than `rank` + 2), with an axis of 1
-    for it."""
+    """x [N,C,*spatial], for `rank` spatial axes; an x without a batch, which PyTorch allows, gets
+    an axis of 1 for it."""
     return node.emit("Unsqueeze", x, node.ints(0)) if x.rank == rank + 1 else x
 
 
 def unbatched(node: PnnxNode, y: Value, x: Value, rank: int) -> Value:
+    """y, which was computed from `batched(x)`, without a batch if x has none."""
     return node.emit("Squeeze", y, node.ints(0)) if x.rank == rank + 1 else y
 
 
@@ -124,12 +126,8 @@ def deform_conv(
 def _windows(kernel: Any, stride: Any, padding: Any, rank: int, ceil_mode: bool) -> dict[str, Any]:
     kernel = each(kernel, rank)
     stride = kernel if stride in (None, ()) else each(stride, rank)
-    return {
-        "kernel": kernel,
-        "stride": stride,
-        "pad": each(padding, rank) * 2,
-        "ceil_mode": ceil_mode,
-    }
+    pad = each(padding, rank) * 2
+    return {"kernel": kernel, "stride": stride, "pad": pad, "ceil_mode": ceil_mode}
 
 
 @operator(*kinds("nn.MaxPool", "F.max_pool"))
@@ -199,14 +197,16 @@ def adaptive_max_pool(
     if not return_indices or not (alone or node.used(1)):
         return adaptive(node, input, output_size, rank, "max"), None
     x = batched(node, input, rank)
-    y, at = _largest(node, x, _wanted(node, x, output_size, rank))
+    wanted = {i: s or node.size(x, i) for i, s in enumerate(_targets(output_size, rank), 2)}
+    y, at = _largest(node, x, wanted)
     both = [unbatched(node, v, input, rank) for v in (y, at)]
     return both if alone else tuple(both)
 
 
 def _largest(node: PnnxNode, x: Value, wanted: dict[int, int]) -> tuple[Value, Value]:
-    """The maxima of the bins of x, as many along each axis as `wanted` says, and the place of each
-    in its plane: along the last axis, then among its rows, and so on, so that the first is told."""
+    """Adaptive max pooling with indices: the maxima of the bins of x, wanted[axis] of them along
+    each axis, and the index of each in its plane. Axes are pooled from the last to the first, so
+    that of equal elements the first one counts."""
     at, step = node.const(np.array(0, np.int64)), 1
     for axis in sorted(wanted, reverse=True):
         size = node.size(x, axis)
@@ -226,30 +226,23 @@ def _largest(node: PnnxNode, x: Value, wanted: dict[int, int]) -> tuple[Value, V
     return x, at
 
 
-def bins_of(size: int, count: int) -> list[tuple[int, int]]:
-    """Where each of `count` bins of an axis begins and ends."""
-    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _wanted(node: PnnxNode, x: Value, size: Any, rank: int) -> dict[int, int]:
-    """Axis -> how many bins it is pooled to, of all of the last `rank` axes."""
+def _targets(size: Any, rank: int) -> tuple[int | None, ...]:
+    """The size for each of the `rank` axes of an adaptive pooling, from one for all, or a list; 0
+    and None mean that of the input. Raises Unsupported for others."""
     given = tuple(size) if isinstance(size, list | tuple) else (size,) * rank
     if len(given) != rank or not all(s is None or isinstance(s, int) for s in given):
         raise Unsupported(f"{size} is no size of {rank} axes")
-    return {i: s or node.size(x, i) for i, s in enumerate(given, 2)}
+    return given
 
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
-    """x pooled (`kind` "mean" or "max") to the sizes `size` of its last `rank` axes, 0 or None:
-    that of the input. Made of a global pooling, of equal windows, or else of bins along one axis
-    after the other."""
+    """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes to `size`, as in
+    `_targets`: by a global pooling, by windows of one size, or else bin by bin along one axis after
+    the other."""
     x = batched(node, input, rank)
-    given = tuple(size) if isinstance(size, list | tuple) else (size,) * rank
-    if given in ((1,) * rank, (1,)):
+    if each_size(size) in ((1,) * rank, (1,)):
         return unbatched(node, node.emit("GlobalPool", x, kind=kind), input, rank)
-    if len(given) != rank or not all(s is None or isinstance(s, int) for s in given):
-        raise Unsupported(f"{size} is no size of {rank} axes")
-    wanted = {i: s for i, s in enumerate(given, 2) if s}
+    wanted = {i: s for i, s in enumerate(_targets(size, rank), 2) if s}
     sizes = {i: node.size(x, i) for i in wanted}
     if all(sizes[i] % s == 0 for i, s in wanted.items()):
         steps = tuple(sizes[i] // wanted[i] if i in wanted else 1 for i in range(2, rank + 2))
@@ -258,14 +251,7 @@ def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> V
             x = node.emit(op, x, kernel=steps, stride=steps)
         return unbatched(node, x, input, rank)
     for axis, count in wanted.items():
-        node.scope.shared.count_nodes(2 * count)
-        cut = [
-            node.slice(x, node.ints(a), node.ints(b), [axis])
-            for a, b in bins_of(sizes[axis], count)
-        ]
-        x = node.emit(
-            "Concat", *(node.emit("Reduce", c, node.ints(axis), kind=kind) for c in cut), axis=axis
-        )
+        x = node.binned(x, axis, bins_of(sizes[axis], count), kind)
     return unbatched(node, x, input, rank)
 
 
@@ -283,8 +269,8 @@ def batch_norm(
 
 
 def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
-    """Weight and bias of a normalisation over `count` channels: where they are None, vectors of 1
-    and of 0."""
+    """The weight and the bias of a normalisation over `count` channels; for None, vectors of 1 and
+    of 0."""
     scale = node.full(count, 1, x.dtype) if weight is None else weight
     return scale, node.full(count, 0, x.dtype) if bias is None else bias
 
@@ -332,6 +318,7 @@ def rms_norm(
 
 
 def each_size(shape: Any) -> tuple[int, ...]:
+    """A list or tuple as a tuple; anything else as a tuple of one."""
     return tuple(shape) if isinstance(shape, list | tuple) else (shape,)
 
 

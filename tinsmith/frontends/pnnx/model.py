@@ -20,8 +20,9 @@ BATCH = "N"
 
 
 class Scope(nodes.Scope):
-    """The operands of a PNNX model by name: Values, and numbers and lists, which expressions
-    give."""
+    """The operands of a PNNX model by name: Values, and numbers, lists and Complex, which exist
+    only while the model is imported. `seed` is that of random weights; `free`: the batch is free.
+    """
 
     def __init__(
         self, shared: Import, graph: Graph, model: PnnxModel, seed: int | None, free: bool
@@ -29,10 +30,9 @@ class Scope(nodes.Scope):
         super().__init__(shared, graph)
         self.model, self.seed, self.free = model, seed, free
         self.counted = set[str]()
-        """Operands of which the run tells how many elements they have."""
-
+        """Operands whose number of elements depends on data (NonZero, ...)."""
         self.grids: dict[str, Grid] = {}
-        """Operands that are quantised tensors, and where their numbers lie."""
+        """Operands that are quantised tensors, and their scales and zero points."""
 
     def _imported(self, node: PnnxNode) -> Any:
         grids = [self.grids[name] for name in node.input_names if name in self.grids]
@@ -78,10 +78,9 @@ def import_model(
     model: PnnxModel, *, random_weights: int | None = None, batch: str | None = None,
     input_shapes: Mapping[str, Any] | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights in place
-    of those of the file; with batch="free" the first axis of all inputs is free; `input_shapes` are
-    those of inputs, by their names. Raises OptionError, and ImportFailed with everything that could
-    not be imported."""
+    """The graph of a model that pnnx has traced. The options are those of `frontends.load`: a seed
+    of random weights; batch="free" makes the first axis of all inputs the symbol N; shapes of
+    inputs by name. Raises OptionError, and ImportFailed with all problems."""
     if batch not in (None, "free"):
         raise OptionError(
             f'batch can be "free" for PNNX, not {batch!r}: the first axis is then {BATCH!r}, '
@@ -122,8 +121,8 @@ def _plain(dtype: str) -> bool:
 
 
 def _results(operators: list[Operator], producer: dict[str, Operator]) -> list[str]:
-    """The names of the operands that leave the model, in order; in place of a tuple, its elements.
-    `producer`: operand -> the operator that gives it."""
+    """The names of the operands that the model returns, in order; tuples are replaced by their
+    elements. `producer`: operand -> the operator that computes it."""
     found: list[str] = []
     waiting = [o for op in reversed(operators) if op.type == "pnnx.Output" for o in op.inputs[::-1]]
     seen: set[str] = set()
@@ -152,6 +151,6 @@ def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
 
 
 def _type(scope: Scope, operand: str, said: Tensor) -> Type:
-    """The Type that the file says of an operand; each unknown dim gets a symbol of its own."""
+    """The Type of an operand by `said`, what the file says of it; unknown dims become symbols."""
     dims: list[Any] = [f"d{operand}_{i}" if d is None else d for i, d in enumerate(said.shape)]
     return Type(dtype_of(said.dtype), tuple(dims))

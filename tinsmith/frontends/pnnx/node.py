@@ -28,7 +28,7 @@ IMPORTERS = Importers(
 )
 
 SIGNATURES: dict[str, inspect.Signature] = {}
-"""Operator type -> what it takes: the signature of its importer, but for the node itself."""
+"""Operator type -> the signature of its importer function, without the node."""
 
 REDUNDANT = (
     "in_channels", "out_channels", "kernel_size", "num_features", "num_parameters", "affine",
@@ -38,33 +38,32 @@ REDUNDANT = (
     "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit",
     "sparse_grad",
 )  # fmt: skip
-"""Parameters that repeat what weights say, or mean nothing in inference: where an importer does not
-ask for one it is passed over."""
+"""Parameters that repeat what weights say, or mean nothing in inference: they are ignored unless an
+importer function asks for them."""
 
 WORDS = {
     "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16",
     "float": "float32",
 }  # fmt: skip
 FIRST = ("input", "self", "tensor")
-"""What files call the first operand, whatever PyTorch calls it."""
+"""Names that files may use for the first operand, whatever PyTorch calls it."""
 
 
 @dataclass(frozen=True)
 class Complex:
-    """A tensor of complex numbers while a model is imported, as two of one shape: a graph has none.
-    Where it enters or leaves a model, it is one tensor with an axis of two behind the others, as
-    `torch.view_as_real` gives it."""
+    """A tensor of complex numbers while a model is imported: its real and imaginary parts, of one
+    shape, as a graph has no complex numbers. `whole` is the same as one tensor [..., 2], as by
+    `torch.view_as_real`, if there is one already; inputs and outputs of a model have this form."""
 
     real: Value
     imag: Value
     whole: Value | None = None
-    """That one tensor, where there is it already."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the numbers of a quantised tensor lie: (whole number - zero) * scale; of each element
-    of an axis, or, where that is None, of all. `dtype` is the type of the whole numbers."""
+    """The parameters of a quantised tensor: real = (integer - zero) * scale, with integers of type
+    `dtype`. scale and zero are numbers, or arrays with one for each element of `axis`."""
 
     scale: Any
     zero: Any
@@ -74,17 +73,17 @@ class Grid:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Numbers = bool | int | float | list | tuple
-"""What expressions give besides tensors."""
+"""Types of operands that expressions compute, besides tensors."""
 
 
 def operator(*types: str) -> Callable[[Function], Function]:
-    """Decorator: register the importer function of operators of these types. It takes the node,
-    then
+    """Decorator: register an importer function for operators of these `types`, such as "nn.Conv2d".
+    It is called with the node, then, by the names of its own parameters, with
 
-    by position   operands and weights by their names: a Value, a number or a list; a weight's array
+    positional    operands (Values, numbers or lists) and weights (arrays)
     keyword-only  the operator's parameters, or operands of that name
 
-    Defaults are those of PyTorch.
+    Its defaults, which are PyTorch's, stand for parameters that the file does not have.
     """
 
     def register(function: Function) -> Function:
@@ -105,8 +104,8 @@ def operator(*types: str) -> Callable[[Function], Function]:
 
 
 class PnnxNode(SourceNode):
-    """One PNNX operator while it is imported: `attrs` are its parameters, and its weights under
-    "@name"."""
+    """One PNNX operator while it is imported. `attrs` are its parameters by name, and its weights
+    by "@name"."""
 
     scope: Scope
 
@@ -116,19 +115,20 @@ class PnnxNode(SourceNode):
         super().__init__(scope, op.type, op.name, op.inputs, op.outputs, params)
         self.line = op.line
         self.counted = False
-        """Whether the run tells how many elements it gives: what the file says is what they were
-        when it was traced."""
+        """Whether the sizes of its results depend on data, so that those in the file, which are of
+        one run, do not hold."""
         self.quantised = False
         """Whether it takes quantised tensors."""
         self.grid: Grid | None = None
-        """Where its results lie; None where they are no quantised tensors."""
+        """The scale and zero point of its results; None where they are not quantised."""
         self.ignore(*REDUNDANT)
 
     # ---- what the operator says
 
     def bound(self, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments (by position, by keyword) of an importer function with this signature, from
-        the node's operands, weights and parameters. Raises Unsupported if one is missing."""
+        """The arguments (positional, keyword) of an importer function with this signature: operands
+        that the file names, then parameters and weights by name, then other operands in order.
+        Raises Unsupported if one is missing or left over."""
         by_name: dict[str, Any] = {}
         rest = list(zip(self.input_names, self.inputs, strict=True))
         for name, operand in self.op.keywords.items():
@@ -170,12 +170,11 @@ class PnnxNode(SourceNode):
         return args, named
 
     def _given(self, p: inspect.Parameter) -> Any:
-        """The argument for a parameter of an importer function that no operand has: the operator's
-        parameter of that name, or the default. Raises Unsupported if there is neither."""
+        """The argument for the parameter `p` of an importer function where no operand is left for
+        it: the operator's parameter of that name, or the default. Raises Unsupported if there is
+        neither."""
         value = self.attr(p.name)
-        if (
-            isinstance(value, bool) and p.kind is not p.KEYWORD_ONLY
-        ):  # bias=True: whether it has one
+        if isinstance(value, bool) and p.kind is not p.KEYWORD_ONLY:  # bias=True: there is one
             if value and self.type.startswith("nn."):
                 raise Unsupported(f"its weight {p.name!r} is missing")
             value = None
@@ -202,32 +201,32 @@ class PnnxNode(SourceNode):
         return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
 
     def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
-        """The shape that the file says of output number `index`, None for unknown dims; None where
-        it says nothing."""
+        """The shape of output number `index` in the file, None for unknown dims; None where the
+        file has no shape."""
         tensor = self.op.tensors.get(self.outputs[index])
         return tensor.shape if tensor else None
 
     # ---- what is made of it
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node of ours, as `SourceNode.emit` does. Inputs may also be numbers or lists, which
-        expressions give: these become constants."""
+        """The same as `SourceNode.emit`, for inputs that may also be numbers or lists, which become
+        constants."""
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:
         return self.tensor(value) if isinstance(value, Numbers | Complex) else value
 
     def number_of(self, array: Any) -> Value | Complex:
-        """A weight as a constant, or two where it is of complex numbers."""
+        """A weight as a constant, or as a Complex of two."""
         if array.dtype.kind != "c":
             return self.tensor(array)
         parts = (np.ascontiguousarray(v, np.float32) for v in (array.real, array.imag))
         return Complex(*map(self.tensor, parts))
 
     def tensor(self, value: Any) -> Value:
-        """The result of an expression as a Value. A number becomes a scalar of the type that
-        PyTorch gives it; a list of whole numbers, known or computed, a vector. Raises Unsupported
-        for others."""
+        """An operand as a Value: a number becomes a scalar constant (float32, int64 or bool, as in
+        PyTorch), a list of numbers, some of which may be Values, a vector. Raises Unsupported for
+        others."""
         if isinstance(value, Complex):
             raise Unsupported("it takes complex numbers, for which it is not known")
         if isinstance(value, np.ndarray):
@@ -248,15 +247,17 @@ class PnnxNode(SourceNode):
         return self.const(array.astype(kind))
 
     def full(self, shape: Any, value: float, dtype: Any) -> np.ndarray[Any, Any]:
-        """An array of `shape`, as a file says it, filled with `value`. Raises BudgetExceeded."""
+        """An array of `shape` (a number or a tuple) filled with `value`. Raises BudgetExceeded."""
         sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
         self.spend(prod(sizes) * np.dtype(dtype).itemsize)
         return np.full(sizes, value, dtype)
 
     def spend(self, nbytes: int) -> None:
+        """Raise BudgetExceeded if a constant of so many bytes is more than the budget allows."""
         budget.check("constants", nbytes, f"{self.label!r} of {self.scope.shared.name}")
 
     def cast(self, x: Any, dtype: str) -> Value:
+        """x, a Value, number or list, as a tensor of this element type."""
         x = self.tensor(x)
         return x if x.dtype.name == dtype else self.emit("Cast", x, to=dtype)
 
@@ -272,20 +273,21 @@ class PnnxNode(SourceNode):
             raise Unsupported(f"the element type {name} is not known") from None
 
     def rank(self, x: Value) -> int:
+        """The rank of x. Raises Unsupported where it is not known."""
         if x.rank is None:
             raise Unsupported("the rank of its input is not known")
         return x.rank
 
     def axis(self, x: Value, dim: int) -> int:
-        """`dim`, which may count from the end, as an axis of x from 0 on. Raises Unsupported for
-        others."""
+        """`dim` (negative: from the end) as an axis of x from 0 on. Raises Unsupported if there is
+        none."""
         rank = self.rank(x)
         if not isinstance(dim, int) or not -rank <= dim < max(rank, 1):
             raise Unsupported(f"its input has no axis {dim}")
         return dim % max(rank, 1)
 
     def size(self, x: Value, axis: int) -> int:
-        """A dim that must be known."""
+        """The size of x along an axis. Raises Unsupported where it is not known."""
         dim = x.shape[axis] if x.shape is not None else None
         if not isinstance(dim, int):
             raise Unsupported(f"it needs a known size along axis {axis}")

@@ -1,5 +1,6 @@
-"""Importers of quantised tensors. In the graph each is a tensor of floats that have been quantised
-and dequantised again, by which passes know bytes; on which grid it lies is remembered meanwhile."""
+"""Importers of operators on quantised tensors. In the graph such a tensor is one of floats, behind
+a QuantizeLinear and a DequantizeLinear, from which passes make products of bytes. Its scale and
+zero point (`node.Grid`) are kept while the model is imported."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from tinsmith.graph import Value
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 KINDS = {12: "int8", 13: "uint8", "qint8": "int8", "quint8": "uint8"}
-"""PyTorch's types of quantised tensors, as numbers and as words -> those of their elements."""
+"""PyTorch's quantised types, as numbers and as words -> the type of their integers."""
 
 OWN = {"sigmoid": (1 / 256, 0), "hardsigmoid": (1 / 256, 0), "tanh": (1 / 128, 128)}
-"""Activations that choose the grid of their results: scale and zero point for uint8."""
+"""Activations whose results have a fixed (scale, zero point): that for uint8."""
 
 MOVED = 128
-"""How much less zero points are for int8."""
+"""By how much the zero points in OWN are less for int8."""
 
 
 def placed(node: PnnxNode, results: Any) -> Any:
-    """The results of an operator whose results are quantised, on its grid; others as they are."""
+    """The results of an operator, those that are floats quantised and dequantised by `node.grid`;
+    unchanged if that is None. Raises Unsupported for inputs quantised by channel."""
     grid = node.grid
     if isinstance(results, tuple):
         return tuple(placed(node, y) for y in results)
@@ -41,6 +43,8 @@ def placed(node: PnnxNode, results: Any) -> Any:
 
 
 def _constants(node: PnnxNode, grid: Grid) -> tuple[Any, ...]:
+    """The scale and the zero point of a grid as arrays for QuantizeLinear. Raises Unsupported if
+    they are not possible ones."""
     scale, zero = np.asarray(grid.scale), np.asarray(grid.zero)
     least, most = LIMITS[grid.dtype]
     if scale.dtype.kind not in "iuf" or zero.dtype.kind not in "iuf":
@@ -53,17 +57,18 @@ def _constants(node: PnnxNode, grid: Grid) -> tuple[Any, ...]:
 
 
 def whole(node: PnnxNode, x: Value, grid: Grid) -> Value:
-    """The whole numbers of floats."""
+    """Quantise floats: the integers of `grid`."""
     return node.emit("QuantizeLinear", x, *_constants(node, grid), axis=grid.axis or 0)
 
 
 def real(node: PnnxNode, x: Any, grid: Grid) -> Value:
-    """The floats of whole numbers."""
+    """Dequantise integers of `grid` to floats."""
     return node.emit("DequantizeLinear", x, *_constants(node, grid), axis=grid.axis or 0)
 
 
 def _known(value: Any, what: str) -> Any:
-    """A number or an array, which may be a constant of the file."""
+    """`value` as a number or an array, if it is one or a constant. Raises Unsupported, which calls
+    it `what`, if it is computed."""
     value = value.const if isinstance(value, Value) else value
     if value is None:
         raise Unsupported(f"its {what} is computed")
@@ -71,7 +76,8 @@ def _known(value: Any, what: str) -> Any:
 
 
 def _lies_on(node: PnnxNode, scale: Any, zero: Any, dtype: Any = None, axis: Any = None) -> None:
-    """Let the results be quantised so. The type is what the file says of the first, or `dtype`."""
+    """Set `node.grid`: the results of the node are quantised with this scale and zero point. The
+    element type is what the file says of the first result, else `dtype`, else uint8."""
     scale, zero = _known(scale, "scale"), _known(zero, "zero point")
     said = node.op.tensors.get(node.outputs[0])
     word = str(dtype).removeprefix("torch.")
@@ -105,8 +111,8 @@ def dequantize(node: PnnxNode, input: Value) -> Value:
 
 @operator("aten::fake_quantize_per_tensor_affine", "aten::fake_quantize_per_channel_affine")
 def fake_quantize(node: PnnxNode, input: Value, scale: Any, zero_point: Any, *rest: Any) -> Value:
-    """A quantisation that gives floats: the axis if there is one, the least and the largest whole
-    number."""
+    """Import fake quantisation: x quantised and dequantised. `rest` is the axis, for scales by
+    channel, then the least and the largest integer."""
     *axis, least, most = rest
     grid = Grid(
         _known(scale, "scale"), _known(zero_point, "zero point"), "int8" if least < 0 else "uint8",
@@ -126,7 +132,8 @@ def fake_quantize(node: PnnxNode, input: Value, scale: Any, zero_point: Any, *re
 
 
 def _weight(node: PnnxNode, weight: Any) -> Value:
-    """The weights as floats: pnnx writes scales of those alone that are quantised by channel."""
+    """The quantised weights of a layer, dequantised. Raises Unsupported for weights that are not
+    quantised by channel, as pnnx does not write their scale."""
     array, scales = _known(weight, "weight"), "weight.q_per_channel_scales"
     if f"@{scales}" not in node.attrs:
         raise Unsupported(
@@ -205,12 +212,13 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
         4, lambda node, x, w, b, eps: layers.instance_norm(node, x, None, None, w, b, eps=eps),
     ),
 }  # fmt: skip
-"""Name -> which argument is the scale of the result, before its zero point (None: it lies where the
-input does), and what computes it of the other ones."""
+"""Name -> (the position of the argument that is the result's scale, with its zero point after it;
+None: those of the input), and the function that computes the result from the other arguments."""
 
 
 def _scalar(op: str) -> Callable[..., Value]:
-    """A sum or a product with a number, which moves the grid and not the whole numbers."""
+    """Import the sum or product (`op`) with a number, for which PyTorch changes the scale and zero
+    point, and not the integers."""
 
     def run(node: PnnxNode, x: Value, number: float) -> Value:
         grid = node.grid

@@ -1,4 +1,4 @@
-"""Importers of recurrent layers and of attention."""
+"""Importers of recurrent layers and attention."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tinsmith.frontends.projection import projected_lstm
 from tinsmith.graph import Value
 
 GATES = {"nn.LSTM": (0, 3, 1, 2), "nn.GRU": (1, 0, 2), "nn.RNN": (0,)}
-"""Where our gates (input, output, forget, cell; update, reset, hidden) stand in PyTorch's weights.
-"""
+"""The positions of our gates (input, output, forget, cell; update, reset, hidden) in PyTorch's
+weights."""
 
 
 @operator("nn.LSTM", "nn.GRU", "nn.RNN")
@@ -24,9 +24,9 @@ def recurrent(
     num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False,
     proj_size: int = 0, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
-    """y, and the final states if the file reads them (h; of LSTM h and c), as in torch: one node
-    for each layer. Each of the states, given or final, is [layers * directions, N, size], of which
-    each node gets its layers' rows. Raises Unsupported for an input without a batch (rank 2)."""
+    """Import a recurrent layer of `num_layers`, as one node for each. `states` are the first ones,
+    h (for LSTM h and c), each [num_layers * directions, N, size]. Returns y and, if the file names
+    them, the last states in the same form. Raises Unsupported for an input without a batch."""
     if node.rank(input) == 2:
         raise Unsupported("its input has no batch")
     op, ends = node.type[3:], ("", "_reverse")[: 1 + bidirectional]
@@ -54,8 +54,7 @@ def recurrent(
             kept.append(value)
         if bidirectional:
             y = node.emit("Transpose", y, perm=(0, 2, 1, 3))
-            dims = [d if isinstance(d, int) else 0 for d in x.shape[:2]] if x.shape else [0, 0]
-            x = node.emit("Reshape", y, node.ints(*dims, 2 * (proj_size or hidden_size)))
+            x = node.emit("Reshape", y, node.ints(*node.kept(x, 2), 2 * (proj_size or hidden_size)))
         else:
             x = node.emit("Squeeze", y, node.ints(1))
     y = node.emit("Transpose", x, perm=(1, 0, 2)) if batch_first else x
@@ -68,9 +67,9 @@ def recurrent(
 
 
 def _weights(node: PnnxNode, layer: int, ends: tuple[str, ...], kind: str, bias: bool) -> Any:
-    """A weight of one layer, [directions, ...], in our order of gates; None for a bias that it has
-    not. `kind`: "ih", "hh", or "b", both biases side by side. `ends` are what the names of each
-    direction end in."""
+    """A weight of one layer for all directions, [directions, ...], in our order of gates. `kind` is
+    "ih" (w), "hh" (r), or "b" (both biases, one after the other; None without `bias`). `ends` are
+    the ends of PyTorch's names for each direction: "", "_reverse"."""
     if kind == "b" and not bias:
         return None
     made = []
@@ -89,9 +88,9 @@ def multihead_attention(
     embed_dim: int, num_heads: int, kdim: Any = None, vdim: Any = None, bias: bool = True,
     add_bias_kv: bool = False, add_zero_attn: bool = False, batch_first: bool = False,
 ) -> Any:  # fmt: skip
-    """Import nn.MultiheadAttention: queries, keys and values times their weights, attention, and a
-    product. A second output, where it is read, is the mean of the attention weights over the
-    heads."""
+    """Import nn.MultiheadAttention: linear layers for queries, keys and values, attention, and a
+    linear layer. The second output, if it is read, is the attention weights, averaged over heads.
+    """
     if node.rank(query) == 2:
         raise Unsupported("its input has no batch")
     key = query if key is None else key
@@ -133,16 +132,17 @@ def multihead_attention(
 
 
 def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
-    """`x` [N,K,E] with `row`, a key or value that is added to all sequences, behind the others:
+    """Keys or values x [N,K,E] with one more, `row` [1,1,E], at the end of each sequence:
     [N,K+1,E]."""
     size = [size_of(node, x, 0), 1, row.shape[-1]]
     return node.emit("Concat", x, node.emit("Expand", row, size), axis=1)
 
 
 def _mask(node: PnnxNode, mask: Any, heads: int, more: int, query: Value) -> Value | None:
-    """The mask of attention as ours takes it: [Q,K] or [N,H,Q,K], True where a query may attend (in
-    PyTorch where not), or numbers. The file's is [Q,K] or [N * heads,Q,K]. `more` keys were added,
-    which all may see; `query` tells the batch where it is free. None: no mask."""
+    """PyTorch's mask [Q,K] or [N * heads,Q,K] in the form of our Attention: [Q,K] or [N,heads,Q,K],
+    True where a query may attend (in PyTorch: where not), or numbers to add. None for no mask.
+    `more` keys were added at the end, which all queries see; `query` has the batch if it is free.
+    """
     if mask is None:
         return None
     if mask.dtype.kind == "b":

@@ -1,4 +1,4 @@
-"""Importers of reductions, of what orders elements, and of comparisons."""
+"""Importers of reductions, sorting, comparisons, logic and clamping."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from tinsmith.frontends.pnnx.rows import COMPARISONS
 from tinsmith.graph import Value
 
 KINDS = {
-    "mean": "mean",
-    "sum": "sum",
-    "amax": "max",
-    "amin": "min",
-    "prod": "prod",
+    "mean": "mean", "sum": "sum", "amax": "max", "amin": "min", "prod": "prod",
     "logsumexp": "logsumexp",
-}
+}  # fmt: skip
+"""torch.NAME -> the kind of our Reduce."""
 
 
 def reduced(node: PnnxNode, x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
+    """x reduced along `dim`, a number or a tuple; None or () mean all axes."""
     axes = None if dim in (None, ()) else node.ints(*each_size(dim))
     return node.emit("Reduce", x, axes, kind=kind, keepdims=keepdim)
 
@@ -92,7 +90,7 @@ def pairwise_distance(
 
 @operator("torch.cross", "torch.linalg.cross")
 def cross(node: PnnxNode, input: Value, other: Value, *, dim: Any = None) -> Value:
-    """Import cross: along `dim`, or the first axis of three elements."""
+    """Import the cross product along `dim`; None: along the first axis of size 3."""
     if dim is None:
         threes = [i for i in range(node.rank(input)) if node.size(input, i) == 3]
         dim = -1 if "linalg" in node.type or not threes else threes[0]

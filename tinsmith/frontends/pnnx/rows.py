@@ -1,4 +1,4 @@
-"""Operators that are one to one: ours, and what PNNX calls it."""
+"""The table of PNNX operators that are one node of ours each, and importers of arithmetic."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ ROWS: list[Row] = [
     ("Unsqueeze", "torch.unsqueeze Tensor.unsqueeze", {"1": ("dim", NEEDED)}),
     ("ChannelShuffle", "nn.ChannelShuffle F.channel_shuffle", {"groups": ("groups", NEEDED)}),
 ]  # fmt: skip
-"""Our operator, the types that are read as it, and its attributes: the parameter that gives one, ""
-where none does, and its default. "1" is the second input, a vector."""
+"""(our operator, PNNX's types, {our attribute: (PNNX's parameter, default)}). A parameter "" means
+that the attribute is always the default. The attribute "1" is our second input, a vector."""
 
 COMPARISONS = {
     "eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual",
@@ -53,9 +53,7 @@ COMPARISONS = {
 
 
 def _register(op: str, types: str, attrs: dict[str, tuple[str, Any]]) -> None:
-    """Register an importer function for one row: operators of these `types` become our `op`, with
-    `attrs`: our attribute -> (PNNX's parameter, default). "1" in place of an attribute is our
-    second input."""
+    """Register the importer function of one row of ROWS."""
 
     def run(node: PnnxNode) -> Any:
         given = {}

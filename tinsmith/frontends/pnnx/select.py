@@ -1,4 +1,4 @@
-"""Importers of operators that select, join, cut, or make elements."""
+"""Importers of operators that select, join or split tensors, and of those that make new ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
 
 END = 2**31 - 1
-"""As an end of a slice: that of the axis. As an index of it: none."""
+"""In PNNX's slices: as an end, the end of the axis; as a select, no index is selected."""
 
 LAST = 2**63 - 1
-"""The same in our slices."""
+"""The end of an axis in our Slice."""
 
 
 # ---- selection
@@ -24,8 +24,7 @@ LAST = 2**63 - 1
 
 @operator("pnnx.SliceIndexes")
 def slice_indexes(node: PnnxNode, *xs: Any, indexes: Any) -> list[Any]:
-    """The items of the list `indexes`, which PNNX writes as text: numbers, and for `@n` the operand
-    number n."""
+    """Import a list of indexes, which PNNX writes as text: numbers, and `@n` for operand n."""
     return [node.inputs[int(i[1:])] if isinstance(i, str) else i for i in each_size(indexes)]
 
 
@@ -47,9 +46,8 @@ def slice_(
 def sliced(
     node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
 ) -> Value:
-    """x cut from `starts` to `ends` by `steps` along each axis of `dims`; or, where `selects` says
-    an index, only that place, without the axis. Raises Unsupported for lists that differ in
-    length."""
+    """x[start:end:step] along each axis of `dims`, or, where `selects` has an index for it,
+    x[index] without the axis. Raises Unsupported for lists that differ in length."""
     cuts, picks = cuts_of(node, x, dims, starts, ends, steps, selects)
     cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
     if cuts:
@@ -64,8 +62,8 @@ def sliced(
 def cuts_of(
     node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
 ) -> tuple[list[tuple[int, Any, Any, Any]], list[tuple[int, Any]]]:
-    """What the lists of a slice of x say: (axis, start, end, step) of each axis that is cut, and
-    (axis, place) of each of which one place is taken, from the last such axis on. Raises
+    """The slices of `sliced`: (axis, start, end, step) for each axis that is cut, and (axis, index)
+    for each axis of which one index is selected, from the last axis to the first. Raises
     Unsupported for lists that differ in length."""
     axes = [node.axis(x, d) for d in dims]
     lists = [
@@ -90,12 +88,8 @@ def cuts_of(
 @operator("Tensor.select", "torch.select")
 def select(node: PnnxNode, input: Value, *, dim: int, index: Any) -> Value:
     at = node.tensor(index)
-    return node.emit(
-        "Gather",
-        input,
-        at if at.rank == 0 else node.emit("Squeeze", at),
-        axis=node.axis(input, dim),
-    )
+    at = at if at.rank == 0 else node.emit("Squeeze", at)
+    return node.emit("Gather", input, at, axis=node.axis(input, dim))
 
 
 @operator("torch.index_select")
@@ -124,6 +118,8 @@ def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Valu
 
 
 def roll_along(node: PnnxNode, x: Value, shifts: Any, dims: Any) -> Value:
+    """x rolled by each of `shifts` along each of `dims`: elements that leave at the end come in at
+    the begin."""
     for shift, dim in zip(each_size(shifts), each_size(dims), strict=True):
         size = x.shape[node.axis(x, dim)] if x.shape is not None else None
         shift = shift % size if isinstance(size, int) and size else shift
@@ -171,8 +167,8 @@ def cat(node: PnnxNode, *tensors: Any, dim: int = 0) -> Value:
 
 
 def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
-    """`xs`, which are joined along `dim`: if the batch is free in some and not in others, the first
-    element of the others is repeated for the whole batch. Else as they are."""
+    """The tensors of a concat along `dim`. If the batch (axis 0) is free in some of them, it is the
+    traced one in the others: there the first element is repeated to the free batch."""
     free = [x for x in xs if x.shape and isinstance(x.shape[0], str)]
     if not node.scope.free or not free or dim == 0 or len(free) == len(xs):
         return xs
@@ -206,8 +202,8 @@ def split(
 def _sizes(
     node: PnnxNode, size: int, chunks: Any, split: Any, sections: Any, indices: Any
 ) -> list[int]:
-    """The sizes of the parts into which an axis of `size` is cut, by whichever of `chunks`,
-    `split`, `sections` and `indices` the operator has. Raises Unsupported if it has none."""
+    """The sizes of the parts into which an axis of `size` is split, by the parameter that is given:
+    `chunks`, `split` (size or sizes), `sections` or `indices`. Raises Unsupported if none is."""
     if node.type == "torch.unbind":
         split = 1
     if isinstance(split, tuple):
@@ -241,19 +237,7 @@ def unlisted(node: PnnxNode, input: Any) -> Any:
 
 
 @operator(
-    *(
-        f"torch.{n}"
-        for n in (
-            "zeros",
-            "ones",
-            "full",
-            "empty",
-            "zeros_like",
-            "ones_like",
-            "full_like",
-            "empty_like",
-        )
-    ),
+    *(f"torch.{n}{end}" for n in ("zeros", "ones", "full", "empty") for end in ("", "_like")),
     *(f"Tensor.{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "fill")),
 )
 def filled(
@@ -265,18 +249,13 @@ def filled(
     value = 1 if "ones" in kind else value if fill_value is None else fill_value
     value = 0 if value is None else value
     fallback = "int64" if isinstance(value, int) and "full" in kind else "float32"
-    name = node.dtype(
-        dtype, like.dtype.name if like is not None and ("Tensor." in kind or of_like) else fallback
-    )
-    shape = (
-        node.emit("Shape", like)
-        if of_like
-        else node.tensor(
-            [*each_size(size if size is not None else input)]
-            if not isinstance(size, Value)
-            else size
-        )
-    )
+    typed = like if "Tensor." in kind or of_like else None
+    name = node.dtype(dtype, fallback if typed is None else typed.dtype.name)
+    if of_like:
+        shape = node.emit("Shape", like)
+    else:
+        sizes = [*each_size(input if size is None else size)]
+        shape = node.tensor(size if isinstance(size, Value) else sizes)
     if isinstance(value, Value):
         return node.emit("Expand", node.cast(value, name), shape)
     return node.emit("ConstantOfShape", node.cast(shape, "int64"), value=value, dtype=name)
@@ -284,7 +263,7 @@ def filled(
 
 @operator("prim::Constant")
 def constant(node: PnnxNode, *, value: Any = None) -> Any:
-    """Import a number, which operators that PNNX leaves as they are in TorchScript read."""
+    """Import a number that operators of TorchScript (`aten::...`) read."""
     return value
 
 
@@ -330,7 +309,7 @@ def scatter(
     node: PnnxNode, input: Value, index: Value, src: Any = None, *, dim: int = 0, value: Any = None,
     reduce: Any = None,
 ) -> Value:  # fmt: skip
-    """Import scatter: of `src` only as much is read as there are indices."""
+    """Import scatter. Of `src` only the part of the size of `index` is read."""
     kind = "add" if node.type == "torch.scatter_add" else reduce or "none"
     updates = node.cast(value if src is None else src, input.dtype.name)
     if updates.rank == 0:

@@ -1,4 +1,5 @@
-"""Importers of operators that change shapes, of products and of weights as tensors."""
+"""Importers of operators that change shapes, permute or repeat, of outer products, and of weights
+that are operands."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def reshape(node: PnnxNode, input: Value, *, shape: Any) -> Value:
 
 
 def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
-    """`x` in a shape: a Value, or numbers. If the batch is free, the first number, which counts
-    what the model was traced with, is left to follow from the others."""
+    """x reshaped to `shape`, a Value or a list. If the batch is free, the first number, which is of
+    the batch that the model was traced with, is replaced: by 0 (that of x) or -1."""
     if isinstance(shape, Value):
         return node.emit("Reshape", x, shape)
     shape = list(each_size(shape))
@@ -48,8 +49,8 @@ def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
 
 
 def _is_size(value: Any, x: Value, axis: int) -> bool:
-    """Whether `value` is the size of `x` along `axis`, as `size_of` adds nodes for it: a Reshape
-    may then keep that axis by 0."""
+    """Whether `value` is the size of x along `axis`, computed by nodes as `size_of` emits them. A
+    Reshape can then have 0 in its place."""
     cut = value.producer if isinstance(value, Value) else None
     asked = cut.inputs[0].producer if cut is not None and cut.inputs and cut.inputs[0] else None
     return asked is not None and asked.op.name == "Shape" and asked.inputs[0] is x and (
@@ -78,11 +79,9 @@ def flatten(
 
 
 def _with_axis(node: PnnxNode, x: Value, first: int, end: int, sizes: Sequence[Any]) -> Value:
-    """`x` reshaped: with `sizes` in place of the axes from `first` to before `end`."""
-    assert x.shape is not None
-    before = [d if isinstance(d, int) else 0 for d in x.shape[:first]]
+    """x reshaped, with `sizes` in place of the axes first .. end - 1."""
     after = [size_of(node, x, i) for i in range(end, node.rank(x))]
-    return node.emit("Reshape", x, [*before, *sizes, *after])
+    return node.emit("Reshape", x, [*node.kept(x, first), *sizes, *after])
 
 
 @operator("Tensor.unflatten", "torch.unflatten")
@@ -93,8 +92,8 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Import squeeze: of the axes `dim` (None: all) those of size 1 are dropped, others stay, as in
-    PyTorch."""
+    """Import squeeze: as in PyTorch, of the axes `dim` (None: all) only those of size 1 are
+    dropped."""
     axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
     ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input
@@ -115,13 +114,7 @@ def transpose(node: PnnxNode, input: Value, *, dim0: int, dim1: int) -> Value:
 
 @operator("torch.t", "Tensor.t", "Tensor.T", "Tensor.mT", "aten::mT", "aten::numpy_T")
 def turned(node: PnnxNode, input: Value) -> Value:
-    if node.rank(input) < 2:
-        return input
-    return (
-        transpose(node, input, dim0=-2, dim1=-1)
-        if input.rank != 2
-        else node.emit("Transpose", input, perm=(1, 0))
-    )
+    return input if node.rank(input) < 2 else transpose(node, input, dim0=-2, dim1=-1)
 
 
 @operator("aten::movedim", "torch.movedim")
@@ -184,7 +177,8 @@ def repeat_interleave(node: PnnxNode, input: Value, *, repeats: Any, dim: Any = 
 
 
 def _repeated(times: Any, size: int) -> Any:
-    """The places of an axis of `size`, each as often as `times`, of one or of all, says."""
+    """The indexes of an axis of `size`, index i repeated times[i] times (or times[0], if there is
+    only one number)."""
     if times.size not in (1, size):
         raise Unsupported(f"it has {times.size} numbers of repeats for {size} elements")
     return np.repeat(np.arange(size), times.reshape(-1))

@@ -1,4 +1,4 @@
-"""Importers of Fourier transforms, of whole axes and of windows in time."""
+"""Importers of Fourier transforms, and of short-time Fourier transforms."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ NORMS = ("backward", "ortho", "forward")
 FORWARD, INVERSE = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}, {
     "backward": 0.0, "ortho": 0.5, "forward": 1.0
 }  # fmt: skip
-"""The power of the number of elements by which a transform of ours is multiplied: the forward one
-is a sum, the inverse one a mean."""
+"""PyTorch's norm -> p: our DFT of n elements is multiplied by n^p. Our forward transform is a sum,
+the inverse one a mean."""
 
 
 class _Transform:
-    """Transforms along several axes, and the factor that is theirs together."""
+    """Fourier transforms along several axes, one after the other. `factor` collects their factors:
+    the result is to be multiplied by it once."""
 
     def __init__(self, node: PnnxNode, norm: Any) -> None:
         self.node, self.norm, self.factor = node, norm or "backward", 1.0
@@ -45,8 +46,8 @@ class _Transform:
             raise Unsupported(f"its norm {norm!r} is not one of {', '.join(NORMS)}")
 
     def run(self, x: Any, axis: int, size: Any, inverse: bool, onesided: bool, power: float) -> Any:
-        """x transformed along one axis, of which `size` elements are taken, None for all, and times
-        the number of elements to the `power`."""
+        """The transform of x along one axis, cut or padded to n = `size` elements (None: all).
+        `factor` is multiplied by n^power."""
         real = x.real if isinstance(x, Complex) else x
         if power:
             count = size or self.node.size(real, axis)
@@ -61,7 +62,7 @@ class _Transform:
         return node.emit("Squeeze", y, [-1]) if inverse and onesided else parted(node, y)
 
     def each(self, x: Any, axes: Sequence[int], sizes: Sequence[Any], inverse: bool) -> Any:
-        """Complex numbers, transformed along each of some axes."""
+        """The complex transforms of x along each of `axes`."""
         power = (INVERSE if inverse else FORWARD)[self.norm]
         for axis, size in zip(axes, sizes, strict=True):
             x = self.run(x, axis, size, inverse, False, power)
@@ -99,7 +100,8 @@ def transform(
 
 
 def _kinds(work: _Transform, kind: str, x: Any, axes: list[int], sizes: list[Any]) -> Any:
-    """x transformed along all axes as `kind` says, without the factor."""
+    """The transform `kind` ("rfft", "ihfft", ...) of x along `axes`, without `work.factor`. Real
+    transforms are along the last of the axes, complex ones along the others."""
     node, norm = work.node, work.norm
     last, size, others = axes[-1], sizes[-1], (axes[:-1], sizes[:-1])
     if kind in ("rfft", "ihfft"):
@@ -122,7 +124,8 @@ def _kinds(work: _Transform, kind: str, x: Any, axes: list[int], sizes: list[Any
 
 
 def _window(node: PnnxNode, window: Any, n: int, length: int | None) -> Any:
-    """The window of `length`, None for n, in the middle of n elements."""
+    """The window as an array [n] of float32: `window` (None: ones), of `length` (None: n) elements,
+    with zeros on both sides. Raises Unsupported if it is computed, or does not fit."""
     if not isinstance(n, int) or n < 1 or not 0 < (length or n) <= n:
         raise Unsupported(f"its window of {length} does not fit transforms of {n} elements")
     node.spend(4 * n)
@@ -139,8 +142,9 @@ def _window(node: PnnxNode, window: Any, n: int, length: int | None) -> Any:
 def spectrum(
     node: PnnxNode, x: Value, w: Any, hop: int | None, pads: Sequence[str], onesided: Any
 ) -> Complex:
-    """The spectra of the windows w that begin at every `hop` element of the last axis, which is
-    padded by half of one at both ends in the modes `pads`: [..., frequencies, windows]."""
+    """The short-time Fourier transform of x [..., time] with the window w [n] at every `hop`
+    elements (None: n / 4): [..., frequencies, windows]. Before, x is padded by n / 2 at both ends
+    for each mode in `pads`."""
     n = len(w)
     rank = node.rank(x)
     lead = x.shape[:-1] if x.shape is not None else ()
@@ -179,6 +183,7 @@ def stft(
 
 
 def _factor(normalized: Any, w: Any) -> float:
+    """The factor of spectra under the window w, by the parameter `normalized`."""
     if normalized == "window":
         return float((w.astype(np.float64) ** 2).sum()) ** -0.5
     return len(w) ** -0.5 if normalized else 1.0

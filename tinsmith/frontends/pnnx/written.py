@@ -1,4 +1,5 @@
-"""Importers of operators that write into a part of a tensor, or read places that are listed."""
+"""Importers of operators that write into parts of a tensor, and of those that take index tensors
+or masks."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from tinsmith.frontends.pnnx.select import END, cuts_of
 from tinsmith.graph import Value
 
 Cut = tuple[int, int, int, int]
-"""An axis, where a slice of it begins and ends, and its step."""
+"""(axis, start, end, step) of a slice."""
 
 
 def spread(node: PnnxNode, x: Any, like: Value) -> Value:
-    """x in the element type and the shape of another value, repeated where it is smaller."""
+    """x, a Value or a number, in the element type of `like`, broadcast to its shape."""
     x = node.cast(x, like.dtype.name)
     return x if x.shape == like.shape else node.emit("Expand", x, size_of(node, like))
 
@@ -38,7 +39,7 @@ def slice_copy(
     step: Any = 1, dims: Any = None, starts: Any = None, ends: Any = None, steps: Any = None,
     select: Any = None, selects: Any = None,
 ) -> Value:  # fmt: skip
-    """Import x[2:10, :, 3] = src: `selects` says of axes which one place of them is written."""
+    """Import x[2:10, :, 3] = src, which returns the new x. The 3 is one of `selects`."""
     if dims is None:
         dims, starts, ends, steps = (dim,), [start], [end], [step]
         selects = None if select is None else [select]
@@ -60,7 +61,7 @@ def select_scatter(node: PnnxNode, input: Value, src: Any, *, dim: int, index: i
 
 
 def _written(node: PnnxNode, x: Value, values: Value, cuts: list[Cut]) -> Value:
-    """x with `values` in the part that is cut out by all of `cuts`."""
+    """x with `values` in place of the part that all `cuts` together cut out of it."""
     if not cuts:
         return spread(node, values, x)
     (axis, start, end, step), *others = cuts
@@ -86,9 +87,9 @@ def _written(node: PnnxNode, x: Value, values: Value, cuts: list[Cut]) -> Value:
 
 
 def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
-    """The list `at` of indices of x, None for a whole axis, as (first axis, number of axes, indices
-    [..., number of axes]). A mask stands for the places where it is true, along as many axes as it
-    has. Raises Unsupported for axes apart."""
+    """The indexes of x[at] in the form of GatherND: (first axis, number of axes, index tuples
+    [..., number of axes]). `at` is a list of index tensors, None for a whole axis, and masks, which
+    stand for the indexes where they are true. Raises Unsupported unless the axes are neighbours."""
     given: list[tuple[int, Value]] = []
     axis = 0
     for index in at if isinstance(at, list) else [at]:
@@ -115,7 +116,8 @@ def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
 
 
 def _columns_of(values: list[Value]) -> Value | None:
-    """The tensor of which these values are all places of the last axis, in order, if they are."""
+    """The tensor [..., n] whose last axis was split, by Gathers, into exactly these n values; None
+    if there is no such tensor."""
     made = [v.producer for v in values]
     if not all(n is not None and n.op.name == "Gather" for n in made):
         return None
@@ -129,7 +131,7 @@ def _columns_of(values: list[Value]) -> Value | None:
 
 
 def _true(node: PnnxNode, mask: Value) -> list[Value]:
-    """The places where a mask is true, along each of its axes."""
+    """The indexes where a mask is true: a vector for each of its axes."""
     if mask.const is not None:
         return [node.const(v) for v in np.nonzero(mask.const)]
     node.counted = True
@@ -139,7 +141,8 @@ def _true(node: PnnxNode, mask: Value) -> list[Value]:
 
 @operator("Tensor.index")
 def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
-    """x[:, i, j] by the list `expr` of indexes, None for a whole axis, or masks."""
+    """Import x[:, i, mask]. `expr` is the list of indexes (None for a whole axis) and masks, or a
+    formula for it."""
     at = evaluate(node, expr) if isinstance(expr, str) else expr
     given = [v for v in (at if isinstance(at, list) else [at]) if v is not None]
     if not given:
@@ -158,7 +161,7 @@ def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
 
 
 def _turned(node: PnnxNode, x: Value, first: int, count: int) -> Value:
-    """x with `count` axes from `first` on in front of the others."""
+    """x transposed so that `count` axes from `first` on come first."""
     rest = [a for a in range(node.rank(x)) if not first <= a < first + count]
     order = (*range(first, first + count), *rest)
     return node.emit("Transpose", x, perm=order) if first else x

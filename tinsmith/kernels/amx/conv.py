@@ -34,8 +34,10 @@ def conv_amx(site: Site) -> Choice:
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
     row = float_product(site, MATRICES, conv.weights)
-    outputs = -(-geo.out_channels // SIDE)
-    draft = AmxPlan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo), row=row)
+    outputs, channels = -(-geo.out_channels // SIDE), -(-geo.channels // SIDE) * SIDE
+    windows = zip(geo.out, geo.kernel, geo.stride, geo.dilation, strict=True)
+    _, down, across = (Axis(*window) for window in windows)
+    draft = AmxPlan(geo.batch, channels, outputs, down, across, row=row)
     plan, seconds = best_plan(site.target, draft, geo.traffic(), site.threads)
     packed = [
         packed_weights(conv.weights, row),
@@ -46,14 +48,8 @@ def conv_amx(site: Site) -> Choice:
     return conv.choice(seconds, packed=packed, **work.fields)
 
 
-def _axes(geo: Geometry) -> tuple[Axis, Axis]:
-    both = [Axis(*v) for v in zip(geo.out, geo.kernel, geo.stride, geo.dilation, strict=True)]
-    return both[1], both[2]
-
-
 def _taps(plan: AmxPlan) -> np.ndarray[Any, Any]:
-    """For each tap of the kernel, how many bytes behind a result's own position in the packed input
-    it reads."""
+    """Return how many bytes behind a result's own position in the packed input each tap reads."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
     return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
 
@@ -65,15 +61,15 @@ def _source(geo: Geometry, em: Emit) -> Source:
 
 
 def _finish(geo: Geometry, plan: AmxPlan, em: Emit, results: Results) -> None:
-    """Emit the bias, the epilogue and the stores of some results; positions at the end of a row
-    that only taps read are left out."""
+    """Emit the bias, the epilogue and the stores of some results. Positions at the end of a row,
+    which exist only to be read by taps, are left out."""
     b = em.b
     bias = (em.packed[1].cast(F32) + results.vector * SIDE).load(SIDE)
     sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)
 
     def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
-        """Finish the results at positions [first, last) of a band, which lie in one row of the
-        output, from its column `start` on."""
+        """Finish the results at positions [first, last) of a band, which lie in row `row` of the
+        output. `start`: the position of column 0 of this row."""
 
         def one(i: Val, k: int, sums: Val) -> None:
             place = sink.at(0, 0, 0, row, i - start)

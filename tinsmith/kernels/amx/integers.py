@@ -1,5 +1,5 @@
-"""Products and convolutions of bytes on matrix registers: those of `dot/integers.py` and
-`window/integers.py`, by another row of the table of products."""
+"""Products and convolutions of bytes on matrix registers: the kernels of `dot/integers.py` and
+`window/integers.py`, with the row `tdpbusd` of the table of products."""
 
 from __future__ import annotations
 

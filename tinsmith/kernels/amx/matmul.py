@@ -38,13 +38,14 @@ def matmul_amx(site: Site) -> Choice:
 
 
 def _source(k: int, em: Emit) -> Source:
+    """Return where the left operand lies: a row is a position, its k elements are channels."""
     view = em.input(0)
     return Source(view.pointer, 0, SIDE, k, k, True)
 
 
 def _finish(n: int, em: Emit, results: Results) -> None:
-    """Emit the epilogue and the stores of some results of a product with n columns: positions are
-    rows, lanes columns."""
+    """Emit the epilogue and the stores of some results of a product with n columns. Positions are
+    rows of the product, lanes columns."""
     b, dims = em.b, em.site.out.dims
     rows = walk_of(em, 0, len(dims) - 1)
     valid = n - results.vector * SIDE

@@ -1,6 +1,8 @@
-"""Packing the left operand for matrix registers: the input in split precision, as `AmxPlan` says.
+"""Packing the left operand for matrix registers: float32 becomes bfloat16 parts, in the layout of
+`amx/tiling.py`.
 
-One position of one channel block is 32 channels; its parts lie `AmxPlan.part` positions apart.
+A position of a channel block is 32 bfloat16, one for each channel. In split precision there are two
+of them, hi and lo, `AmxPlan.part` positions apart.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from tinsmith.records import dataclass
 @dataclass(frozen=True)
 class Source:
     """Where the input lies: a pointer to what the first tap of the first result reads, and the
-    elements from one image, block of 16 channels, row and place to the next.
+    strides of images, blocks of 16 channels, rows and columns (`place`), in elements.
 
-    `flat`: the rows of results lie side by side, in the input as well, and are one.
+    `flat`: the rows of an image lie without gaps, and each result reads its own place alone, so
+    that all rows are packed as one.
     """
 
     pointer: Ptr
@@ -35,21 +38,21 @@ class Source:
 
 @dataclass(frozen=True)
 class LeftPacker:
-    """Packs bands of the input."""
+    """Emits code that packs bands (some rows of an image) of the input `source`."""
 
     b: Builder
     plan: AmxPlan
     source: Source
 
     def band(self, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-        """Emit code that packs, for channel blocks [c0, c1) of one image, what the results' rows
-        [row, row + rows) read of the input; `to` is where the packed band begins."""
+        """Emit code that packs channel blocks [c0, c1) of what the rows [row, row + rows) of
+        results of one image read of the input. `to`: where the packed band begins."""
         b, plan, source = self.b, self.plan, self.source
         at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
         at, to = at.fixed(), to.cast(BF16)
 
         def blocks(at: Ptr, to: Ptr, count: Position) -> None:
-            """Pack `count` positions (if the source is flat) or rows of all the channel blocks."""
+            """Pack `count` positions (of a flat source) or rows of all the channel blocks."""
 
             def block(c: Position, channels: int) -> None:
                 first = (at + c * (2 * source.block)).fixed()
@@ -69,10 +72,12 @@ class LeftPacker:
 
     @property
     def _step(self) -> int:
-        """Elements from one position of flat rows to the next."""
+        """Elements of a flat source from one position to the next."""
         return self.source.place if self.plan.across.out > 1 else self.source.row
 
     def _rows(self, at: Ptr, to: Ptr, rows: Position, channels: int) -> None:
+        """Pack what `rows` rows of results read of one channel block: one plane for each pair of
+        remainders of rows and columns by the strides."""
         b, plan, source = self.b, self.plan, self.source
         down, across = plan.down, plan.across
         for i, (p, q) in enumerate(plan.remainders):
@@ -94,8 +99,9 @@ class LeftPacker:
 
 
 def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> None:
-    """Emit code that packs one row of `plan.channels` contiguous float32, times `factor` (a vector
-    of 16 lanes), as one position of the packed input; its first block goes to `to`."""
+    """Emit code that packs one row of `plan.channels` contiguous float32 at `source`, times
+    `factor` (a vector of 16 lanes), as one position of the packed operand. `to`: the position in
+    the first channel block."""
 
     def block(c: Position, channels: int) -> None:
         x, y = load_pair(b, source + c * DEPTH, channels)
@@ -106,8 +112,8 @@ def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> No
 
 
 def put(plan: AmxPlan, to: Ptr, parts: list[Val]) -> None:
-    """Store the channels of one block at one position: `parts` are the vectors of split precision,
-    hi first, each at its part of the packed band."""
+    """Emit stores of the 32 channels of one block at the position `to`: `parts` are vectors of
+    bfloat16, hi first, which go to the parts of the packed operand."""
     for i, part in enumerate(parts):
         (to + i * plan.part * DEPTH).store(part)
 
@@ -116,8 +122,8 @@ def each_block(
     b: Builder, channels: int, body: Callable[[Position, int], None], first: Position = 0,
     last: Val | None = None,
 ) -> None:  # fmt: skip
-    """Emit `body(block, channels)` for the blocks [first, last) of 32 channels, or all from `first`
-    on; `channels` (an int) is 32, or fewer for the last block."""
+    """Emit `body(block, valid)` for the blocks [first, last) of 32 channels (None: up to the last
+    one). `valid` (an int): how many channels the block has, fewer perhaps in the last."""
     full, rest = divmod(channels, DEPTH)
     if full:
         with b.loop(first, full if last is None else b.minimum(last, full)) as c:
@@ -128,8 +134,8 @@ def each_block(
 
 
 def load_pair(b: Builder, at: Ptr, channels: int, apart: int = SIDE) -> tuple[Val, Val]:
-    """Load 32 channels as two vectors of 16, the second from `apart` elements behind the first. Of
-    the 32 the first `channels` are read; the others are 0."""
+    """Load 32 channels as two vectors of 16, the second `apart` elements behind the first. The
+    first `channels` of the 32 are read, the others are 0."""
     return _load(b, at, channels), _load(b, at + apart, channels - SIDE)
 
 

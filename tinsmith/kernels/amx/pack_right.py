@@ -1,8 +1,10 @@
-"""Packing the right operand for matrix registers: in split precision, in the order of their loads.
+"""Packing the right operand for matrix registers: float32 becomes bfloat16 parts, in the order in
+which registers load them.
 
-That is [panel][channel block][tap][part][vector of the panel] of registers. A panel has 32 outputs,
-the last perhaps 16. Parts begin with the last, lo, which is multiplied first. Constant weights are
-packed by `pack`; rows that only the run knows by `pack_columns_of` and `pack_rows_of`.
+The packed operand is [panel][channel block][tap][part][vector of the panel] of registers, each 32
+channels by 16 outputs. A panel has two vectors of 16 outputs, the last panel perhaps one. Of the
+parts of split precision lo comes first, which is multiplied first. `pack` packs constant weights,
+`pack_columns_of` and `pack_rows_of` rows that only the run knows.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tinsmith.kernels.walk import Position, run
 
 Array = np.ndarray[Any, Any]
 Rows = Callable[[Position], Ptr]
-"""Where a row begins."""
+"""rows(i) is a pointer to the first element of row i."""
 
 INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
 
@@ -37,8 +39,9 @@ INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
 
 
 def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
-    """The packed array of constant weights, [outputs, channels, *taps] or with `columns` a matrix
-    (k, n), in the parts that `row` of the table of products multiplies."""
+    """Return the packed array of constant weights `w`, [outputs, channels, *taps], or, with
+    `columns`, a matrix (k channels, n outputs), in the parts that `row` of the table of products
+    multiplies."""
     outputs, channels, *taps = w.shape[::-1] if columns else w.shape
     size = 2 * row.parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH
     order = pack_columns if columns else pack
@@ -46,9 +49,8 @@ def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
 
 
 def pack(w: Array, parts: int = 2) -> Array:
-    """Weights [outputs, channels, *taps] as the bits of bfloat16, in the order that the module
-    tells, as one flat array: `parts` is 1, or 2 for split precision. Outputs and channels that do
-    not exist are zeros."""
+    """Return weights [outputs, channels, *taps] in the order of the module, flat, as the bits of
+    bfloat16 (uint16). `parts`: 1, or 2 for split precision. Padding outputs and channels are 0."""
     found = registers(w)
     packed, at = np.empty(parts * sum(panels.size for panels in found), np.uint16), 0
     for panels in found:
@@ -61,14 +63,14 @@ def pack(w: Array, parts: int = 2) -> Array:
 
 
 def pack_columns(w: Array, parts: int = 2) -> Array:
-    """`pack` for a (k, n) matrix: its columns are outputs, its rows channels."""
+    """Return a matrix (k channels, n outputs) as `pack` packs it."""
     return pack(w.T, parts)
 
 
 def registers(w: Array) -> list[Array]:
-    """Weights [outputs, channels, *taps] as arrays [panel][channel block][tap][vector of the panel]
-    [512 elements of a register]: one of all panels of two vectors, then one of the last panel if it
-    has a single vector."""
+    """Return weights [outputs, channels, *taps] as float32 arrays [panel][channel block][tap]
+    [vector of the panel][512 elements of a register]: one of all panels of two vectors, then one of
+    the last panel if it has a single vector."""
     w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
@@ -89,8 +91,8 @@ def registers(w: Array) -> list[Array]:
 
 
 def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) -> None:
-    """Emit code that packs a right operand at `to` whose outputs are the rows 0 .. count - 1, which
-    begin at `rows(i)`, and whose channels are their elements. Padding repeats the last row."""
+    """Emit code that packs `count` rows as a right operand at `to`: each row is an output, its
+    elements are the channels. Padding outputs repeat the last row."""
     with b.loop(0, plan.outputs) as vector:
         out = _vector(plan, to, vector)
         lanes = [b.index(b.minimum(vector * SIDE + r, count - 1)) for r in range(SIDE)]
@@ -108,8 +110,8 @@ def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) 
 
 
 def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> None:
-    """Emit code that packs a right operand at `to` whose channels are rows, which begin at
-    `rows(i)`, and whose outputs are their `width` elements. What does not exist is zero."""
+    """Emit code that packs rows of `width` elements as a right operand at `to`: each row is a
+    channel, its elements are the outputs. Padding is zeros."""
     vectors = -(-width // SIDE)
 
     def pair(i: Position, several: bool) -> None:
@@ -135,16 +137,16 @@ def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> 
 
 
 def _vector(plan: AmxPlan, to: Ptr, number: Position) -> Ptr:
-    """Where vector `number` of 16 outputs begins in the operand packed at `to`."""
+    """Return where vector `number` of 16 outputs begins in the operand packed at `to`."""
     panel, n = number // 2, number % 2
     return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
 
 
 def _block(plan: AmxPlan) -> int:
-    """Bytes of a channel block of a panel of two vectors, where there is one tap."""
+    """Return the bytes of a channel block of a panel of two vectors, if there is one tap."""
     return plan.row.parts * 2 * REGISTER
 
 
 def _part(plan: AmxPlan, i: int) -> int:
-    """Bytes from the beginning of a channel block of a panel to part i."""
+    """Return the bytes from the beginning of such a channel block to its part i (0: hi)."""
     return (plan.row.parts - 1 - i) * 2 * REGISTER

@@ -1,9 +1,9 @@
-"""The phases of a kernel on matrix registers: either each band is packed and multiplied, or the
-whole input is packed first.
+"""The phases of a kernel on matrix registers: either one phase packs and multiplies the input band
+by band, or a first phase packs the whole input and a second multiplies it.
 
-A step of matrix registers takes a hundred cycles, in which the core can do something else. So the
-results of one register of positions are finished (epilogue, store) during the first step of the
-next. Until then their place and number are noted in the workspace (`Note`).
+The core can do other work during the hundred cycles in which matrix registers multiply a channel
+block. So the results of one register of positions are finished (epilogue, stores) while the first
+channel block of the next is multiplied. Until then the workspace notes where they lie (`Note`).
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ UNROLL = 4  # positions of one iteration of a loop; estimated
 
 
 class Note(IntEnum):
-    """Words of 8 bytes in a thread's workspace, by index: which results are not finished yet, and
-    how many bytes behind the first sums (`SUMS`) theirs lie."""
+    """The indices of words of 8 bytes in a thread's workspace, which say which results are not
+    finished yet: the fields of `Results`, how many vectors of outputs they have (0: all results are
+    finished), and how many bytes behind the buffer of sums theirs begin (`SUMS`)."""
 
     IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST, SUMS = range(7)
 
 
-NOTES = 64  # bytes
+NOTES = 64  # bytes of all notes
 
 
 @dataclass(frozen=True)
 class Results:
-    """The sums of one vector of output channels at positions [first, last) of a band: they begin at
-    `sums`, 16 elements for each position. The band begins at row `row` of the results of
-    `image`."""
+    """The sums of one vector of 16 output channels, number `vector`, at the positions [first, last)
+    of a band, which begins at row `row` of the results of image `image`. `sums` points to them: 16
+    float32 for each position."""
 
     sums: Ptr
     image: Val
@@ -55,9 +56,9 @@ class Results:
     def each(
         self, b: Builder, first: Val, last: Val, body: Callable[[Val, int, Val], None]
     ) -> None:
-        """Emit `body(i, k, sums)` for every position p = i + k of [first, last), UNROLL of them in
-        an iteration: k (an int) counts within it, i is its first position. `sums` are the loaded
-        sums of p, one vector of SIDE float32, a lane for each output channel."""
+        """Emit `body(i, k, sums)` for every position i + k of [first, last). A loop takes UNROLL
+        positions at a time: i is the first, k (an int) counts from there. `sums`: the loaded sums
+        of the position, a vector of 16 output channels."""
 
         def one(i: Val, k: int) -> None:
             body(i, k, (self.sums + (i - self.first) * SIDE + k * SIDE).load(SIDE))
@@ -71,10 +72,11 @@ class Results:
 
 @dataclass(frozen=True)
 class Work:
-    """A plan, how a kernel reads its input, and how it finishes its results.
+    """What the phases of a kernel need: its plan, `source(em)`, where its input lies, and
+    `finish(em, results)`, which emits the epilogue and the stores of some results.
 
-    The first of its packed arrays are the weights, as `pack_right.pack` has them; the last, where
-    there are several taps, is the bytes from a result's own position to what each of them reads.
+    The kernel's first packed array is the weights, as `pack_right.pack` packs them. If there are
+    several taps, its last one tells how many bytes behind a result's own position each tap reads.
     """
 
     plan: AmxPlan
@@ -83,8 +85,7 @@ class Work:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a `Choice` that follow from the plan: phases, workspace, scratch, how
-        threads share."""
+        """The fields of a `Choice` that follow from the plan."""
         plan, band = self.plan, self.plan.size * POSITION
         space = CONFIGURATION + NOTES + plan.waiting  # then a band
         phases = (Phase(plan.tiles, self._bands),)
@@ -102,8 +103,8 @@ class Work:
         }
 
     def _bands(self, em: Emit) -> None:
-        """Emit the only phase, where the input is not packed as a whole: a tile packs one band of
-        it, and multiplies that by all panels."""
+        """Emit the only phase of a plan that is not `whole`. A tile packs one band of the input,
+        and multiplies it by all panels of weights."""
         b, plan = em.b, self.plan
         pack, finish = self._pack(em), self._finish(em)
         multiply = self._multiply(em, finish)
@@ -117,7 +118,7 @@ class Work:
             multiply(image, row, rows, 0, plan.panels, 0, count, space)
 
     def _inputs(self, em: Emit) -> None:
-        """Emit the phase that packs the whole input; a tile is one channel block of one image."""
+        """Emit the phase that packs the whole input. A tile is one channel block of one image."""
         b, plan = em.b, self.plan
         pack = self._pack(em)
         with b.loop(em.begin, em.end) as tile:
@@ -125,8 +126,8 @@ class Work:
             pack(image, 0, plan.down.out, c, c + 1, self._image(em, image))
 
     def _outputs(self, em: Emit) -> None:
-        """Emit the phase that multiplies, where the input is packed as a whole. A tile is one share
-        of the positions of one panel; the shares of a panel are neighbouring tiles."""
+        """Emit the phase that multiplies the packed input of a plan that is `whole`. A tile is one
+        share of an image's positions by one panel; the shares of a panel are neighbouring tiles."""
         b, plan = em.b, self.plan
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)
@@ -139,25 +140,27 @@ class Work:
 
     @contextmanager
     def _registers(self, em: Emit, finish: Stage) -> Iterator[None]:
-        """A context in which matrix registers may be used. When it ends, results that are noted are
-        finished."""
+        """A context in which code may use matrix registers; its end finishes noted results."""
         _note(em, Note.VECTORS).store(em.b.const(0, I64))
         with matrix.matrices(em.b, em.workspace):
             yield
             finish()
 
     def _image(self, em: Emit, image: Val) -> Ptr:
+        """Return where the packed input of an image begins in scratch."""
         return (em.scratch.cast(U8) + image * (self.plan.size * POSITION)).fixed()
 
     def _pack(self, em: Emit) -> Stage:
+        """Emit the function that packs a band, and return its caller (`LeftPacker.band`)."""
+
         def body(em: Emit, *of: Any) -> None:
             LeftPacker(em.b, self.plan, self.source(em)).band(*of)
 
         return stage(em, "split", "image row rows c0 c1 to*", body)
 
     def _multiply(self, em: Emit, finish: Stage) -> Stage:
-        """The function that multiplies panels [k0, k1) of weights by registers [t0, t1) of
-        positions, of a band of `rows` rows that is packed at `from`."""
+        """Emit the function that multiplies the registers [t0, t1) of positions of a band of `rows`
+        rows, which is packed at `from`, by the panels [k0, k1) of weights. Return its caller."""
         plan = self.plan
 
         def body(em: Emit, *of: Any) -> None:
@@ -195,8 +198,8 @@ class Work:
         return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
 
     def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
-        """Which weights of the next panel register number `number` prefetches; None where all
-        weights stay in the second-level cache."""
+        """Return which weights of the next panel the register of positions number `number`
+        prefetches; None if all weights stay in the second-level cache."""
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
@@ -204,7 +207,7 @@ class Work:
         return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
-        """The function that finishes the results that are noted, and clears the note."""
+        """Emit the function that finishes noted results, and clears the note. Return its caller."""
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)
@@ -220,8 +223,10 @@ class Work:
 
 
 def _note(em: Emit, name: Note) -> Ptr:
+    """Return a pointer to a note, behind the configuration of the matrix registers."""
     return em.workspace.cast(I64) + (CONFIGURATION // I64.nbytes + name)
 
 
 def _results(em: Emit) -> Ptr:
+    """Return a pointer to the workspace of sums, behind the notes."""
     return em.workspace.cast(U8) + (CONFIGURATION + NOTES)

@@ -1,8 +1,9 @@
 """Sums of products in matrix registers: the microkernel of everything in `kernels/amx`.
 
-A register of positions is multiplied by two of outputs: in split precision that takes six products
-for six registers that are loaded. Two of positions would take twelve for eight, but are slower
-where the core's other thread is busy: see "What costs days" in docs/kernels.md.
+One register of 16 positions is multiplied by two registers of 16 outputs. In split precision that
+is six products for six registers that are loaded. Two registers of positions would be twelve
+products for eight loads, but are slower if the core's other hardware thread is busy: see "What
+costs days" in docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
 from tinsmith.records import dataclass
 
 MIDDLE = 2  # the second-level cache
-POSITIONS, WEIGHTS = 2, 3  # the first registers of either; results are from 0 on
+POSITIONS, WEIGHTS = 2, 3  # numbers of the first registers of both; those of sums begin at 0
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """The weights that are prefetched while a register of positions is multiplied: with every tap
-    of every channel block `lines` cache lines, which begin `distance` bytes behind those that it
-    reads itself."""
+    """The weights that are prefetched while a register of positions is multiplied: with each tap of
+    each channel block `lines` cache lines, from `distance` bytes behind the tap's own weights."""
 
     distance: Val
     lines: int
@@ -31,14 +31,13 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Operands:
-    """What a register of positions is multiplied by, and where the sums go; pointers are to bytes.
+    """The operands of `sums`, and where the sums go. All pointers are to bytes.
 
-    x, w   the packed positions, and the packed panel
-    to     the sums: those of each vector of outputs `apart` bytes from those of the one before,
-           those of each position `stride` bytes
-    taps   what each tap adds to x, in bytes, where there are several
-    ahead  what is prefetched
-    meanwhile   emits what else is done while the first channel block is multiplied
+    x, w       the packed register of positions, and the packed panel of outputs
+    to         the sums: vectors of outputs lie `apart` bytes apart, positions `stride` bytes
+    taps       points to the bytes (int64) that each tap adds to x; None: there is one tap
+    ahead      what is prefetched
+    meanwhile  emits other work to be done while the first channel block is multiplied
     """
 
     x: Ptr
@@ -52,17 +51,17 @@ class Operands:
 
 
 def ahead_of(plan: AmxPlan, number: Val, count: int, wide: int) -> Ahead:
-    """What register `number` of `count` prefetches: its share of the weights of the next panel,
-    which follow those of this one of `wide` vectors."""
+    """Return what register of positions `number` of `count` prefetches: an equal share of the next
+    panel of weights, which lies behind the present one of `wide` vectors."""
     parts = plan.row.parts
     lines = -(-parts * wide * REGISTER // POSITION // count)
     return Ahead(number * (lines * POSITION) + plan.panel_bytes // 2 * wide, lines)
 
 
 def sums(b: Builder, plan: AmxPlan, piece: Val | int, wide: int, of: Operands) -> None:
-    """Emit the product of a register of 16 positions and `wide` vectors of outputs, over one piece
-    of the channel blocks (`AmxPlan.pieces`). The sums of the first piece start from 0, those of
-    others from what lies at `of.to`; all are stored there."""
+    """Emit the product of a register of 16 positions and `wide` vectors of outputs over number
+    `piece` of the `AmxPlan.pieces` of the channel blocks. Sums start from 0 in the first piece,
+    else from those at `of.to`, and are stored there."""
     row, x, w, begin, end = plan.row, of.x, of.w, b.index(0), b.index(plan.blocks)
     step = row.parts * wide * REGISTER
 

@@ -1,13 +1,14 @@
 """How a convolution or product is tiled for matrix registers, and what that costs.
 
-The packed input is S[channel block][part][remainder][position][32 channels] of bfloat16: parts are
-those of split precision, hi first. Places are sorted by their remainder by the strides, so that a
-tap is a distance in positions whatever the stride is: with stride 2, tap i reads remainder i % 2,
-i // 2 positions on. Positions run through rows of `pitch`, of which the last few are read by taps
-only; results there are computed and left out.
+The packed input is S[channel block][part][remainder][position][32 channels] of bfloat16. Parts are
+those of split precision, hi first. The places of the input are sorted by their remainder modulo
+the stride, so that every tap reads at a fixed distance in positions: with stride 2, tap i reads
+remainder i % 2, i // 2 positions behind a result's own. Positions are numbered through rows of
+`pitch`, whose last few are there for taps alone: results at these are computed, but not stored.
 
-A band of results is computed at a time, from its own rows of the input in the second-level cache;
-or the whole input is packed first, where results are few and threads share the outputs.
+Either a band (some rows) of results is computed at a time, from its rows of the input in the
+second-level cache; or, if there are few results, the whole input is packed first, and threads share
+the outputs.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ POSITION = 64  # bytes of one position of a channel block, of either part
 SPLITTING = 22.0  # issue slots (half a cycle each) of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
-EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
-AGAIN = 0.3  # of the time that weights take from the second-level cache for a further band
-FILLED = 0.75  # of the second-level cache that a band and a panel may fill; estimated
+EXPOSED = 0.7  # share of the time of reading weights from L3 that prefetches do not hide
+AGAIN = 0.3  # share of the time of reading weights from L2 again that each further band adds
+FILLED = 0.75  # share of the second-level cache that a band and a panel may fill; estimated
 KEPT = 0.25
-"""Of the second-level cache: the share of weights that is evicted between bands grows from none
-there to all of them where they exceed it by the size of the cache. Estimated."""
+"""Share of the second-level cache that weights may take before some are evicted between bands. The
+evicted share of the weights grows to 1 as they take a whole cache size more. Estimated."""
 SCATTERED = 3.0
-"""How much longer it takes to read what another core has packed than a stretch of memory: a
-register reads a kilobyte here and there. 1024>256 at 14x14 took 270 us so, and 130 in bands."""
+"""How much longer it takes to read input that another core has packed than contiguous memory: each
+register reads one kilobyte, far from the next. 1024>256 at 14x14 took 270 us so, 130 in bands."""
 PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else; estimated
 WIDEST = 40 << 10
-"""Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
-have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
+"""The most bytes that the weights of one channel block may have if channel blocks are cut into
+`pieces`: 3x3 taps have 36 KiB, and gain 15 %; 5x5 taps have 100, and lose 3 %."""
 REGISTER = SIDE * POSITION  # bytes
 RESULTS = 2 * REGISTER  # bytes of the sums of a register of positions by two of outputs
 TEAM = 4  # parts of the outputs for each thread: one core may be much slower; estimated
 SLOWER = 2.5  # how much longer products take on a core whose other thread is busy: 2 to 3 times
-SMALL = 32  # rows of a band up to which every size is considered; estimated
-GROWTH = 1.2  # from one size of a larger band that is considered to the next; estimated
+SMALL = 32  # bands of up to so many rows are all considered; estimated
+GROWTH = 1.2  # the ratio of sizes of larger bands that are considered; estimated
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How windows meet the input along one axis: `out` results, the windows of which are `stride`
-    places apart and have `kernel` taps, `dilation` places apart."""
+    """The windows of a convolution along one axis: one for each of `out` results, `stride` places
+    apart, with `kernel` taps that are `dilation` places apart."""
 
     out: int
     kernel: int = 1
@@ -61,14 +62,14 @@ class Axis:
     dilation: int = 1
 
     def tap(self, i: int) -> tuple[int, int]:
-        """Where tap i of the first result reads: the remainder of its place by the stride, and the
-        index of that place among those with this remainder."""
+        """Return where tap i of the first result reads: the remainder of its place modulo the
+        stride, and the index of the place among those of equal remainder."""
         shift, remainder = divmod(i * self.dilation, self.stride)
         return remainder, shift
 
     @functools.cached_property
     def reach(self) -> dict[int, int]:
-        """For each remainder that taps read: how many places more than `out` they read of it."""
+        """For each remainder that taps read: how many places of it they read beyond `out`."""
         found: dict[int, int] = {}
         for remainder, shift in map(self.tap, range(self.kernel)):
             found[remainder] = max(shift, found.get(remainder, 0))
@@ -76,6 +77,7 @@ class Axis:
 
     @property
     def most(self) -> int:
+        """The most places that taps read beyond `out` of any remainder."""
         return max(self.reach.values())
 
 
@@ -84,10 +86,10 @@ class AmxPlan:
     """A convolution of `images` images, from `channels` input channels to `outputs` vectors of 16
     output channels, of `down.out` x `across.out` results each; and how it is cut.
 
-    bands    parts into which the rows of results of an image are cut
-    whole    the input is packed as a whole before, and there is one band
-    shares   into which the positions of a panel are cut for threads, where `whole`
-    row      of the table of products
+    bands    into how many bands the rows of results of an image are cut
+    whole    the whole input is packed first, by a phase of its own, and there is one band
+    shares   if `whole`: into how many parts an image's positions are cut for threads
+    row      the row of the table of products that multiplies
     """
 
     images: int
@@ -102,6 +104,7 @@ class AmxPlan:
 
     @property
     def blocks(self) -> int:
+        """Blocks of 32 input channels."""
         return -(-self.channels // DEPTH)
 
     @property
@@ -110,7 +113,7 @@ class AmxPlan:
 
     @functools.cached_property
     def remainders(self) -> list[tuple[int, int]]:
-        """The pairs of remainders (rows, columns) by the strides that taps read."""
+        """The pairs (of rows, of columns) of remainders modulo the strides that taps read."""
         return list(itertools.product(self.down.reach, self.across.reach))
 
     @property
@@ -120,14 +123,14 @@ class AmxPlan:
 
     @property
     def pitch(self) -> int:
-        """Positions of a row."""
+        """Positions from one row to the next: those of results, and those that only taps read."""
         return self.across.out + self.across.most
 
     @property
     def plane(self) -> int:
-        """Positions from the data of one remainder of the stride to that of the next: its rows, and
-        what the last register of a row reads behind them. The number is odd: with an even one,
-        blocks of channels would fall into the same few sets of the cache."""
+        """Positions from the data of one pair of remainders to that of the next: its rows, and what
+        the last register of 16 positions reads behind them. Always odd: with an even number,
+        channel blocks would fall into the same few sets of the cache."""
         return ((self.rows + self.down.most) * self.pitch + SIDE) | 1
 
     @property
@@ -142,43 +145,42 @@ class AmxPlan:
 
     @property
     def size(self) -> int:
-        """Positions of a band."""
+        """Positions of a packed band, over all parts and channel blocks."""
         return self.blocks * self.block
 
     def offset(self, i: int, j: int) -> int:
-        """Positions from a result's own to what tap (i, j) reads."""
+        """Return how many positions behind a result's own tap (i, j) reads."""
         (p, down), (q, across) = self.down.tap(i), self.across.tap(j)
         return self.remainders.index((p, q)) * self.plane + down * self.pitch + across
 
     def reached(self, rows: Any) -> Any:
-        """How many positions `rows` rows of results take (a number or a Val), up to the last
-        result."""
+        """Return the positions of `rows` (int or Val) rows of results, up to the last result."""
         return (rows - 1) * self.pitch + self.across.out
 
     def registers(self, rows: int) -> int:
-        """How many registers of positions cover `rows` rows of results."""
+        """Return how many registers of 16 positions cover `rows` rows of results."""
         return -(-self.reached(rows) // SIDE)
 
     @property
     def panels(self) -> int:
-        """How many panels of weights there are: pairs of output vectors, the last perhaps one
-        alone."""
+        """How many panels of weights there are: pairs of output vectors, perhaps one alone."""
         return -(-self.outputs // 2)
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes of the weights of a panel of two vectors, with all parts of split precision."""
+        """Bytes of the packed weights of a panel of two vectors, all parts included."""
         return self.row.parts * RESULTS * self.blocks * self.taps
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of all packed weights."""
         return self.panel_bytes // 2 * self.outputs
 
     @property
     def pieces(self) -> int:
-        """How many pieces the channel blocks are cut into. The weights of one piece stay in the
-        first-level cache while all registers of positions are multiplied by them; their sums are
-        kept in memory until the next piece."""
+        """Into how many pieces the channel blocks are cut. All registers of positions are
+        multiplied by one piece of a panel, which stays in the first-level cache, before the next;
+        between pieces their sums lie in memory."""
         block = self.panel_bytes // self.blocks
         if self.together == 1 or block > WIDEST:
             return 1
@@ -186,13 +188,13 @@ class AmxPlan:
 
     @property
     def together(self) -> int:
-        """The most registers of positions that are multiplied by a panel in one go."""
+        """The most registers of positions that are multiplied by a panel one after the other."""
         return -(-self.registers(self.rows) // self.shares)
 
     @property
     def waiting(self) -> int:
-        """Bytes of sums in the workspace: of one register of positions, or, with several pieces, of
-        all that are multiplied together."""
+        """Bytes of sums in the workspace: of one register of positions, or, if there are several
+        pieces, of all `together`."""
         return RESULTS * (1 if self.pieces == 1 else self.together)
 
     @property
@@ -210,8 +212,8 @@ class AmxPlan:
 
 
 def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tuple[AmxPlan, float]:
-    """How a draft is best cut into bands, or into shares of packed input, by `_shared_cost`; and
-    the seconds of that plan, by `cost`. `nbytes` are those of the input and the output."""
+    """Return a draft, cut into the bands or shares that take the least time (`_shared_cost`), and
+    the estimated seconds of this plan (`cost`). `nbytes`: of the input and the output."""
     rows = draft.down.out
     least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
@@ -223,8 +225,8 @@ def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tu
 
 
 def _counts(rows: int) -> list[int]:
-    """The numbers of bands that are compared: every one that gives small bands, and some that give
-    larger ones."""
+    """Return the numbers of bands that are compared for so many rows: all with which bands have up
+    to SMALL rows, and some with which they have more."""
     found, size = {1, rows}, 1
     while size < rows:
         found.add(-(-rows // size))
@@ -233,9 +235,9 @@ def _counts(rows: int) -> list[int]:
 
 
 def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> float:
-    """The estimated seconds of a plan on one core; `nbytes` are those of its input and output. With
-    several threads: `threads` times the seconds of the busiest one, so that a plan whose tiles
-    divide evenly costs what it does on one core. Other waiting is left out (`_shared_cost`)."""
+    """Return the estimated seconds of a plan on one core. `nbytes`: of its input and output. With
+    several threads this is their number times the seconds of the busiest thread, so that a plan
+    whose tiles divide evenly costs as much as on one core; for other delays see `_shared_cost`."""
     issue = 2.0 * target.lanes / target.peak
     share = uneven(plan.tiles, threads)
     products = slots(plan) * plan.images * issue
@@ -249,9 +251,9 @@ def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> floa
 
 
 def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> float:
-    """`cost`, with what tells ways of sharing work apart: that one core may be slower, that every
-    thread reads all weights, or that threads read input which others have packed. For comparing
-    plans only: the costs of other kernels leave these out."""
+    """Return `cost` plus the costs of sharing work: one core may be slower; every thread reads all
+    weights, or input that other threads have packed. For comparing plans of one kernel: the costs
+    of other kernels leave these out."""
     seconds = cost(target, plan, nbytes, threads)
     if threads == 1:
         return seconds
@@ -264,9 +266,9 @@ def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> 
 
 
 def _slow_core(tiles: int, threads: int) -> float:
-    """A factor on the time of threads that take tiles one by one, for cores that may differ in
-    speed. It is the mean of two cases: all cores are equal (factor 1), or one of them is slower by
-    `SLOWER`. In the second, the last tile to end is compared with an ideal division of the work."""
+    """Return a factor on the time of threads that take tiles one by one, as cores may differ in
+    speed: the mean of 1 (all cores are equal) and the factor if one core takes `SLOWER` times as
+    long. The latter is the end of the last tile over that of ideally divided work."""
     others = threads - 1
     slow = max(1, round(tiles / (1 + SLOWER * others)))
     last = max(slow * SLOWER, -(-(tiles - slow) // others))
@@ -274,7 +276,8 @@ def _slow_core(tiles: int, threads: int) -> float:
 
 
 def slots(plan: AmxPlan) -> float:
-    """Issue slots of the products of an image; vectors of 16 take one for a multiply-add."""
+    """Return the issue slots of the products of one image. One slot is the time in which the core
+    issues a multiply-add of vectors of 16."""
     one = SIDE * DEPTH / plan.row.rate * (ALONE if plan.outputs == 1 else 1.0)
     small, larger = divmod(plan.down.out, plan.bands)
     registers = larger * plan.registers(small + 1) + (plan.bands - larger) * plan.registers(small)
@@ -282,7 +285,7 @@ def slots(plan: AmxPlan) -> float:
 
 
 def _around(plan: AmxPlan) -> float:
-    """Issue slots of all that is not products: packing the input, and finishing the results."""
+    """Return the issue slots of packing the input and of finishing the results."""
     read = sum(
         (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
         for p, q in plan.remainders
@@ -292,8 +295,8 @@ def _around(plan: AmxPlan) -> float:
 
 
 def _fetched(target: Target, plan: AmxPlan) -> float:
-    """Bytes that come again from beyond the second-level cache: packed input, which each panel
-    reads anew, and weights, which each band reads anew."""
+    """Return the bytes that are read again from beyond the second-level cache: packed input, which
+    each panel reads, and weights, which each band reads."""
     packed, room, passes = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
     if plan.whole:  # a panel goes through all images
         packed, passes = packed * plan.images, 1

@@ -1,8 +1,9 @@
 """Attention in one pass: a block of queries at a time, whose scores stay in the nearest caches.
 
-For each item (a head of a batch element, or of a window) keys and values are packed, once; then,
-for each block of queries: scores, exponentials, and the product with the values, divided by the
-sums of the exponentials on the way out. How the two products are computed is a variant's own.
+    for each item (a head of a batch element, or of a window): pack its keys and values
+        for each block of queries: s = scale q k^T;  e = exp(s - max s);  y = e v / sum e
+
+Subclasses of `Blocks` compute both products: in float32 vectors, or on matrix registers.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size
 
 EXPONENTIAL, EFFICIENCY = 20.0, 0.5
-"""Operations of a score's exponential, maximum and sum, and how much of the peak they reach.
-Estimated."""
+"""Arithmetic operations of the softmax for each score, and the share of the machine's peak rate
+that they reach. Estimated."""
 
 
 class Rooms(NamedTuple):
-    """The parts of the workspace: the packed keys and values of an item; the packed queries of a
-    block, their scores, and for each query 1 / the sum of its exponentials; then what a variant
-    adds."""
+    """Pointers (to float32) to the parts of a thread's workspace: the packed keys and values of an
+    item; for a block of queries the packed queries, the scores, and 1 / sum of exponentials of
+    each query; `more`: buffers of the subclass's own."""
 
     keys: Ptr
     values: Ptr
@@ -46,16 +47,19 @@ class Rooms(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """Attention by blocks of queries: the part that all variants share. Each variant is a subclass.
+    """How one attention is computed by blocks of queries. A subclass computes the two products.
 
-    blocks   how many blocks of queries an item has
-    pitch    elements from the scores of one query to those of the next
-    lanes    elements of a vector while exponentials are computed
-    sizes    bytes of each of the `Rooms`
-    reaches  whether an item has only the keys that its queries see, which `within` computes
+    of        the sizes of the attention
+    operands  where its rows lie, and which biases and masks are added to its scores
+    blocks    how many blocks of queries an item has
+    pitch     elements from the scores of one query to those of the next
+    lanes     elements of a vector while exponentials are computed
+    sizes     bytes of each of the `Rooms`
+    reaches   whether each item leaves out keys before the first and after the last that its mask
+              shows (`within`)
 
-    In the methods, a row or a number of queries is an int or a Val, as `each_block` of the variant
-    gives it.
+    In the methods, `row` (a query's number) and `height` (how many queries) are an int or a Val,
+    whichever the subclass's `each_block` gives.
     """
 
     of: Extents
@@ -67,24 +71,24 @@ class Blocks:
     reaches: bool
 
     def within(self, reach: Reach) -> Blocks:
-        """The same attention over the keys of a reach, whose number the run tells."""
+        """Return the same attention over the `reach.count` keys of a reach alone."""
         raise NotImplementedError
 
     def registers(self, em: Emit) -> AbstractContextManager[None]:
-        """A context around all code of a tile, for variants that must set up or release
-        registers."""
+        """Return a context around all code of the kernel. Subclasses that compute on matrix
+        registers configure and release these there."""
         return nullcontext()
 
     def each_block(
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Any, Any], None]
     ) -> None:
-        """Emit `body(row, height)` for the blocks [lo, hi) of an item's queries: the number of a
-        block's first query, and how many it has."""
+        """Emit `body(row, height)` for the blocks [lo, hi) of an item's queries: `row` is the
+        number of the block's first query, `height` how many queries the block has."""
         raise NotImplementedError
 
     def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
-        """Emit code that packs the keys and values of one item into `rooms`, in the order in which
-        the variant's products read them."""
+        """Emit code that packs the keys `k` and values `v` of one item into `rooms`, in the order
+        in which the subclass's products read them."""
         raise NotImplementedError
 
     def scores(
@@ -92,12 +96,12 @@ class Blocks:
     ) -> None:
         """Emit scale * q k^T for the queries [row, row + height) and all keys of an item, to
         `rooms.scores` (a query every `pitch` float32). `scale` includes log2(e). Keys are read from
-        `rooms.keys`, or, in variants that do not pack them, where they lie (`k`)."""
+        `rooms.keys`, or at `k` where `pack` did not pack them."""
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
-        """A function that stores a vector of exponentials of the scores of one query, `row` of its
-        block, as variants need which multiply packed operands. None: they overwrite the scores."""
+        """Return the function that stores the exponentials of query number `row` of a block, packed
+        for the product with the values. None: exponentials overwrite the scores."""
         return None
 
     def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:
@@ -106,8 +110,8 @@ class Blocks:
         raise NotImplementedError
 
     def choice(self, site: Site, cost: float, groups: int, detail: str, before: int = 0) -> Choice:
-        """The choice of a variant. The blocks of each item are cut into `groups` tiles. `before`:
-        bytes at the beginning of the workspace that the variant keeps for itself."""
+        """Return the kernel's choice: each item is cut into `groups` tiles of neighbouring blocks.
+        `before`: bytes at the start of the workspace that the subclass keeps for itself."""
         places = list(accumulate((-(-r // 64) * 64 for r in self.sizes), initial=before))
         return Choice(
             cost=cost, reads=site.reads(self.operands.reads(site), PLAIN), writes=(PLAIN,),
@@ -116,8 +120,9 @@ class Blocks:
         )  # fmt: skip
 
     def emit(self, em: Emit, groups: int, places: list[int]) -> None:
-        """Emit the kernel. A tile is one group of an item's blocks of queries; the groups of an
-        item are neighbouring tiles, so that a thread packs its keys and values once."""
+        """Emit the kernel. A tile is one of the `groups` groups of an item's blocks. A thread packs
+        an item's keys and values once: the groups of an item are neighbouring tiles. `places`: the
+        offsets of the `Rooms` in the workspace, in bytes."""
         b, operands, maps, book = em.b, self.operands, self.operands.maps, em.packed[0]
         q, k, v = (em.input(i).pointer for i in range(3))
         y, all_slabs = em.outs[0].pointer, operands.slabs(em)
@@ -131,16 +136,10 @@ class Blocks:
             of, reach = self, None
             if self.reaches:
                 reach, slabs = operands.reach(b, self.of, slabs)
-                of, keys, values = (
-                    self.within(reach),
-                    keys.after(reach.first),
-                    values.after(reach.first),
-                )
-            if groups == 1:
+                of = self.within(reach)
+                keys, values = keys.after(reach.first), values.after(reach.first)
+            with b.when(group.eq(0) | t.eq(em.begin)) if groups > 1 else nullcontext():
                 of.pack(b, keys, values, rooms)
-            else:
-                with b.when(group.eq(0) | t.eq(em.begin)):
-                    of.pack(b, keys, values, rooms)
             queries, results = maps.q.start(q, book, item), maps.y.start(y, book, item)
 
             def block(row: Position, height: Position) -> None:
@@ -157,15 +156,15 @@ class Blocks:
 
 
 def pitch_of(keys: Number, told: bool = False) -> Number:
-    """Elements from the scores of one query to those of the next: `keys`, or a line more where rows
-    would lie in few sets of the first-level cache. Where the number of keys is free, or the run
-    tells it, there is always a line more: the last vector, half of which may be beyond the keys,
-    needs it."""
+    """Return how many elements lie from the scores of one query to those of the next: `keys`, plus
+    a cache line where rows would otherwise compete for few sets of the first-level cache. If only
+    the call tells the number of keys (a Size, or `told`), the line is always added, as the last
+    vector of scores may extend beyond the keys."""
     if told or isinstance(keys, Size):
         return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys
 
 
 def softmax_time(target: Target, of: Extents) -> float:
-    """Seconds of the softmax of all scores on one core."""
+    """Return the estimated seconds of the softmax of all scores on one core."""
     return target.time(EXPONENTIAL * of.scores, 0, EFFICIENCY)

@@ -1,8 +1,12 @@
-"""Attention on matrix registers: both products in split precision (bfloat16 hi and lo).
+"""Attention on matrix registers: both products of bfloat16, in split precision (hi and lo) or not.
 
-Keys and values of an item are packed once; queries, and exponentials, a block at a time, as
-positions of `kernels/amx`. For scores, outputs are keys, and channels the elements of their rows;
-for results, outputs are elements of values, and channels keys.
+Both products are those of `kernels/amx`, whose words for their sizes are those of convolutions:
+
+    product              positions             channels               outputs
+    scores = q k^T       queries of a block    elements of a row      keys
+    results = e v        queries of a block    keys                   elements of a value
+
+Keys and values of an item are packed once; queries and exponentials e a block at a time.
 """
 
 from __future__ import annotations
@@ -32,19 +36,20 @@ from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 TOGETHER = 3
-"""Registers of queries that are multiplied by a panel of keys, or values, one after the other,
-while it is in the nearest cache that holds it. Estimated."""
+"""Matrix registers, of 16 queries each, that a block of queries fills: all are multiplied by one
+panel of keys, or of values, while the panel is in a near cache. Estimated."""
 ROWS = TOGETHER * SIDE
 TEAM = 2  # parts of the queries for each thread, each of which packs keys and values; estimated
 PACKING, POWERS = 56.0, 60.0
-"""Issue slots of a row of keys or values that is packed, for each block of 32 elements; and of 32
-exponentials that are split, from and to the second-level cache. Fitted on an Intel Xeon with AMX,
-2 cores; the command was not recorded."""
+"""PACKING: issue slots that pack 32 elements of a key or value. POWERS: issue slots that read 32
+exponentials, split them into bfloat16 parts and store these, from and to the second-level cache.
+Fitted on an Intel Xeon with AMX, 2 cores; the command was not recorded."""
 
 
 @dataclass(frozen=True)
 class MatrixBlocks(Blocks):
-    """Blocks of ROWS queries, and the plans of both products."""
+    """Attention on matrix registers, by blocks of ROWS queries. `keyed` is the plan of the product
+    of queries and keys, `valued` that of exponentials and values."""
 
     keyed: AmxPlan
     valued: AmxPlan
@@ -76,8 +81,8 @@ class MatrixBlocks(Blocks):
             sums(b, self.keyed, 0, 2, Operands(x, w, to.fixed(), SIDE * 4, line))
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put:
-        """The function that splits exponentials into bfloat16 parts and stores them as positions of
-        the packed left operand, for the product with the values."""
+        """Return the function that splits exponentials into bfloat16 parts and stores these in
+        `rooms.more[0]`, the packed left operand of the product with the values."""
         plan, to = self.valued, (rooms.more[0].cast(BF16) + row * DEPTH).fixed()
 
         def one(i: Position, e: Val) -> None:
@@ -108,9 +113,9 @@ class MatrixBlocks(Blocks):
 def _tiles(
     b: Builder, plan: AmxPlan, left: Ptr, right: Ptr, height: Val
 ) -> Iterator[tuple[Val, Val, Ptr, Ptr]]:
-    """A context whose code is emitted in loops over the panels of the packed operand `right` and
-    the registers of 16 of the `height` packed queries at `left`. It is given the number of a panel
-    and of a register, then where the register's and the panel's data begin."""
+    """A context whose code runs for each pair of a panel of the packed operand `right` and a
+    register of 16 of the `height` packed queries at `left`. It yields (number of the panel, number
+    of the register, pointer to the register's data, pointer to the panel's data)."""
     with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
         x = (left.cast(U8) + register * REGISTER).fixed()
         w = (right.cast(U8) + panel * plan.panel_bytes).fixed()
@@ -126,8 +131,8 @@ def attention_amx(site: Site) -> Choice:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")
 
     def plan(channels: int, outputs: int) -> AmxPlan:
-        """The plan of one of the two products. Every register of queries is a share of its own, so
-        that no sums have to be kept in memory."""
+        """Return the plan of one of the two products. Every register of queries is a share of its
+        own, so that sums stay in registers until they are complete."""
         vectors = -(-outputs // (2 * SIDE)) * 2
         return AmxPlan(1, channels, vectors, Axis(ROWS), Axis(1), shares=TOGETHER, row=row)
 
@@ -146,7 +151,7 @@ def attention_amx(site: Site) -> Choice:
 
 
 def _products_time(target: Target, s: MatrixBlocks) -> float:
-    """Seconds of the products and all that is packed for them, once, on one core."""
+    """Return the estimated seconds of both products, with packing, on one core."""
     of = s.of
     total = -(-of.queries // SIDE) / TOGETHER * (tiling.slots(s.keyed) + tiling.slots(s.valued))
     total += PACKING * of.keys * (s.keyed.blocks + s.valued.outputs / 2)

@@ -1,8 +1,9 @@
-"""What an attention reads and writes: rows that lie anywhere, and what is added to scores.
+"""The operands of an attention: rows that lie anywhere in their arrays, and biases and masks that
+are added to scores.
 
-A cache has room for more keys than it holds, and a window sees the last ones alone; a mask says so
-in the call. Keys before the first and after the last that the queries of an item see are left out
-(`Reach`): time and memory traffic of an attention are then those of the keys that are seen.
+A cache of keys and values has room for more keys than it holds, and a mask hides the others. Keys
+before the first and after the last that the mask shows to any query of an item are not read
+(`Reach`), so that time and memory traffic are those of the keys that are seen.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, same, typical
 
 HIDDEN = -1e30
-"""A mask that adds no more than this hides a key: beside a key that is seen its weight is 0, unless
-scores have about this size themselves."""
+"""A key whose mask adds this or less counts as hidden: after the softmax its weight is 0 beside any
+key that is seen, unless scores have about this size themselves."""
 
 
 class Reach(NamedTuple):
-    """The keys from `first` on, of which there are `count`."""
+    """The `count` consecutive keys from number `first` on, out of all keys of an item."""
 
     first: Val
     count: Val
 
 
 def reach_of(b: Builder, slab: Ptr, step: Number, queries: Number, keys: Number) -> Reach:
-    """The keys from the first to the last that some query sees, by the rows of a mask at `slab`,
-    `step` elements apart (0: one row for all queries): all keys where a query sees none."""
+    """Emit the search for the keys from the first to the last that some query sees, and return
+    them. `slab` points to a mask, whose rows, one a query, are `step` elements apart (0: one row
+    for all queries). Where a query sees no key, these are all keys."""
     last, zero = b.index(keys), b.const(0, I64)
     with b.loop(0, queries if step else 1, 1, [last, zero]) as loop:
         row, (low, high) = (slab + loop.index * step).fixed(), loop.vars
@@ -49,13 +51,13 @@ def reach_of(b: Builder, slab: Ptr, step: Number, queries: Number, keys: Number)
 
 
 def _seen(b: Builder, row: Ptr, count: Val, back: bool) -> Val:
-    """How many keys, from the first on (`back`: from the last), come before one that is seen; all
-    of them where none is."""
+    """Emit a search along one row of a mask, and return how many hidden keys precede the first that
+    is seen (`back`: follow the last that is seen); `count`, that of all keys, if all are hidden."""
     lanes = b.target.lanes * (F32.nbytes // row.elem.nbytes)
     whole = count // lanes
 
     def on(at: Val, size: int) -> Val:
-        """Whether one is seen of so many keys, before which there are `at` in this direction."""
+        """Return whether any of `size` keys is seen, `at` keys from where the search begins."""
         value = (row + ((count - size) - at if back else at)).load(size)
         seen = value.ne(0) if row.elem == U8 else (value > HIDDEN) | value.is_nan()
         return seen.any()
@@ -65,10 +67,11 @@ def _seen(b: Builder, row: Ptr, count: Val, back: bool) -> Val:
 
 
 FARTHEST = np.finfo(np.float32).max
-"""Masks often hide a key by a number of about this size. It must stay finite when masks are scaled
-to units of log2, as a query all of whose keys are hidden so attends to all of them evenly:
-what would overflow is left unscaled."""
+"""Masks often hide a key by adding minus this number. A query all of whose keys are hidden so
+attends to all of them evenly, if masks stay finite when they are scaled to units of log2: numbers
+that would overflow are left unscaled."""
 Slab = tuple["Added", Ptr]
+"""A bias or mask, and a pointer to one of its slabs (see `Added`)."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,7 @@ class Extents:
     value_width: int
 
     def typical(self) -> Extents:
-        """The same extents with numbers: for sizes that only a call tells, those of the example.
-        For estimates."""
+        """Return the same extents with the example's numbers for sizes that only a call tells."""
         return Extents(*(typical(getattr(self, name)) for name in self.__annotations__))
 
     @property
@@ -109,10 +111,10 @@ class Extents:
 
 @dataclass(frozen=True)
 class Added:
-    """A bias or mask that is added to scores, as slabs [queries or 1, keys or 1]. It is input
-    number `index`, or the constant `const`, which is packed and already in units of log2. `at`
-    tells where the slab of each item begins: by a table at that place of the book, or by a
-    formula."""
+    """A bias or mask that is added to scores: an array of `dims` (slabs, queries or 1, keys or 1),
+    of which each item adds one slab. It is input number `index`; `const` is its array if constant,
+    packed and already in units of log2, else None. `at` tells where the slab of each item begins:
+    the place in the book of a table of offsets, or a formula."""
 
     index: int
     const: np.ndarray[Any, Any] | None
@@ -121,16 +123,16 @@ class Added:
 
     @property
     def step(self) -> int:
-        """Elements from one query's row to the next."""
+        """Elements from one query's row of a slab to the next; 0 if all queries share one row."""
         return 0 if same(self.dims[1], 1) else self.dims[2]
 
     @property
     def is_wide(self) -> bool:
-        """Whether it has a number for each key."""
+        """Whether a row has a number for each key, not one for all."""
         return not same(self.dims[2], 1)
 
     def term(self, slab: Ptr, row: Position, i: Val) -> Term:
-        """The numbers that this adds to the scores of query number `row` + `i`."""
+        """Return what is added to the scores of query `row` + `i` of the item with this slab."""
         at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
         return Term(at, self.is_wide, 1.0 if self.const is not None else LOG2E)
 
@@ -147,11 +149,12 @@ class Maps:
 
 @dataclass(frozen=True)
 class RowOperands:
-    """Where the rows of all operands lie, and what changes scores.
+    """Where the rows of all operands lie, and how scores change before the softmax.
 
-    book       the tables of `maps` and of `added`, in one packed array, the first
-    softcap    in units of log2; 0: none
-    low, high  the bounds of the operator's window; None: none
+    book       the tables of `maps` and of `added`: the first packed array
+    added      the biases and masks
+    softcap    scores are limited softly to +-softcap, in units of log2; 0: they are not
+    low, high  query r sees the keys from r + low to r + high; None: no bound on that side
     """
 
     book: Book
@@ -163,23 +166,24 @@ class RowOperands:
 
     @property
     def packed(self) -> tuple[Packed, ...]:
+        """The packed arrays: the tables, then each constant bias or mask."""
         constants = [a.const for a in self.added if a.const is not None]
         return (self.book.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
-        """For each input the layout in which it is read, or None where the run does not read it."""
+        """Return the layout in which each input is read; None if it is packed instead."""
         live = {a.index for a in self.added if a.const is None}
         return [PLAIN if i < 3 or i in live else None for i in range(len(site.inputs))]
 
     def slabs(self, em: Emit) -> list[Slab]:
-        """Each bias or mask with the pointer to its first slab."""
+        """Return each bias or mask with a pointer to its first slab."""
         packed = iter(em.packed[1:])
         return [
             (a, em.input(a.index).pointer if a.const is None else next(packed)) for a in self.added
         ]
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
-        """Each bias or mask with the pointer to the slab of one item."""
+        """Return each bias or mask of `slabs` with a pointer to the slab of one item."""
 
         def at(a: Added) -> Val:
             if isinstance(a.at, EvenMap):
@@ -190,14 +194,14 @@ class RowOperands:
 
     @property
     def mask(self) -> int | None:
-        """The number of the bias or mask, among `added`, that tells in the call which keys are
-        seen; None where none does."""
+        """The index in `added` of the last bias or mask that is not constant and has a number for
+        each key, by which `reach` finds the keys that are seen; None if there is none."""
         found = [k for k, a in enumerate(self.added) if a.const is None and a.is_wide]
         return found[-1] if found else None
 
     def reach(self, b: Builder, of: Extents, slabs: list[Slab]) -> tuple[Reach, list[Slab]]:
-        """The keys that the queries of an item see, by the mask, which there must be, and the
-        slabs of the item from the first of these keys on."""
+        """Emit the search for the keys that the queries of an item see, and return these with the
+        item's `slabs`, moved to the first of these keys. `mask` must not be None."""
         mask, slab = slabs[self.mask or 0]
         reach = reach_of(b, slab, mask.step, of.queries, of.keys)
         return reach, [(a, (p + reach.first).fixed() if a.is_wide else p) for a, p in slabs]
@@ -205,10 +209,9 @@ class RowOperands:
     def changes(
         self, slabs: list[Slab], row: Position, i: Val, reach: Reach | None
     ) -> list[Change]:
-        """What is done, in this order, to the scores of one query before their softmax: the soft
+        """Return the changes to the scores of one query before their softmax, in order: the soft
         cap, each bias and mask, the window of keys. The query is number `row` + `i` of its item;
-        `slabs` are the biases and masks of that item (`slabs_of`), or from the first key of a
-        `reach` on."""
+        `slabs` are those of the item (`slabs_of`), or of its `reach` if that is not None."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):
@@ -219,8 +222,7 @@ class RowOperands:
 
 
 def extents_of(site: Site) -> Extents:
-    """The sizes of a site's attention. Raises Skip where there are no rows, or rows have no
-    elements."""
+    """Return the sizes of a site's attention. Raises Skip if there are no rows or elements."""
     if site.attr("even"):
         q = even_map(site.const(3))
         items, queries = prod(extent for extent, _ in q.items), q.rows
@@ -234,7 +236,7 @@ def extents_of(site: Site) -> Extents:
 
 
 def operands_of(site: Site) -> RowOperands:
-    """Where the rows of a site's attention lie, and what changes its scores. Raises Skip where a
+    """Return where the rows of a site's attention lie, and how its scores change. Raises Skip if a
     table of rows is empty or not constant."""
     book = Book()
     if site.attr("even"):
@@ -254,8 +256,8 @@ def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
 
 
 def _added(site: Site, index: int, book: Book) -> Added | None:
-    """The bias or mask that is input `index`, with the places of its slabs, which the next input
-    tells; None where it is absent. A table of places is added to the book."""
+    """Return the bias or mask that is input `index`, whose slab for each item the next input tells;
+    None if it is absent. A table of the slabs' offsets is added to `book`."""
     if not site.has(index):
         return None
     even, at = site.attr("even"), site.const(index + 1, "the table of slabs")

@@ -1,4 +1,6 @@
-"""The softmax of one row of scores, and what changes scores before it, in units of log2."""
+"""The softmax of one row of scores, and the changes to scores before it: bias, mask, soft cap,
+window. Scores are in units of log2 (multiplied by log2(e)), so that exponentials are powers of 2.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,18 @@ NOTHING = float("-inf")
 
 
 class Change(Protocol):
-    """Something that changes the scores of a row: `apply(score, i, mask)` gives the changed vector
-    of scores, which are those of the columns from i on; of these only those of `mask` exist (None:
-    all)."""
+    """A change to the scores of a row. `apply(score, i, mask)` returns the changed vector of
+    `score`, whose lanes are the columns from i on; lanes outside `mask` are beyond the row's end
+    (None: no lane is)."""
 
     def apply(self, score: Val, i: Position, mask: Val | None) -> Val: ...
 
 
 @dataclass(frozen=True)
 class Term:
-    """Numbers that are added, times `factor`, to a row of scores: with `wide` one for each column,
-    from `at` on, else the one at `at` for all. Where they are bytes, they are a mask instead: a
-    score whose byte is 0 becomes minus infinity, others stay."""
+    """A bias or mask: numbers that are added, times `factor`, to a row of scores. With `wide` there
+    is one for each column, from `at` on, else the one at `at` for all columns. Bytes are a boolean
+    mask instead: a score whose byte is 0 becomes minus infinity, others stay."""
 
     at: Ptr
     wide: bool
@@ -49,7 +51,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Cap:
-    """A soft cap: each score s becomes cap * tanh(s / cap), whose magnitude is below the cap."""
+    """A soft cap: each score s becomes limit * tanh(s / limit), of a magnitude below `limit`."""
 
     limit: float
 
@@ -59,9 +61,8 @@ class Cap:
 
 @dataclass(frozen=True)
 class Window:
-    """Scores outside a range of columns become minus infinity: a query sees the columns from `row`
-    + `low` to `row` + `high`, both included, where `row` is its number. None: no bound on that
-    side."""
+    """A window: query number `row` sees the columns from `row` + `low` to `row` + `high`, both
+    included (None: no bound on that side). Its other scores become minus infinity."""
 
     row: Val
     low: int | None
@@ -83,14 +84,14 @@ Put = Callable[[Position, Val], None]
 
 def exponentials(
     b: Builder, row: Ptr, n: int, lanes: int, changes: Sequence[Change], zeros: bool,
-    put: Put | None = None,
+    put: Put | None,
 ) -> Val:  # fmt: skip
-    """Emit the softmax of a row of `n` scores (float32, in units of log2) but for the division:
-    e[i] = 2^(s[i] - max s), where s are the scores after `changes`. Returns 1 / sum(e).
+    """Emit the softmax of a row of `n` scores (float32, in units of log2) without its division:
+    e[i] = 2^(s[i] - max s), where s are the scores after `changes`. Return 1 / sum(e).
 
-    e replaces the scores in place, where lanes beyond n are undefined, or goes to `put`, with zeros
-    beyond n (then the row holds s). Where all of s are -inf, e and the result are NaN, or 0 with
-    `zeros`."""
+    Without `put`, e overwrites the scores, and lanes beyond n are undefined. With `put`, vectors
+    of e go there, 0 beyond n, and the row keeps s. If all of s are -inf, e and the result are NaN;
+    with `zeros` they are 0."""
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:
         score = (row + i).load(size)

@@ -1,7 +1,8 @@
-"""Where rows of operands lie: tables of offsets, taken apart into what repeats.
+"""Where the rows of an attention's operands lie in their arrays.
 
-A table [items, rows] is a first offset for each item, plus a pattern of distances from it. Patterns
-are shared between items; one even pattern is a stride, and needs no table.
+A table [items, rows] of offsets is stored as a first offset for each item, plus a pattern: the
+distances of the item's rows from the first. Items with equal distances share a pattern; a pattern
+of even distances that all items share is a stride, and needs no table.
 """
 
 from __future__ import annotations
@@ -23,41 +24,45 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Book:
-    """Several tables in one packed int64 array."""
+    """Several tables of whole numbers, which are packed as one int64 array of length `size`."""
 
     parts: list[Array] = field(default_factory=list)
     size: int = 0
 
     def put(self, part: Array) -> int:
-        """Add a table, flat. Gives its place: the index of its first element in the packed
-        array."""
+        """Add a table, flattened. Return its place: the index of its first element in the array."""
         self.parts.append(np.asarray(part, np.int64).reshape(-1))
         self.size += self.parts[-1].size
         return self.size - self.parts[-1].size
 
     def packed(self) -> Packed:
-        """All tables, one after the other, as a packed array."""
+        """Return all tables, one after the other, as a packed array."""
         array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
         return packed_table("tables", array)
 
 
 @dataclass(frozen=True)
 class RowMap:
-    """Where the rows of an operand lie, by tables in the book: `first` is the place of the first
-    offsets of all items. With a `stride` the rows of an item follow at that distance; otherwise
-    their distances are a pattern: the one at `patterns`, or the one whose number is in the table at
-    `which`."""
+    """Where the rows of an operand lie, by tables in the book. Offsets are in elements; a "place"
+    is the index in the book of a table's first element.
+
+    rows      how many rows an item has
+    first     the place of the items' first offsets
+    stride    the distance between neighbouring rows; None: distances are patterns
+    patterns  the place of the patterns, [pattern][row]
+    shared    whether all items have the first pattern
+    which     if not `shared`: the place of the number of each item's pattern
+    """
 
     rows: int
     first: int
     which: int
     patterns: int
     stride: int | None
-    shared: bool  # one pattern for all items
+    shared: bool
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """The rows of one item in the array at `base`. Emits loads: call it once for each item,
-        outside loops over rows."""
+        """Return the rows of one item in the array at `base`. Emits loads: keep it out of loops."""
         first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
@@ -69,9 +74,11 @@ class RowMap:
 
 @dataclass(frozen=True)
 class EvenMap:
-    """Where the rows of an operand lie, by a formula (see `RowAttention`): item's first row at
-    `first` plus its index on each of the axes `items`, (extent, stride), times that axis's stride;
-    further rows at `stride`."""
+    """Where the rows of an operand lie, by a formula (see `RowAttention`), in elements. Items are
+    numbered through the axes `items`, each (extent, stride), the last fastest:
+
+        offset of row r of the item (i_0, i_1, ...) = first + sum of i_k stride_k + r stride
+    """
 
     rows: Number
     first: Number
@@ -79,7 +86,7 @@ class EvenMap:
     items: tuple[tuple[Number, Number], ...]
 
     def offset(self, item: Val) -> Val:
-        """The first offset of an item."""
+        """Emit and return the offset of the first row of an item."""
         axes = [(extent, k) for k, (extent, _) in enumerate(self.items)]
         total = item.b.index(self.first)
         for k, index in digits(item, axes):
@@ -88,13 +95,14 @@ class EvenMap:
         return total
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """The rows of one item in the array at `base`."""
+        """Return the rows of one item in the array at `base`."""
         return Start(base, self.offset(item), None, self.stride)
 
 
 @dataclass(frozen=True)
 class Start:
-    """The rows of one item: their first offset in the array, and either a stride or distances."""
+    """The rows of one item in the array at `base`, while code is emitted: row r begins at element
+    first + r stride, or first + distances[r] if `distances` is not None."""
 
     base: Ptr
     first: Val
@@ -102,35 +110,37 @@ class Start:
     stride: Number
 
     def after(self, rows: Val) -> Start:
-        """The same item without its first `rows` rows."""
+        """Return the same item without its first `rows` rows."""
         if self.distances is None:
             return replace(self, first=self.first + rows * self.stride)
         return replace(self, distances=(self.distances + rows).fixed())
 
     def at(self, row: Position) -> Ptr:
-        """A pointer to the first element of a row of the item."""
+        """Return a pointer to the first element of a row of the item."""
         if self.distances is None:
             return self.base + (self.first + row * self.stride)
         return self.base + (self.first + (self.distances + row).load())
 
 
 def even_map(formula: Array) -> EvenMap:
-    """The map of rows that lie at equal distances, by the numbers of their formula."""
+    """Return the map that a formula of `RowAttention` tells: a constant array of first offset, rows
+    of an item, stride, then the axes of items."""
     first, rows, step = formula[:3].tolist()
     return EvenMap(rows, first, step, items_of(formula))
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:
-    """The parts of an array along its first axis, each different one once, in the order in which
-    they first come; and for each part the index of its equal among these. Compared bit by bit."""
+    """Return the different entries of `parts` along its first axis, in the order of their first
+    occurrence, and for each entry the index of its equal among these. Compared bit by bit.
+
+    distinct(["b", "a", "b"]) is (["b", "a"], [0, 1, 0])."""
     seen: dict[bytes, int] = {}
     which = np.array([seen.setdefault(part.tobytes(), len(seen)) for part in parts], np.int64)
     return parts[np.unique(which, return_index=True)[1]], which
 
 
 def row_map(book: Book, table: Array) -> RowMap:
-    """The `RowMap` of a table [items, rows] of offsets; what the map needs of it is added to the
-    book."""
+    """Return the map of a table [items, rows] of offsets; what it needs is added to `book`."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]

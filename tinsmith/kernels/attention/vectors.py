@@ -22,23 +22,25 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import same, typical
 
 TILE_VECTORS = 2
-"""Columns of a tile in vectors: tall tiles serve both products with the same rows. Estimated."""
+"""The most vectors of columns of a register tile: tall narrow tiles suit both products, which have
+the same rows. Estimated."""
 ALONE = 6
-"""Queries up to which keys are read where they lie: packing them takes as long. Estimated."""
+"""With so many queries or fewer, keys are not packed: packing takes as long as it saves.
+Estimated."""
 FEW, NEAR = 2, 2
-"""Blocks of queries up to which, and distance of rows in their width up to which, values are read
-where they lie: packing them takes as long. Estimated."""
+"""Values are not packed if an item has at most FEW blocks of queries, or if its values lie at most
+NEAR times their width apart: packing takes as long as it saves. Estimated."""
 
 
 @dataclass(frozen=True)
 class VectorBlocks(Blocks):
     """Attention in vectors of float32: a block is as many queries as a register tile has rows."""
 
-    rows: Rows
-    columns: Columns  # of the keys
-    values: Columns
+    rows: Rows  # how queries are cut into blocks
+    columns: Columns  # how keys are cut into panels
+    values: Columns  # how the elements of values are cut into panels
     in_place: bool  # values are not packed
-    few: bool  # there are few queries: keys are not packed
+    few: bool  # keys are not packed
 
     def within(self, reach: Reach) -> VectorBlocks:
         of = replace(self.of, keys=reach.count)
@@ -144,9 +146,9 @@ def attention_rows(site: Site) -> Choice:
 def scores_in_place(
     b: Builder, blocks: VectorBlocks, k: Start, height: Position, rooms: Rooms
 ) -> None:
-    """Emit the scores of a few queries by all keys, whose rows are read where they lie, V keys at a
-    time: each key has a vector of partial sums, and the lanes of each are added up at the end. In
-    the last V, the last key is repeated. Rows must be whole vectors."""
+    """Emit the scores of `height` packed queries by all keys, which are read at `k`, not packed. V
+    keys at a time have a vector of partial sums each, whose lanes are added up at the end. If the
+    last group has fewer keys, the last key fills it up. Rows must be whole vectors."""
     lanes, keys, width = blocks.lanes, blocks.of.keys, blocks.of.width
     whole = keys // lanes * lanes
 
@@ -174,15 +176,15 @@ def scores_in_place(
 
 
 def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> None:
-    """Emit code that packs the keys of an item, rows of `width` elements, transposed to `to`:
-    [panel][element][keys of the panel], where `columns` cuts the keys into panels; padding repeats
-    the last key."""
+    """Emit code that packs the keys of an item, rows of `width` elements, to `to` as
+    [panel][element][key of the panel]. `columns` cuts the keys into panels; padding repeats the
+    last key."""
     lanes = block_of(b.target)
     whole = width // lanes * lanes
 
     def group(first: Position, size: int, sink: Ptr, line: int) -> None:
-        """Pack the keys from number `first` on, of which there are `size`, as columns: element e of
-        each goes to line e of `sink`; lines are `line` elements apart."""
+        """Pack the `size` keys from number `first` on as neighbouring columns: their elements e go
+        to sink[e * line : e * line + size]."""
 
         def source(r: int) -> Ptr:
             row = first + min(r, size - 1)
@@ -222,8 +224,8 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
 
 
 def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> None:
-    """Emit code that packs the values of an item, `depth` rows, to `to`: [panel][row][columns of
-    the panel], where `columns` cuts their elements into panels, padded with zeros."""
+    """Emit code that packs the values of an item, `depth` rows, to `to` as [panel][row][element of
+    the panel]. `columns` cuts a row's elements into panels; padding is zeros."""
     panels = [(c, columns.widths, columns.widths[-1]) for c in range(columns.full)]
     if columns.tail:
         panels.append((columns.full, columns.tail, columns.valid))

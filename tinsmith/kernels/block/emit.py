@@ -21,19 +21,19 @@ from tinsmith.kernels.window.ways import Blocked
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
-    """The number of tiles: (image, panel if panels are separate, band), the band innermost."""
+    """The number of tiles: (image, panel if `plan.parted`, band), the band innermost."""
     panels = plan.expand.panels.total if plan.parted and plan.expand else 1
     return stages.depthwise.geo.batch * panels * plan.bands
 
 
 def workspace(stages: Stages, plan: BlockPlan) -> int:
-    """Bytes of workspace: the ring buffer, then the input of the last stage."""
+    """Bytes of a thread's workspace: the ring buffer, then the last convolution's input."""
     return 4 * (plan.ring + stages.shape.middle(plan.most))
 
 
 def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
-    """Emit the kernel's tiles. The ring buffer keeps its rows from one band of an image to the
-    next."""
+    """Emit the kernel; its tiles are those of `tiles_of`. A thread that computes the next band of
+    the same image finds rows of the band before in the ring buffer."""
     b = em.b
     if plan.expand is not None:
         _clear_edges(em, stages, plan)
@@ -60,8 +60,8 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
-    """Whether the ring holds none of the rows that this step reads, because no step of the same run
-    came before it."""
+    """An i1: whether the ring has none of the rows that a step reads, as no step before it filled
+    it. `begins`: whether its tile is the first of this call; `row`: its first row of outputs."""
     if isinstance(band, int):
         return row.eq(0)
     (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]
@@ -71,7 +71,7 @@ def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Va
 
 
 def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
-    """Zero the columns of the ring beside the image, which nothing else writes."""
+    """Emit zeros for the ring's columns left and right of the image, which nothing else writes."""
     b, width = em.b, stages.width
     geo = stages.depthwise.geo
     zero = b.zero(F32.x(width))
@@ -88,14 +88,15 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 def _convolve_panel(
     em: Emit, geo: Geometry, dense: Blocked, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
-    """Emit a 1x1 convolution to the output channels of one panel; x points to its first input
-    pixel, `dense` tells how it is cut, `sink` where results go."""
+    """Emit a 1x1 convolution for one panel of output channels. `dense` tells how its channels are
+    cut; x is the address of its first input pixel; `sink` stores its results."""
     sums = dense.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
     convolve(em, geo, (0, 1), sums, x, sink)
 
 
 class _Step:
-    """One step: rows [row, row + size) of image n, for all channels or those of one panel."""
+    """The code of one step: output rows [row, row + size) of image n, of all channels or a
+    panel."""
 
     def __init__(
         self, em: Emit, stages: Stages, plan: BlockPlan, n: Val | int, row: Val, size: int,
@@ -108,36 +109,33 @@ class _Step:
         self.middle = (self.ring + plan.ring).fixed() if plan.ring else self.ring
 
     def slot(self, line: Val) -> Ptr:
-        """Where row `line` of the first convolution's result begins in the ring, which has
-        `plan.slots` rows in turn; rows are counted from the top of the padding above the image."""
+        """The address in the ring of expanded row `line`, counted from the top of the padding above
+        the image. Row `line` shares memory with row line + plan.slots."""
         return self.ring + (line % self.plan.slots) * self.plan.pitch
 
     # ---- first stage: 1x1, into the ring
 
     def expand(self, first: Val) -> None:
-        """Compute the expanded rows that this step reads and the ring lacks. `first`: whether the
-        ring has none of them."""
+        """Emit the expanded rows that this step reads and the ring lacks: all of them if `first`,
+        an i1."""
         b, plan, geo = self.b, self.plan, self.geo
         top, height = geo.begin[1], geo.size[1]
         base = self.row * geo.stride[1]
         start = base + first.select(b.index(0), b.index(plan.lead))
-        stop = base + ((self.size - 1) * geo.stride[1] + self.stages.shape.span)
+        stop = base + geo.span(1, self.size)
         assert plan.expand is not None
         low, high = b.maximum(start, top), b.minimum(stop, top + height)
         if self.panel is not None:
             self._expand_panel(self.panel, low, high)
         else:
             every_panel(b, plan.expand.panels, lambda p: self._expand_panel(p, low, high))
-        for lo, hi in (
-            (start, b.minimum(stop, top)),
-            (b.maximum(start, top + height), stop),
-        ):
+        for lo, hi in ((start, b.minimum(stop, top)), (b.maximum(start, top + height), stop)):
             with b.loop(lo, hi) as line:
                 self._clear_row(line)
 
     def _expand_panel(self, panel: Panel, low: Val | int, high: Val | int) -> None:
-        """Compute the expanded rows [low, high), counted with the padding above the image, for the
-        channels of one panel, into the ring."""
+        """Emit the expanded rows [low, high) of one panel of channels, into the ring. Rows are
+        counted from the top of the padding above the image."""
         b, stages, plan, geo = self.b, self.stages, self.plan, self.geo
         stage, dense = stages.expand, plan.expand
         assert stage is not None and dense is not None
@@ -157,6 +155,7 @@ class _Step:
             _convolve_panel(em, row_geo, dense, panel, x, Sink(em, row_geo, panel.block))
 
     def _clear_row(self, line: Val) -> None:
+        """Emit zeros for expanded row `line`, which is padding above or below the image."""
         b, plan, width = self.b, self.plan, self.stages.width
         zero = b.zero(F32.x(width))
         start = self.slot(line).fixed()
@@ -168,7 +167,7 @@ class _Step:
     # ---- second stage: depthwise, from the ring or the input
 
     def depthwise(self) -> None:
-        """Compute the step's rows of the depthwise convolution: to the workspace if a projection
+        """Emit the step's rows of the depthwise convolution: to the workspace if a projection
         follows, else to the output."""
         b, stages, plan = self.b, self.stages, self.plan
         out = self.em.outs[0]
@@ -184,8 +183,8 @@ class _Step:
             self._channel_block(local, first + local if self.panel is not None else local, out)
 
     def _channel_block(self, local: Val, block: Val, out: View) -> None:
-        """`depthwise` for channel block `block`, which is number `local` of those of the step;
-        `out` is the output, or the workspace as a view."""
+        """Emit `depthwise` for channel block `block`, which is number `local` of those of the step.
+        `out`: the output, or the workspace as a view."""
         b, stages, plan, width = self.b, self.stages, self.plan, self.stages.width
         stage, geo = stages.depthwise, stages.shape.window(self.size)
         place = (self.n, block, self.row)
@@ -222,17 +221,14 @@ class _Step:
         sweep(b, depthwise.tiling(em.target, geo), 0, 1, tile)
 
     def _lines(self, local: Val, block: Val) -> tuple[Callable[[Val | int], Ptr], int]:
-        """For one channel block: a function of i that gives where input row i of this step, counted
-        with padding, begins, and the elements from one pixel of a row to the next. `local` is the
-        block's number in the ring, `block` that in the input."""
+        """How the depthwise convolution reads one channel block: (a function from i to the address
+        of the step's input row i, counted with padding; elements from one pixel of a row to the
+        next). `local`: the block's number in the ring; `block`: its number in the input."""
         geo, plan = self.geo, self.plan
         base = self.row * geo.stride[1]
         if plan.expand is not None:
             origin = (self.ring + local * (plan.slots * plan.pitch)).fixed()
-            return (
-                lambda i: origin + (base + i) % plan.slots * plan.pitch,
-                self.stages.width,
-            )
+            return (lambda i: origin + (base + i) % plan.slots * plan.pitch, self.stages.width)
         source = self.stages.source(self.em)
         batch, plane, step = steps(source.spec, 2)
         back = -(geo.begin[1] * step[1] + geo.begin[2] * step[2])
@@ -243,9 +239,9 @@ class _Step:
     # ---- last stage: 1x1, to the block's output
 
     def project(self) -> None:
-        """Compute the step's rows of the last convolution, from the workspace to the output."""
-        b, stages, plan = self.b, self.stages, self.plan
-        stage, dense, out = stages.project, plan.project, self.em.outs[0]
+        """Emit the step's rows of the last convolution, from the workspace to the output."""
+        stages = self.stages
+        stage, dense, out = stages.project, self.plan.project, self.em.outs[0]
         assert stage is not None and dense is not None
         place = (self.n, 0, self.row)
         extent = (1, self.size, self.geo.out[2])
@@ -262,4 +258,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
-        every_panel(b, dense.panels, one)
+        every_panel(self.b, dense.panels, one)

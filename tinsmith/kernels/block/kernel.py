@@ -1,11 +1,13 @@
-"""1x1, depthwise and 1x1 convolutions as one kernel.
+"""1x1, depthwise and 1x1 convolutions as one kernel; and a convolution of an image whose channels
+are scaled.
 
-Rows of the expanded image go into a ring buffer that stays in the core's cache. As soon as all rows
-under the window of the next output rows are there, they are filtered and projected. The expanded
-image never reaches memory. Rows beyond the image are zeros of the expanded image.
+The first 1x1 convolution expands an image to more channels. Its rows go into a ring buffer that
+stays in the core's cache. When all rows that the next output rows read are there, the depthwise
+convolution filters them, and the last one projects the result to fewer channels. So the expanded
+image never goes to memory.
 
-Where numbers that only the run knows scale an image's channels, W (s x) = (W s) x: if there are
-fewer weights than pixels, the weights are scaled instead, and the image is read as it lies.
+Where numbers s that only the run knows scale the channels of an image x, W (s x) = (W s) x:
+`conv_scaled` scales the weights W, and reads the image as it is.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.block.emit import emit_block, tiles_of, workspace
 from tinsmith.kernels.block.plan import BlockPlan, plan_block
-from tinsmith.kernels.block.stages import Stages, stages_of
+from tinsmith.kernels.block.stages import Stages, broadcast, stages_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.trace import make_site
+from tinsmith.kernels.window.contract import spots
 from tinsmith.kernels.window.depthwise import pack_taps
 from tinsmith.kernels.window.direct import direct, way_of
 from tinsmith.kernels.window.site import conv_site
@@ -45,7 +48,7 @@ from tinsmith.ops._weights import is_convolution
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_block(site: Site) -> Choice:
-    """Expand, depthwise and project in one, by rows through the core's cache."""
+    """1x1, depthwise and 1x1 convolution in one, by rows through the core's cache."""
     stages = stages_of(site)
     reads = stages.reads()
     plan = plan_block(site.target, stages.shape)
@@ -58,7 +61,7 @@ def conv_block(site: Site) -> Choice:
 
 
 def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
-    width = stages.width
+    """The packed arrays of all convolutions of a block, in order (see `Stage.packed`)."""
     found: list[Packed] = []
     for name, stage, dense in (
         ("expand", stages.expand, plan.expand),
@@ -67,11 +70,11 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
     ):
         if stage is None:
             continue
-        if dense is None:
-            found += stage.packed(name, (pack_taps, width), (pack_taps, width))
-        else:
-            cut = dense.panels
-            found += stage.packed(name, (pack_panels, cut, dense.blocks), (pack_bias, cut))
+        weights = bias = (pack_taps, stages.width)
+        if dense is not None:
+            weights = (pack_panels, dense.panels, dense.blocks)
+            bias = (pack_bias, dense.panels)
+        found += stage.packed(name, weights, bias)
     return found
 
 
@@ -101,7 +104,7 @@ def conv_scaled(site: Site) -> Choice:
         emit_scale(em, em.input(inputs.index(factors)), way)
 
     def convolve(phase: Phase, em: Emit) -> None:
-        extras = tuple(_broadcast(em.ins[inputs.index(v)], conv) for v in conv.extras)
+        extras = tuple(broadcast(em.input(inputs.index(v)), conv) for v in conv.extras)
         ins = (em.ins[inputs.index(x)], *(None for _ in conv.inputs[1:]))
         packed = (em.scratch.cast(F32), *em.packed[1:])
         phase.emit(replace(em, site=conv, ins=ins, extras=extras, packed=packed))
@@ -117,8 +120,8 @@ def conv_scaled(site: Site) -> Choice:
 
 
 def _parts(site: Site) -> tuple[Value, Value, Site]:
-    """The image, its scale factors, and the site of the convolution. Raises Skip for other
-    sites."""
+    """(the image, its channels' factors, the site of the convolution) of a block that is a product
+    and a convolution. Raises Skip for other blocks."""
     first, *rest = site.attr("body").nodes
     if not multiplies(first) or len(rest) != 1:
         raise Skip("it is no product before one convolution")
@@ -135,16 +138,9 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
     return x, factors, conv
 
 
-def _broadcast(view: View | None, conv: Site) -> View:
-    """An operand of the epilogue, broadcast to the convolution's result."""
-    assert view is not None
-    spec = view.spec.broadcast_to(conv.out.dims)
-    return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
-
-
 def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
-    """Emit the phase that multiplies the packed weights by the scale factors of their input
-    channels. A tile is one block of channels."""
+    """Emit the phase that multiplies the packed weights by the factors of their input channels, to
+    scratch. A tile is one block of input channels."""
     b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
     cut, blocks, depth, first = way.panels, way.blocks, way.stored, 0
     with b.loop(em.begin, em.end) as block:
@@ -156,7 +152,7 @@ def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
             with b.loop(0, count) as p, b.loop(0, blocks.stored) as c:
                 place = (p * row + first) * depth + (block * blocks.stored + c) * row
                 factor = s + c
-                for i, wide in enumerate(lanes):
-                    at = place + sum(lanes[:i])
+                for offset, wide in spots(lanes):
+                    at = place + offset
                     (scaled + at).store((source + at).load(wide) * factor.splat(wide))
             first += count * row

@@ -34,16 +34,18 @@ GRAIN = 0.04  # the relative time lost to uneven sharing, with one tile a thread
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """How a block is cut.
+    """How a block is cut. Expanded rows are rows of the first convolution's result.
 
-    rows    output rows of the depthwise convolution in each step
-    bands   parts of an image, each a run of steps
-    parted  whether each panel of expanded channels is computed on its own: only if no stage follows
-            the depthwise convolution
-    slots   expanded rows in the ring buffer, each of `pitch` elements, for each of `ring_blocks`
-            channel blocks
-    lead    expanded rows of a step that the step before has computed
-    cost    seconds on one core
+    rows         the output rows of each step of the depthwise convolution
+    bands        parts of an image that threads compute, each of some neighbouring steps
+    parted       whether tiles compute a panel of expanded channels each; so if nothing follows the
+                 depthwise convolution
+    slots        how many expanded rows of each channel block the ring buffer has
+    pitch        elements of such a row, with padding
+    ring_blocks  channel blocks of the ring buffer
+    lead         how many of the expanded rows that a step reads the step before has computed
+    expand       how the first convolution cuts its channels; `project` the last one; None if absent
+    cost         estimated seconds on one core
     """
 
     rows: Pieces
@@ -63,19 +65,19 @@ class BlockPlan:
 
     @property
     def most(self) -> int:
+        """Output rows of the largest step."""
         return max(size for _, size in self.rows)
 
     @property
     def ring(self) -> int:
-        """Elements of the ring buffer, which holds the rows between the first convolution and the
-        depthwise one."""
+        """Elements of the ring buffer, from which the depthwise convolution reads."""
         return self.slots * self.pitch * self.ring_blocks
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a plan depends on: the geometries of the convolutions (None: there is no such one), the
-    lanes of a channel block (`width`), and the number of threads."""
+    """What a plan depends on: the geometries of the convolutions (None if one is absent), the
+    channels of a block of channels (`width`), and the number of threads."""
 
     expand: Geometry | None
     depthwise: Geometry
@@ -88,26 +90,21 @@ class Shape:
         """Channel blocks of the depthwise convolution."""
         return -(-self.depthwise.channels // self.width)
 
-    @property
-    def span(self) -> int:
-        """The input rows that one output row of the depthwise convolution reads."""
-        return (self.depthwise.kernel[1] - 1) * self.depthwise.dilation[1] + 1
-
     def middle(self, rows: int) -> int:
         """Elements of workspace for `rows` rows of the depthwise convolution's result, which the
         projection reads; 0 if there is no projection."""
-        return (
-            0 if self.project is None else self.blocks * self.width * rows * self.depthwise.out[2]
-        )
+        if self.project is None:
+            return 0
+        return self.blocks * self.width * rows * self.depthwise.out[2]
 
     def window(self, rows: int) -> Geometry:
-        """The geometry of the depthwise convolution of one step, which computes `rows` rows."""
+        """The geometry of the depthwise convolution in a step of `rows` output rows."""
         return replace(self.depthwise, batch=1, out=(1, rows, self.depthwise.out[2]))
 
 
 @cached(512)
 def plan_block(target: Target, shape: Shape) -> BlockPlan:
-    """The cheapest way to cut a block. Raises Skip if nothing fits the cache."""
+    """The cheapest plan of a block. Raises Skip if the rows of no plan stay in the cache."""
     height, across = shape.depthwise.out[1:]
     best: BlockPlan | None = None
     for most in sorted({-(-height // n) for n in range(1, height + 1)}):
@@ -125,13 +122,13 @@ def plan_block(target: Target, shape: Shape) -> BlockPlan:
 
 
 def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPlan | None:
-    """The plan for these steps and bands; None if it does not fit the cache."""
+    """The plan for steps of `rows` rows and so many bands; None if it does not fit the cache."""
     geo, width, most = shape.depthwise, shape.width, rows[0][1]
     steps = sum(n for n, _ in rows)
     parted = shape.project is None
-    slots = (most - 1) * geo.stride[1] + shape.span
+    slots = geo.span(1, most)
     pitch = (geo.size[2] + geo.begin[2] + geo.after[2]) * width
-    lead = max(0, shape.span - geo.stride[1])
+    lead = max(0, geo.span(1) - geo.stride[1])
     expand = project = None
     parts, ring_blocks, multiplies = 1, 0, 0.0
     if shape.expand is not None:
@@ -174,10 +171,10 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
 def _with_weights(
     target: Target, shape: Shape, busy: float, steps: int, parts: int, kept: int
 ) -> float:
-    """Seconds of a part of the work that takes `busy` seconds of arithmetic, with the time in which
-    its weights arrive. The first step reads them from memory, later steps from L2 or L3: from L2 if
-    the weights of one of `parts` parts stay there beside `kept` bytes and the slices of images that
-    pass through."""
+    """Estimated seconds of all `steps` steps: `busy` seconds of arithmetic, and waiting for weights
+    of the 1x1 convolutions. The first step reads these from memory, later ones from L2 or L3. L2
+    keeps those of one of `parts` panels, if they fit beside the `kept` bytes of rows between the
+    convolutions and the rows of images that pass through."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
     first, last = shape.expand or shape.depthwise, shape.project or shape.depthwise
@@ -192,8 +189,8 @@ def _with_weights(
 def _traffic(
     target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
-    """Seconds that are lost at the beginning of new output rows, and for reading the input of the
-    last stage from L2."""
+    """Estimated seconds that are lost where new rows of the output `out` begin, and by reading the
+    last convolution's input from L2 if L1 does not keep the rows of a step (at most `most`)."""
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
@@ -205,14 +202,16 @@ def _traffic(
 
 @cached(512)
 def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
+    """How a 1x1 convolution that computes rows of `cols` pixels cuts its channels."""
     blocks = channel_blocks(geo.channels, block_of(target))
     return blocked(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
 
 
 def _dense_cost(target: Target, dense: Blocked, cols: int) -> float:
-    depth = dense.blocks.padded
-    total = 0.0
-    for n, lanes in ((dense.panels.count, dense.panels.main), (1, dense.panels.tail)):
-        if n and lanes:
-            total += n * tiling(target, 1, cols, lanes, depth).cost
-    return total
+    """As `Panels.cost` of `dense`, for rows of `cols` pixels."""
+    cut, depth = dense.panels, dense.blocks.padded
+    return sum(
+        n * tiling(target, 1, cols, lanes, depth).cost
+        for n, lanes in ((cut.count, cut.main), (1, cut.tail))
+        if n and lanes
+    )

@@ -1,4 +1,4 @@
-"""The convolutions of a block: what each computes, and where its operands come from."""
+"""The convolutions of a block, each with its weights and epilogue, and their operands in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """One convolution of a block with its epilogue. Its packed arrays begin at index `first`: the
-    weights, the bias if it has one, and the constants that the epilogue reads."""
+    """One convolution of a block, with its epilogue. Its packed arrays are those of the block's
+    kernel from index `first` on: weights, bias if it has one, constants of the epilogue."""
 
     conv: ConvSite
     first: int
@@ -52,17 +52,16 @@ class Stage:
         return 1 + self.bias + len(self.constants)
 
     def spec(self, v: Value) -> Spec:
-        """How an operand of the epilogue lies in memory if there are no gaps: in the layout that
-        the epilogue reads, with leading dimensions of 1 up to the rank of the result."""
+        """How an operand of the epilogue lies if it is packed: in the layout that the epilogue
+        reads, without gaps, with leading dimensions of 1 up to the rank of the result."""
         (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
         rank = len(self.site.out.dims)
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
 
     def packed(self, name: str, weights: tuple[Any, ...], bias: tuple[Any, ...]) -> list[Packed]:
-        """What to pack for this convolution, in the order of its arrays from `first` on: weights,
-        bias if there is one, constants that the epilogue reads. `weights` is (function, *more) and
-        makes function(the convolution's weights, *more), called "`name` weights"; `bias` likewise,
-        of its bias."""
+        """The packed arrays of this convolution, in order: weights, bias if it has one, constants
+        of the epilogue. `weights` and `bias` are (function, *more): what is packed is function(the
+        convolution's weights or bias, *more). `name`: the convolution's name in the block."""
         found = [
             Packed(f"{name} weights", weights[0], (self.conv.weights, *weights[1:])),
             *self.conv.packed_bias(*bias),
@@ -76,7 +75,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """A depthwise convolution, with the 1x1 convolutions that stand before and after it."""
+    """A depthwise convolution, and the 1x1 convolutions before and after it (one may be None)."""
 
     site: Site
     expand: Stage | None
@@ -89,8 +88,7 @@ class Stages:
 
     @cached_property
     def shape(self) -> Shape:
-        ends = (None if s is None else s.geo for s in (self.expand, self.project))
-        expand, project = ends
+        expand, project = (None if s is None else s.geo for s in (self.expand, self.project))
         width = block_of(self.site.target)
         return Shape(expand, self.depthwise.geo, project, width, self.site.threads)
 
@@ -103,7 +101,7 @@ class Stages:
         return self._view(em, self.all[0].site.inputs[0])
 
     def extras(self, em: Emit, stage: Stage) -> tuple[View, ...]:
-        """The operands of a stage's epilogue, broadcast to its result."""
+        """A stage's epilogue operands (packed, or inputs of the block), broadcast to its result."""
         found = []
         for v in stage.site.extras:
             if v.const is not None:
@@ -111,21 +109,17 @@ class Stages:
                 view = View(em.packed[number], stage.spec(v))
             else:
                 view = self._view(em, v)
-            spec = view.spec.broadcast_to(stage.site.out.dims)
-            if spec.layout.is_plain:
-                spec = replace(spec, lane=0)
-            found.append(View(view.pointer, spec))
+            found.append(broadcast(view, stage.site))
         return tuple(found)
 
     def _view(self, em: Emit, v: Value | None) -> View:
-        view = em.input(self.site.attr("body").inputs.index(v))
-        return view
+        return em.input(self.site.attr("body").inputs.index(v))
 
     def emit(
         self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
     ) -> Emit:
-        """The emission `em` as the kernel of one stage sees it: with its operands, from `source` to
-        `out`; `place` is where in the stage's result the operands of its epilogue begin."""
+        """`em` as the code of one stage uses it: with the stage's operands, from `source` to `out`.
+        The operands of its epilogue are moved to the index `place` of the stage's result."""
         extras = tuple(View(v.at(*place).fixed(), v.spec) for v in self.extras(em, stage))
         packed = em.packed[stage.first : stage.first + 1 + stage.bias]
         return replace(
@@ -133,9 +127,9 @@ class Stages:
         )
 
     def reads(self) -> tuple[Layout | None, ...]:
-        """For each input of the block the layout in which it is read; None where it is not. Raises
-        Skip where an epilogue reads a result inside the block, an operand of another rank, or one
-        operand in two layouts."""
+        """The layout in which each input of the block is read; None if it is not read. Raises Skip
+        if an epilogue reads a result inside the block or an operand of another rank, or if an
+        operand is read in two layouts."""
         first = self.all[0]
         wanted: dict[Value, Layout] = {}
         assert first.site.inputs[0] is not None
@@ -154,16 +148,24 @@ class Stages:
         return tuple(wanted.get(v) for v in self.site.attr("body").inputs)
 
 
+def broadcast(view: View, site: Site) -> View:
+    """An operand of an epilogue, broadcast to the result of `site`. A plain operand has one element
+    for all channels of a block."""
+    spec = view.spec.broadcast_to(site.out.dims)
+    return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
+
+
 def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, int]) -> View:
-    """One blocked image of `channels` channels in workspace at `at`, with the height and width of
-    the site's output; `strides` are those of channel blocks, rows and pixels, in elements."""
+    """Workspace at address `at` as one blocked image of `channels` channels, as high and wide as
+    the site's output. `strides`: elements between channel blocks, rows and pixels."""
     dims = (1, channels, *site.out.dims[2:])
     layout = Layout(block_of(site.target))
     return View(at, Spec(site.out.dtype, dims, layout, (0, *strides)))
 
 
 def stages_of(site: Site) -> Stages:
-    """The stages of a block. Raises Skip for blocks that cannot be computed by bands of rows."""
+    """A block's convolutions: a depthwise one, with a 1x1 before, after, or both. Skip for
+    others."""
     body = site.attr("body")
     found: list[Stage] = []
     packed = 0
@@ -184,6 +186,7 @@ def stages_of(site: Site) -> Stages:
 
 
 def _stage(node: Node, block: Site, packed: int) -> Stage:
+    """The stage of a node; `packed` arrays come before its own. Raises Skip as `stages_of` does."""
     site = make_site(node, block.target, block.precision)
     if not is_convolution(site.anchor):
         raise Skip(f"{node.name} is not a convolution")
@@ -196,8 +199,7 @@ def _stage(node: Node, block: Site, packed: int) -> Stage:
 
 
 def _letter(stage: Stage) -> str:
-    """The letter by which a stage is told in a block's form: p for a 1x1 convolution, d for a
-    depthwise one, "?" for others."""
+    """ "p" for a 1x1 (pointwise) convolution, "d" for a depthwise one, "?" for any other."""
     group, geo = stage.conv.groups, stage.geo
     if group == 1 and geo.is_pointwise and not any(geo.after):
         return "p"

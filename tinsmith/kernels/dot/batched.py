@@ -10,14 +10,14 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
-from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
-from tinsmith.kernels.layout import spec_of
+from tinsmith.kernels.dot.tiles import Columns, Tiling, choose, vectors_of
+from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
 PACK_ROWS = 48
-"""From this many rows on, B is worth packing where reading it in place would miss L1."""
+"""With this many rows of A or more, packing B pays if B does not fit in L1."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Problem:
 
     batch        the batch dimensions of the output; () where there is one product
     left, right  the strides of A and B along each of `batch`, in elements; 0 where they broadcast
-    row_dims     first and last + 1 of the output's dimensions that count rows (`finish_tile`)
+    row_dims     (first, last + 1) of the output's dimensions through which the m rows run: two
+                 or more where leading dimensions of A are taken as rows of one product
     """
 
     batch: tuple[int, ...]
@@ -39,12 +40,13 @@ class Problem:
 
     @property
     def items(self) -> int:
+        """How many products the batch has."""
         return prod(self.batch)
 
 
 def problem(site: Site) -> Problem:
-    """The products of a MatMul site; one product, of all rows of A, where B has no batch. Raises
-    Skip where an operand or the result is empty, or the output has not the product's shape."""
+    """Return the products of a MatMul site: a single one, of all rows of A, if B has no batch.
+    Raises Skip if an operand or the result is empty, or the output has not the product's shape."""
     a, b = site.input(0).dims, site.input(1).dims
     if 0 in (prod(a), prod(b), site.out.type.size):
         raise Skip("an operand or the result is empty")
@@ -53,10 +55,7 @@ def problem(site: Site) -> Problem:
     n = prod(columns)
     lead_a, lead_b = a[:-2], b[:-2]
     rank = max(len(lead_a), len(lead_b))
-    batch = tuple(
-        max(x, y)
-        for x, y in zip(_wide(lead_a, rank), _wide(lead_b, rank), strict=True)
-    )  # fmt: skip
+    batch = tuple(map(max, _wide(lead_a, rank), _wide(lead_b, rank)))
     want = (*batch, *a[-2:-1], *columns)
     if site.out.dims != want:
         raise Skip(f"the output {site.out.dims} is not the product's shape {want}")
@@ -67,20 +66,21 @@ def problem(site: Site) -> Problem:
 
 
 def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Return `dims` with ones in front, so that there are `rank` of them."""
     return (1,) * (rank - len(dims)) + dims
 
 
 def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an operand's dimensions before the last two along those of `batch`, in
+    """Return the strides along `batch` of an operand of shape (batch..., rows, columns), in
     elements; 0 where it broadcasts."""
-    lead = _wide(dims[:-2], len(batch))
-    own = spec_of("float32", dims).strides[:-2]
+    own = plain_strides(dims)[:-2]
     own = (0,) * (len(batch) - len(own)) + own
+    lead = _wide(dims[:-2], len(batch))
     return tuple(0 if d == 1 else s for d, s in zip(lead, own, strict=True))
 
 
 def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
-    """The sum of index * stride."""
+    """Return the sum of index * stride: the offset of an element."""
     total: Position = 0
     for i, s in zip(index, strides, strict=True):
         total = i * s + total
@@ -88,8 +88,7 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
 
 
 def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
-    """For product number `item` of the batch: where its A and its B begin, and `em` shifted to its
-    place in the output."""
+    """Return pointers to A and B of product `item` of the batch, and `em` shifted to its output."""
     a, b = em.input(0).pointer, em.input(1).pointer
     if not p.batch:
         return a, b, em
@@ -101,22 +100,23 @@ def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a problem is computed: each product in register tiles, as `tiling` cuts it, which are
-    grouped into cells, the tiles that threads share; `cells` is the grid of one product."""
+    """How a problem is computed. `tiling` cuts each product into register tiles; `cells` groups
+    these into cells, the units of work that threads share (each a tile of the phase)."""
 
     problem: Problem
     tiling: Tiling
     cells: Grid
     packed: int  # bytes of the panels of B that a cell packs first; 0: B is read in place
-    stride: int  # of the rows of A: their own, or that of copies that lie apart
+    stride: int  # elements from one row of A to the next, or of copies of them (`spread_stride`)
 
     @property
     def spread(self) -> bool:
+        """Whether rows of A are copied further apart before they are multiplied."""
         return self.stride != self.problem.k
 
     @property
     def beside(self) -> int:
-        """Bytes of workspace for copies of one row panel of A; 0 where rows are read in place."""
+        """Bytes of workspace for copies of one panel of rows of A; 0 if rows are not copied."""
         return 4 * self.tiling.rows.size * self.stride if self.spread else 0
 
 
@@ -140,16 +140,12 @@ def matmul_batched(site: Site) -> Choice:
     stride = spread_stride(p.k, tiling.rows.size) if n >= 48 else p.k
     plan = Plan(p, tiling, cells, packed, stride)
     notes = (", B packed" if packs else "") + (", rows copied apart" if plan.spread else "")
+    buffer = buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1))
     return Choice(
-        cost=cost,
-        reads=site.reads((PLAIN, PLAIN), PLAIN),
-        writes=(PLAIN,),
+        cost=cost, reads=site.reads((PLAIN, PLAIN), PLAIN), writes=(PLAIN,),
         phases=one_phase(p.items * cells.count, lambda em: emit_batched(em, plan)),
-        workspace=packed
-        + plan.beside
-        + buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
-        detail=f"{tiling}{notes}, batch {p.items}",
-    )
+        workspace=packed + plan.beside + buffer, detail=f"{tiling}{notes}, batch {p.items}",
+    )  # fmt: skip
 
 
 def emit_batched(em: Emit, plan: Plan) -> None:
@@ -196,23 +192,15 @@ def _cell(em: Emit, plan: Plan, a: Ptr, right: Ptr, cell: Position) -> None:
 def pack_panels(
     b: Builder, right: Ptr, p: Problem, columns: Columns, lo: Position, hi: Position, to: Ptr
 ) -> None:
-    """Emit code that copies the column panels [lo, hi) of the matrix B at `right` to `to`, as
-    [panel][k][columns of the panel]."""
+    """Emit code that copies the panels [lo, hi) of columns of the matrix B at `right` to `to`, as
+    [panel][k][column of the panel]; padding columns are zeros."""
 
     def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
         source = (right + column).fixed()
         sink = (to + (b.index(c) - b.index(lo)) * (p.k * columns.size)).fixed()
         with b.loop(0, p.k) as k:
             line, out = (source + k * p.n).fixed(), (sink + k * sum(widths)).fixed()
-            at = 0
-            for j, width in enumerate(widths):
-                want = valid if j == len(widths) - 1 else width
-                _copy(b, line + at, out + at, width, want)
-                at += width
+            for at, width, count in vectors_of(widths, valid):
+                (out + at).store((line + at).load(width, count=count))
 
     each_column_panel(b, columns, lo, hi, panel)
-
-
-def _copy(b: Builder, source: Ptr, sink: Ptr, width: int, valid: int) -> None:
-    """Copy `valid` elements as a vector of `width`."""
-    sink.store(source.load(width, count=valid))

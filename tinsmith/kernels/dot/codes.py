@@ -1,18 +1,18 @@
-"""Small weights: how they lie packed, and how vectors of words become vectors of weights.
+"""Weights of 16, 8 or 4 bits: how they are packed, and how vectors of them are decoded.
 
 Weights of 8 and 4 bits are whole numbers with a scale, and perhaps a zero point, for each block of
 k of each column; weights of 16 bits are floats. A **word** holds `group` consecutive k of one
-column (four bytes, eight nibbles, or one number of 8 or 16 bits), and words of neighbouring columns
-lie side by side, so that nothing moves across lanes. A panel is a sequence of blocks: the words of
-a block, one row with its scales, and one with its zero points if these are not all one number.
+column (four bytes, eight numbers of 4 bits, or one of 8 or 16 bits). Words of neighbouring columns
+lie side by side, so that nothing moves across lanes. A packed panel is a sequence of blocks; a
+block is rows of words, one row of scales, and, unless all zero points are equal, one row of these.
 
-Nibbles lie so that a mask makes four bytes of them: the first four are the low ones of a word's
-bytes, the next four the high ones.
+Numbers of 4 bits: the first four of a word are the low halves of its bytes, the next four the high
+halves, so that one mask turns a word into four bytes.
 
-As a float, what is decoded first is a **raw** weight: the stored number as it lies in its word,
-times a power of two that only its place in the word determines. The left operand is divided by that
-once, before all products (`Code.powers`), so that a weight takes a mask, a conversion, a
-multiply-add and nothing else.
+To be decoded as a float, a weight is first masked out of its word, but not shifted. This **raw**
+weight is the stored number times a power of two, which depends on the place in the word alone. The
+left operand is divided by these powers once, before all products (`Code.powers`), so that a weight
+takes a mask, a conversion and a multiply-add.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import BF16, F32, I32, Ty
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.dot.tiles import Columns, vectors_of
 from tinsmith.kernels.memo import is_weights
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
 LONGEST = 256
-"""Elements of k after which sums are scaled and added up, at most: what zero points shift them by
-stays small beside float32's digits. Estimated."""
+"""The most elements of k whose products by stored numbers are summed before the sum is scaled and
+corrected for the zero point: in longer sums the correction would cost digits. Estimated."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """How weights of one element type are stored: each number plus `bias`, in `bits` bits; a word,
-    of type `word`, holds `group` of them. Where these are several, what is stored has no sign."""
+    """How weights of one element type are stored: each as (number + `bias`), in `bits` bits. A
+    word, of type `word`, holds `group` of them; if that is several, `bias` makes them unsigned."""
 
     bits: int
     word: Ty
@@ -48,25 +48,27 @@ class Code:
 
     @property
     def is_float(self) -> bool:
+        """Whether weights are float16 or bfloat16, which have no scales."""
         return self.word.is_half
 
     @property
     def number(self) -> int:
-        """How many words a scale or a zero point, which is a float32, takes."""
+        """How many words take the memory of one float32, as scales and zero points are."""
         return F32.nbytes // self.word.nbytes
 
     def shift(self, place: int) -> int:
-        """The bit of a word that the weight in one place of it begins at."""
+        """Return the lowest bit of the weight at a place (0 to `group` - 1) of a word."""
         return 8 * (place % 4) + self.bits * (place // 4)
 
     @property
     def powers(self) -> list[float]:
-        """For each place of a word: the power of two by which a raw weight there is too large."""
+        """For each place of a word: the factor by which a raw weight exceeds the stored number. It
+        is 1 at the last place, which a shift decodes."""
         return [2.0 ** self.shift(i) for i in range(self.group - 1)] + [1.0]
 
     def raw(self, word: Val, place: int) -> Val:
-        """Decode the weights in one place of a vector of words, to float32, without undoing what is
-        cheaper later: each is (the number + `bias`) times `powers[place]`."""
+        """Decode raw weights, (number + `bias`) * `powers[place]`, at one place of a vector of
+        words."""
         if self.group == 1:
             return word.to("f32") if self.is_float else word.to("i32").to("f32")
         if place == self.group - 1:
@@ -83,9 +85,9 @@ CODES = {
     "float16": Code(16, Ty("f16")),
     "bfloat16": Code(16, BF16),
 }
-"""For what computes in float32."""
+"""How weights are stored for kernels that compute in float32, by element type."""
 BYTES = {**CODES, "int8": Code(8, I32, 4, 128), "uint8": Code(8, I32, 4, 0)}
-"""For what multiplies four bytes at a time."""
+"""The same for kernels that multiply four bytes at a time."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class Blocks:
     of `size` weights, then one of `rest` (0: none).
 
     zeros  whether each block has zero points of its own, in a row behind its scales
-    zero   otherwise: the zero point of all, plus the code's bias
-    parts  how many of these blocks a block of the model is cut into
+    zero   if not `zeros`: the zero point of all weights, plus the code's bias
+    parts  how many of these blocks make one block of the model, which may be longer
     """
 
     code: Code
@@ -119,36 +121,35 @@ class Blocks:
 
     @property
     def padded(self) -> int:
-        """Elements of k with those that fill the last word."""
+        """`depth`, rounded up to whole words."""
         return self.words(self.depth) * self.code.group
 
     @property
     def shifted(self) -> bool:
-        """Whether sums of stored numbers are not those of weights."""
+        """Whether a zero point, or the code's bias, must be subtracted from stored numbers."""
         return self.zeros or self.zero != 0
 
     @property
     def around(self) -> int:
-        """How many rows of float32 (scales, and zero points where there are such) lie behind the
-        words of a block."""
+        """Rows of float32 behind the words of a block: 0, 1 (scales), or 2 (with zero points)."""
         return 0 if self.code.is_float else 1 + self.zeros
 
     def words(self, elements: int) -> int:
+        """Return how many words hold so many elements of k of a column."""
         return -(-elements // self.code.group)
 
     def rows(self, elements: int) -> int:
-        """How many rows of words a block of so many elements of k takes, with its scales and zero
-        points."""
+        """Return the rows of words, scales and zero points of a block of so many elements of k."""
         return self.words(elements) + self.around * self.code.number
 
     @property
     def height(self) -> int:
-        """How many rows of words a packed panel has, those of scales included."""
+        """How many rows of words a packed panel takes, with all scales and zero points."""
         return self.full * self.rows(self.size) + (self.rows(self.rest) if self.rest else 0)
 
     def weight(self, raw: Val, power: float, scale: Val, zero: Val | None) -> Val:
-        """(raw / power - zero point) * scale: weights from raw ones, rounded once, by the
-        product."""
+        """Return weights from raw ones: (raw / power - zero point) * scale. `zero` is the vector of
+        zero points if blocks have their own. Only the last product rounds."""
         x = raw if power == 1 else raw * (1 / power)
         if zero is not None:
             x = x - zero
@@ -158,9 +159,8 @@ class Blocks:
 
 
 def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
-    """How the weights of a SmallMatMul are stored and cut into blocks. Raises Skip where they,
-    their scale or zero point are not constant, `codes` lacks their type, or a block ends within a
-    word."""
+    """Return how the weights of a SmallMatMul are stored and cut into blocks. Raises Skip if they,
+    their scale or zero point are not constant, `codes` lacks their type, or blocks cut words."""
     w, block = site.const(1, "the weights"), site.attr("block_size")
     code = codes.get(w.dtype.name)
     if code is None:
@@ -186,8 +186,8 @@ def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
 def pack(
     w: Array, scale: Array | None, zero: Array | None, plan: Blocks, columns: Columns
 ) -> Array:
-    """Weights w (k, n) as one flat array of words, panel after panel (see the module). `scale` and
-    `zero`, where blocks have such rows, are (blocks of the model, n)."""
+    """Return weights w (k, n) as one flat array of words, panel after panel (see the module).
+    `scale` and `zero` are (blocks of the model, n); None where blocks have no such row."""
     code, at, found = plan.code, 0, []
     dtype = np.dtype(f"i{code.word.nbytes}")
     body, size = columns.full * columns.size, columns.size
@@ -211,8 +211,8 @@ def pack(
 
 
 def _put(panels: Array, at: int, rows: Array, width: int) -> None:
-    """Write `rows`, [row][column], into `panels`, [panel][word], whose rows have `width` columns: a
-    panel's columns of all rows to its words from `at` on. Padding of the tail's panel stays 0."""
+    """Copy a matrix `rows` into `panels`, [panel][word]: each panel gets its `width` columns of all
+    rows, row after row, from word `at` on. Padding columns of the last panel stay 0."""
     count, columns = rows.shape
     if columns == len(panels) * width:
         sink = panels[:, at : at + count * width].reshape(len(panels), count, width)
@@ -223,8 +223,8 @@ def _put(panels: Array, at: int, rows: Array, width: int) -> None:
 
 
 def _words(w: Array, code: Code) -> Array:
-    """Weights (k, columns) as words (k / group, rounded up; columns): `group` consecutive k in one
-    word, the first in its lowest bits, zeros beyond the last."""
+    """Return weights (k, columns) as words (k / group rounded up, columns): `group` consecutive k
+    in one word, the first in its lowest bits, zeros beyond the last k."""
     if code.is_float:
         return w.view(np.int16)
     if code.group == 1:
@@ -239,9 +239,5 @@ def _words(w: Array, code: Code) -> Array:
 
 
 def vectors(at: Ptr, widths: Sequence[int]) -> list[Val]:
-    """Load the row at a pointer as vectors of `widths` lanes, side by side."""
-    found, offset = [], 0
-    for width in widths:
-        found.append((at + offset).load(width))
-        offset += width
-    return found
+    """Load neighbouring elements from `at` on, as consecutive vectors of `widths` lanes."""
+    return [(at + before).load(width) for before, width, _ in vectors_of(widths, None)]

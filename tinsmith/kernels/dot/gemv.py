@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from tinsmith.kernels import narrow
-from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
-from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, packed_choice, right_matrix
+from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
+from tinsmith.kernels.dot.matmul import few_rows, packed_choice, right_matrix
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import block_of
-from tinsmith.sizes import Size
 
 PANELS = 8
-"""Panels that a large matrix is cut into at least, so that threads share the stream.
-Estimated."""
+"""The fewest panels that a large matrix is cut into, so that threads can share them. Estimated."""
 
-WIDE = 6  # vectors of a tile, at most; estimated
+WIDE = 6  # the most vectors of columns of a register tile; estimated
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
@@ -38,14 +36,10 @@ def gemv_narrow(site: Site) -> Choice:
 
 
 def _cut(site: Site, w: np.ndarray[Any, Any], widest: int = WIDE) -> tuple[int, Tiling]:
-    """The number of rows, and how rows and columns are cut into register tiles of at most `widest`
-    vectors. Raises Skip where there are more rows than these kernels take."""
+    """Return the number of rows, and how rows and columns are cut into register tiles of at most
+    `widest` vectors. Raises Skip unless there are `few_rows`."""
     k, n = w.shape
-    m = flat_rows(site, n)
-    if isinstance(m, Size):
-        raise Skip("the number of rows is known only in the call")
-    if m > FEW_ROWS:
-        raise Skip(f"{m} rows: matmul_packed reuses the weights")
+    m = few_rows(site, n, "matmul_packed reuses the weights")
     vectors = -(-n // block_of(site.target))
     most = min(widest, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
     if w.nbytes >= 1 << 16:

@@ -1,9 +1,9 @@
-"""Matrix products of packed elements: the dense skeleton over rows of `codegen/products.py`. Those
-of bytes are exact in int32; `dot/bfloat16.py` has those of float32 as bfloat16.
+"""Matrix products of packed elements, by any row of the table `codegen/products.py`: of bytes,
+exact in int32, and (`dot/bfloat16.py`) of float32 as bfloat16.
 
-Who computes a panel of rows packs it first, as elements of the product, into memory of its own:
-that takes a hundredth of the time, and what it reads then lies in the first cache. Panels of B are
-packed into scratch, unless it is constant: then they are packed while the model is compiled.
+A thread packs a panel of rows of A into its own workspace before it multiplies these rows: packing
+takes a hundredth of the time, and the products then read from the first cache. Panels of B are
+packed into scratch by a phase of their own, or, if B is constant, when the model is compiled.
 """
 
 from __future__ import annotations
@@ -18,28 +18,13 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import MATRICES, Product, joined, product_of
 from tinsmith.codegen.types import I32
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Packed,
-    Phase,
-    Site,
-    Tier,
-    kernel,
-)
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.batched import Problem, offset, problem
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
-from tinsmith.kernels.dot.skeleton import (
-    Operands,
-    buffer_bytes,
-    finish_tile,
-    finisher,
-    product,
-)
-from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
+from tinsmith.kernels.dot.tiles import Tiling, choose, vectors_of
 from tinsmith.kernels.dot.zeros import (
     Side,
     leaves_zeros,
@@ -55,46 +40,50 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
 Array = np.ndarray[Any, Any]
-SUMMED = 4  # lanes that sums of rows are computed in, all alike
+SUMMED = 4  # lanes of the vector in which the sum of a row is computed; all become equal
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one product A @ B is computed, and where its packed operands lie. A thread's workspace
-    holds the rows of A of one tile, `stride` lanes apart, then what `finish_tile` needs.
-    The scratch memory holds the panels of B, then for each matrix B a table of its zero points and
-    of the sums of its columns."""
+    """How a batch of products A @ B is computed, and where its packed operands lie.
+
+    A thread's workspace holds the packed rows of A of one tile, then the buffer of `finish_tile`.
+    Scratch holds the panels of every B, then for each B a table of the zero points and the sums of
+    its columns. Of a constant B both are packed arrays instead.
+    """
 
     problem: Problem
     row: Product
     tiling: Tiling
     cells: Grid
-    left: Side
-    right: Side
-    each: int  # rows of one matrix of A, which zero points of rows are for
-    matrices: int  # of B
-    stride: int
-    constant: bool  # B, which is packed beforehand
-    off_rows: bool  # zero points of B may be other than 0, and are taken off sums
-    off_columns: bool  # zero points of A
+    left: Side  # how A is packed
+    right: Side  # how B is packed
+    each: int  # rows of one matrix A: zero points of rows repeat after so many
+    matrices: int  # how many matrices B there are
+    stride: int  # lanes from one packed row of A to the next
+    constant: bool  # B is constant, and packed when the model is compiled
+    off_rows: bool  # B may have zero points that are not 0: b_zero * rows is taken off sums
+    off_columns: bool  # A may have some: a_zero * columns is taken off sums
 
     @property
     def depth(self) -> int:
+        """Lanes along k."""
         return self.row.depth(self.problem.k)
 
     @property
     def buffer_at(self) -> int:
-        """Lanes of workspace before what `finish_tile` needs, or matrix registers."""
+        """Lanes of workspace before the buffer of `finish_tile`, or of matrix registers."""
         rows = matrices.height(self.row, self.tiling.rows.size)
         return -(-rows * self.stride // LINE) * LINE
 
     @property
     def panels(self) -> int:
-        """Lanes of the panels of one B."""
+        """Lanes of all packed panels of one B."""
         return self.depth * self.tiling.columns.padded
 
     @property
     def tables_at(self) -> int:
+        """Lanes of scratch before the tables."""
         return self.matrices * self.panels
 
     @property
@@ -103,6 +92,7 @@ class Plan:
 
     @property
     def scratch(self) -> int:
+        """Bytes of scratch."""
         if self.constant:
             return 0
         tables = 2 * self.matrices * self.tiling.columns.padded if self.has_table else 0
@@ -117,7 +107,7 @@ def matmul_integer(site: Site) -> Choice:
 
 
 def byte_product(site: Site, row: Product) -> Choice:
-    """The choice for a MatMulInteger by a row of the table of products."""
+    """Return the choice for a MatMulInteger by a row of the table of products."""
     a = site.input(0)
     each = a.dims[-2] if len(a.dims) > 1 else 1
     left, right = side_of(site, 0, row, each), side_of(site, 1, row, problem(site).n)
@@ -125,9 +115,8 @@ def byte_product(site: Site, row: Product) -> Choice:
 
 
 def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
-    """The choice for a MatMul whose operands are packed for `row` of the table of products; `left`
-    and `right` are their types and zero points. B is packed in a phase of its own, unless it and
-    its zero points are constant."""
+    """Return the choice for a product whose operands A (`left`) and B (`right`) are packed for
+    `row` of the table of products; B in a phase of its own, unless it is constant."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
     each = a.dims[-2] if len(a.dims) > 1 else 1
@@ -152,7 +141,11 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
         p, row, tiling, cells, left, right, each, prod(b.dims[:-2]), stride, w is not None,
         off_rows, not left.is_zero,
     )  # fmt: skip
-    packed = () if w is None else _packed(plan, w, zero)
+    packed: tuple[Packed, ...] = ()
+    if w is not None:
+        args = (w, zero, row.name, tiling.columns)
+        packed = (Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(row)),)
+        packed += (Packed("table", pack_table, args),) if plan.has_table else ()
     phases = []
     if w is None:
         panels = plan.matrices * tiling.columns.count
@@ -171,8 +164,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
 
 
 def _constant(site: Site) -> Array | None:
-    """The matrix B, where it is one constant matrix whose zero points are constant as well; else
-    None."""
+    """Return B, if it is a single constant matrix with constant zero points; otherwise None."""
     w = site.input(1).const
     if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
         return None
@@ -181,18 +173,12 @@ def _constant(site: Site) -> Array | None:
     return w.reshape(w.shape[-2:])
 
 
-def _packed(plan: Plan, w: Array, zero: Array | None) -> tuple[Packed, ...]:
-    args = (w, zero, plan.row.name, plan.tiling.columns)
-    lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels, fits_of(plan.row))
-    return (lanes, Packed("table", pack_table, args)) if plan.has_table else (lanes,)
-
-
 # ---- packing
 
 
 def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) -> Ptr:
-    """Emit code that packs `height` rows of A, from number `row` on, into the workspace, and give
-    where the first of them begins; `source` points to row 0."""
+    """Emit code that packs `height` rows of A, from number `row` on, into the workspace. Return a
+    pointer to the first packed row, in lanes. `source` points to row 0 of A."""
     group, to = plan.row.group, em.workspace.cast(plan.left.packed)
     with em.b.loop(0, height) as i:
         zero = plan.left.zeros(em, (row + i) % plan.each, 1) if plan.left.centred else None
@@ -202,6 +188,7 @@ def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) ->
 
 
 def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> None:
+    """Emit code that packs one row of A, less its zero point `zero`; the last lanes end with 0."""
     depth, k, group = plan.depth, plan.problem.k, plan.row.group
     if isinstance(k, Size):  # its last lane may end with zeros
         (to + (depth - 1) * group).store(em.b.zero(to.elem.x(group)))
@@ -217,7 +204,7 @@ def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> N
 
 
 def _pack_panels(em: Emit, plan: Plan) -> None:
-    """The phase that packs panels of B and fills in their tables; a tile is one panel."""
+    """Emit the phase that packs panels of B and writes their tables; a tile is one panel."""
     b, columns, p = em.b, plan.tiling.columns, plan.problem
     source, scratch = em.input(1).pointer, em.scratch.cast(I32)
 
@@ -228,39 +215,36 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
         to = scratch + matrix * plan.panels + column * plan.depth
         table = scratch + matrix * (2 * columns.padded) + column
         to, table = to.fixed(), (table + plan.tables_at).fixed()
-        counts = [*widths[:-1], valid]
-        zeros, at = [], 0
-        for width, count in zip(widths, counts, strict=True):
-            zeros.append(plan.right.zeros(em, b.index(column) + at, width, count))
-            at += width
-        _pack_panel(em, plan, right, to, (widths, counts, zeros))
+        cut: Cut = []
+        for at, width, count in vectors_of(widths, valid):
+            cut.append((at, width, count, plan.right.zeros(em, b.index(column) + at, width, count)))
+        _pack_panel(em, plan, right, to, cut)
         if plan.has_table:
-            _fill_table(em, plan, to, table, widths, zeros)
+            _fill_table(em, plan, to, table, cut)
 
     with b.loop(em.begin, em.end) as t:
         matrix, c = t // columns.count, t % columns.count
         each_column_panel(b, columns, c, b.index(c) + 1, lambda *of: panel(matrix, *of))
 
 
-Cut = tuple[tuple[int, ...], list[int], "list[Val | None]"]
-"""The vectors of a panel: widths, columns that there are, and zero points."""
+Cut = list[tuple[int, int, Any, "Val | None"]]
+"""`vectors_of` a panel, each with its zero points."""
 
 
 def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
-    """Emit code that packs one panel of B, whose first element is at `right`, to `to`: [k-group]
-    [column] of lanes; the last k-group is filled up with zeros."""
+    """Emit code that packs one panel of B, whose first element is at `right`, to `to` as lanes
+    [k-group][column]. The last k-group is filled up with zeros."""
     k, n, group = plan.problem.k, plan.problem.n, plan.row.group
-    size = sum(cut[0])
+    size = _size(cut)
 
     def lanes(i: Position, elements: int) -> None:
-        at, sink = 0, (to + i * size).fixed()
-        for width, count, zero in zip(*cut, strict=True):
+        sink = (to + i * size).fixed()
+        for at, width, count, zero in cut:
             found = []
             for e in range(elements):
                 x = (right + i * (group * n) + (e * n + at)).load(width, count=count)
                 found.append(plan.right.element(x, zero))
             (sink + at).store(joined(found, plan.row))
-            at += width
 
     if isinstance(k, Size) or k >= group:
         with em.b.loop(0, k // group) as i:
@@ -278,32 +262,30 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
                 (to + (i * size + at)).store(em.b.zero(I32.x(LINE)))
 
 
-def _fill_table(
-    em: Emit, plan: Plan, panel: Ptr, table: Ptr, widths: tuple[int, ...], zeros: list[Val | None]
-) -> None:
-    """Write the part of a table that belongs to a packed panel: the zero points of its columns, and
-    the sums of the columns, each element less its zero point."""
-    b, size = em.b, sum(widths)
-    ones = Operands(panel, 0, panel, size, plan.depth, row=plan.row)
-    sums = _summed(ones, widths)
-    at = 0
-    for total, zero in zip(sums, zeros, strict=True):
-        zero = b.zero(total.ty) if zero is None else zero
+def _size(cut: Cut) -> int:
+    """Return the columns of a panel, padding included."""
+    return sum(width for _, width, *_ in cut)
+
+
+def _fill_table(em: Emit, plan: Plan, panel: Ptr, table: Ptr, cut: Cut) -> None:
+    """Emit code that writes, for the columns of a packed panel, their zero points to `table`, and
+    their sums, each element less its zero point, `columns.padded` lanes behind."""
+    ones = Operands(panel, 0, panel, _size(cut), plan.depth, row=plan.row)
+    for total, (at, _, _, zero) in zip(_summed(ones, cut), cut, strict=True):
+        zero = em.b.zero(total.ty) if zero is None else zero
         (table + at).store(zero)
         (table + (at + plan.tiling.columns.padded)).store(total - zero * plan.problem.k)
-        at += total.ty.lanes
 
 
-def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
-    """The sums of the columns of the packed panel that `at` reads, as vectors of `widths`."""
+def _summed(at: Operands, cut: Cut) -> list[Val]:
+    """Emit and return the sums of the columns of the packed panel at `at.b`, as vectors."""
     b, row = at.a.b, at.row.fold
-    start = [b.zero(row.sums.x(w)) for w in widths]
+    start = [b.zero(row.sums.x(w)) for _, w, *_ in cut]
     with b.loop(0, at.depth, carry=start) as loop:
-        line, sums, offset = at.b + loop.index * at.b_row, [], 0
-        for acc, w in zip(loop.vars, widths, strict=True):
+        line, sums = at.b + loop.index * at.b_row, []
+        for acc, (place, w, *_) in zip(loop.vars, cut, strict=True):
             one = b.const(row.one(row.left), row.lane.x(w))
-            sums.append(row.step(acc, one, (line + offset).load(w)))
-            offset += w
+            sums.append(row.step(acc, one, (line + place).load(w)))
         loop.next(sums)
     return loop.out
 
@@ -335,9 +317,9 @@ def _row_panel(
     em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], panels: tuple[Position, Position],
     row: Position, height: int,
 ) -> None:  # fmt: skip
-    """Emit the products of `height` rows of A, from number `row` on of the matrix at `rows`, which
-    are packed first, by the panels [first, last) of B. `right`: where all panels of B and its table
-    begin."""
+    """Emit the products of `height` rows of A by some panels of B. The rows, from number `row` on
+    of the matrix at `rows`, are packed first. `right`: pointers to the first panel of B and to its
+    table; `panels`: (first, last + 1) of the panels."""
     b, p, columns = em.b, plan.problem, plan.tiling.columns
     a = _pack_rows(em, plan, rows, row, height)
     base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
@@ -356,13 +338,14 @@ def _row_panel(
         at = replace(base, b=(right[0] + column * plan.depth).fixed(), b_row=sum(widths))
         sums = product(b, at, height, widths, plan.tiling.accumulators)
         table = right[1] + column
-        sums = taken_off(em, sums, totals, lefts, table, columns.padded)
+        sums = taken_off(sums, totals, lefts, table, columns.padded)
         finish_tile(em, sums, row, column, valid, _buffer(em, plan), p.row_dims)
 
     each_column_panel(b, columns, *panels, panel)
 
 
 def _buffer(em: Emit, plan: Plan) -> Ptr:
+    """Return a pointer to the workspace behind the packed rows of A."""
     return em.workspace.cast(plan.row.sums) + plan.buffer_at
 
 
@@ -370,8 +353,8 @@ def _row_panel_in_matrices(
     em: Emit, plan: Plan, base: Operands, right: tuple[Ptr, Ptr],
     panels: tuple[Position, Position], row: Position, height: int,
 ) -> None:  # fmt: skip
-    """`_row_panel` on matrix registers, once its rows are packed where `base` tells. Sums are
-    corrected and finished in a loop over rows."""
+    """Emit `_row_panel` on matrix registers, after the rows were packed at `base.a`. Sums are
+    corrected for zero points and finished in a loop over rows."""
     b, columns, room = em.b, plan.tiling.columns, _buffer(em, plan)
     numbers = matrices.Registers(b, room, height, 1).numbers
     if plan.off_rows:
@@ -392,15 +375,15 @@ def _row_panel_in_matrices(
             place = row + i if plan.left.count == 1 else (row + i) % plan.each
             lefts = [plan.left.zeros(em, place, 1)] if plan.off_columns else None
             table = right[1] + column
-            (line,) = taken_off(em, [tile.line(i)], totals, lefts, table, columns.padded)
+            (line,) = taken_off([tile.line(i)], totals, lefts, table, columns.padded)
             finish(i, line)
 
     each_column_panel(b, columns, *panels, panel)
 
 
 def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emit]:
-    """Of one product of the batch: the number of A's first row, the number of its B, and the
-    emission shifted to its place in the result."""
+    """Return, for product number `item` of the batch, the number of A's first row, the number of
+    its matrix B, and `em` shifted to its place in the output."""
     p = plan.problem
     if not p.batch:
         return 0, 0, em

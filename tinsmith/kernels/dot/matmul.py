@@ -40,31 +40,30 @@ from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, estimate, typical
 
-FEW_ROWS = 4  # up to which `gemv` takes a product; estimated
+FEW_ROWS = 4  # the most rows of products that the kernels of `gemv.py` compute; estimated
 L1_WAYS = 8  # lines that a set of the first-level cache holds, on x86-64 of late
 MOST_SHARES = 8
-"""Panels of rows that share the prefetching of weights: each is a cache line in four steps.
-Estimated."""
+"""The most panels of rows among which the prefetching of a panel of weights is divided: each then
+prefetches a cache line in four steps. Estimated."""
 PREFETCHED_SUMS = 6
-"""Multiply-adds for one cache line of weights from which on they are prefetched: with fewer, the
-loads themselves run far enough ahead, and prefetching costs up to a quarter of the bandwidth. Set
-on Zen 4; the command was not recorded."""
+"""Weights are prefetched if each cache line of them meets so many multiply-adds or more: with
+fewer, the loads themselves run far enough ahead, and prefetching costs up to a quarter of the
+bandwidth. Set on Zen 4; the command was not recorded."""
 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
-    """A (k, n) matrix as [panel][k][columns of the panel], the last panel padded with zeros."""
+    """Return a (k, n) matrix as [panel][k][column of the panel], flat, padded with zeros."""
     return np.concatenate([panels.reshape(-1) for panels in _panels(w, columns)])
 
 
 def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
-    """A (k, n) matrix as 24-bit words (`kernels/narrow.py`): [panel][words][columns of the
-    panel]."""
+    """Return a (k, n) matrix as 24-bit weights, [panel][word][column of the panel], flat."""
     return np.concatenate([narrow.pack(panels).reshape(-1) for panels in _panels(w, columns)])
 
 
 def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
-    """A (k, n) matrix as arrays [panel][k][column]: one of all full panels, one of the tail, padded
-    with zeros; either is left out where it is empty."""
+    """Return a (k, n) matrix as arrays [panel][k][column of the panel]: one of all full panels, one
+    of the last, narrower panel, padded with zeros; without those that are empty."""
     k = w.shape[0]
     body = columns.full * columns.size
     found = [w[:, :body].reshape(k, columns.full, columns.size).transpose(1, 0, 2)]
@@ -76,7 +75,7 @@ def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, A
 
 
 def right_matrix(site: Site) -> np.ndarray[Any, Any]:
-    """The constant right operand as a (k, n) matrix, or Skip."""
+    """Return the constant right operand as a (k, n) matrix. Raises Skip if it is not one."""
     w = site.const(1, "the right operand")
     if w.ndim == 1:
         raise Skip("the right operand is a vector")
@@ -88,9 +87,8 @@ def right_matrix(site: Site) -> np.ndarray[Any, Any]:
 
 
 def flat_rows(site: Site, n: int) -> int:
-    """How many rows the left operand has, all dimensions but the last taken as one. Raises Skip
-    where the output's shape is not (*leading dimensions, n), the result is empty, or n is 1, which
-    `matvec` takes."""
+    """Return how many rows the left operand has, all dimensions but the last taken as one. Raises
+    Skip if the output's shape is not (*leading dimensions, n), the result is empty, or n is 1."""
     left = site.input(0)
     lead = left.dims[:-1]
     if site.out.dims != (*lead, n):
@@ -100,6 +98,17 @@ def flat_rows(site: Site, n: int) -> int:
         raise Skip("the result is empty")
     if n == 1:
         raise Skip("one column: matvec folds the rows")
+    return m
+
+
+def few_rows(site: Site, n: int, otherwise: str) -> int:
+    """Return `flat_rows`. Raises Skip if there are more than FEW_ROWS, which another kernel takes
+    (`otherwise` says which), or only a call tells."""
+    m = flat_rows(site, n)
+    if isinstance(m, Size):
+        raise Skip("the number of rows is known only in the call")
+    if m > FEW_ROWS:
+        raise Skip(f"{m} rows: {otherwise}")
     return m
 
 
@@ -116,11 +125,11 @@ def matmul_packed(site: Site) -> Choice:
 
 
 def spread_stride(k: int, rows: int) -> int:
-    """The distance in elements between rows of A at which `rows` of them keep their cache lines in
-    L1: k, or k and one line more. Where only a call tells k, it is k.
+    """Return how far apart, in elements, rows of k elements should lie so that `rows` of them stay
+    in L1 together: k, or k and one cache line more. It is k if only a call tells k.
 
-    The reason: rows a multiple of 4 KiB apart compete for the same few
-    lines, and each line is evicted before its 16 elements are used.
+    Rows a multiple of 4 KiB apart compete for the same few lines of L1, so that each line is
+    evicted before its 16 elements are used.
     """
     if isinstance(k, Size):
         return k
@@ -132,8 +141,8 @@ def spread_stride(k: int, rows: int) -> int:
 
 
 def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
-    """Emit the phase that copies A, `rows` rows of k elements, to scratch, where they lie `stride`
-    elements apart; a tile is one of `groups` groups of rows."""
+    """Emit the phase that copies the `rows` rows of A, of k elements each, to scratch, `stride`
+    elements apart. A tile is one of `groups` groups of rows."""
     b = em.b
     a, to = em.input(0).pointer, em.scratch.cast(F32)
     with b.loop(em.begin, em.end) as t:
@@ -144,7 +153,8 @@ def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
 def copy_spread(
     b: Builder, a: Ptr, k: int, to: Ptr, stride: int, lo: Position, hi: Position
 ) -> None:
-    """Copy the rows [lo, hi) of `a`, k elements each, to rows `stride` elements apart."""
+    """Emit code that copies the rows [lo, hi) of the matrix at `a`, k elements each, to the same
+    rows of `to`, which are `stride` elements apart."""
     with b.loop(lo, hi) as row:
         source, sink = (a + row * k).fixed(), (to + row * stride).fixed()
 
@@ -155,37 +165,39 @@ def copy_spread(
 
 
 UNHIDDEN = 0.5
-"""The share of the time in which words become weights that adds to a product's; the rest passes
-while tiles wait for loads. Set on Zen 4; the command was not recorded."""
+"""Unpacking 24-bit weights adds this share of its time to a product; the rest passes while tiles
+wait for loads. Set on Zen 4; the command was not recorded."""
 EXPOSED = 0.4
-"""The largest share of the time that weights take from memory which prefetching does not hide. Set
+"""The largest share of the time of reading weights from memory that prefetching does not hide. Set
 on Zen 4; the command was not recorded."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Which packed weights the tiles of one group of columns prefetch while they compute.
+    """Which packed weights the register tiles of a group of panels of columns prefetch.
 
-    Weights come from memory once, when the first rows meet them. Panels of rows that meet them
-    again find them in L2, and have time to prefetch: what lies `ahead` elements behind their own
-    weights, of which each of `share` consecutive panels of rows takes one part.
+    The group's weights come from memory when the first panel of rows is multiplied by them; later
+    panels of rows find them in L2, and prefetch those of the next group meanwhile.
+
+    ahead  elements from a tile's own weights to those that it prefetches
+    share  how many consecutive panels of rows divide this prefetching among them
+    rows   rows of a panel
     """
 
     ahead: int
     share: int
-    rows: int  # of a panel
+    rows: int
 
     def later(self, weights: Ptr, row: Position, panel: int) -> Ptr:
-        """The address from which the tile at row `row` prefetches: its share of the `panel`
-        elements that lie `ahead` elements behind its own weights."""
+        """Return where the tile at row `row` prefetches; `weights`: its own panel, of `panel`
+        elements."""
         turn = (row + (self.rows - 1)) // self.rows % self.share
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
 
 def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) -> Stream | None:
-    """What the tiles of a grid prefetch while they compute; None where tiles are so small that it
-    would not pay. `high` is the number of rows of a packed panel; with `near`, threads share the
-    rows rather than the columns."""
+    """Return what the tiles of a product prefetch; None if they are too small for it to pay.
+    `high`: rows of a packed panel; `near`: whether threads share rows rather than columns."""
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None
@@ -200,7 +212,8 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) ->
 
 @estimate
 def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, words: bool) -> float:
-    """The time of a product whose packed weights, `nbytes` of them, arrive from memory."""
+    """Return the estimated seconds of a product (m, k) x (k, n) on one core. Its packed weights,
+    `nbytes` bytes, come from memory; `words`: they have 24 bits."""
     target = site.target
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
     if words:
@@ -214,8 +227,8 @@ def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, wo
 def packed_choice(
     site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, words: bool = False
 ) -> Choice:
-    """The choice for `m` flat rows times the constant matrix `w`, packed as 24-bit `words` or as
-    float32."""
+    """Return the choice for `m` rows (`flat_rows`) times the constant matrix `w`, which is packed
+    as float32 or, with `words`, as 24-bit weights."""
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
     unit = narrow.unit(k) if words else None
@@ -243,7 +256,7 @@ def packed_choice(
             line = (a + row * a_row).fixed()
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-                right, size = _panel(weights, c, high, tiling.columns), sum(widths)
+                right, size = (weights + c * (high * tiling.columns.size)).fixed(), sum(widths)
                 at = Operands(line, a_row, right, size, k, unit=unit)
                 if stream is not None:
                     later, step = stream.later(right, row, high * size), size * moved // k
@@ -275,7 +288,3 @@ def _packed(w: np.ndarray[Any, Any], columns: Columns, nbytes: int, words: bool)
     if words:
         return Packed("w", pack_narrow, (w, columns), nbytes, narrow.fits)
     return Packed("w", pack_columns, (w, columns), nbytes)
-
-
-def _panel(weights: Ptr, c: Position, depth: int, columns: Columns) -> Ptr:
-    return (weights + c * (depth * columns.size)).fixed()

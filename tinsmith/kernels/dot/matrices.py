@@ -1,11 +1,12 @@
-"""Register tiles on matrix registers, of operands that are packed as those of vectors are.
+"""Register tiles on matrix registers, of operands that are packed as they are for vectors.
 
-    for k: for i in registers of rows: for j in those of columns: sums[i][j] += a[i][k] . b[k][j]
+    for k: for i in registers of rows: for j in registers of columns:
+        sums[i][j] += a[i][k] . b[k][j]
 
-A step along k takes SIDE lanes. A tile has at most ROWS rows by WIDE vectors of columns, so that
-four registers of sums are added to by four products for four registers that are loaded. Rows of a
-register beyond those of the tile are read, too, and computed, and nobody reads their sums: the
-memory must be there, whatever it holds.
+A step along k takes SIDE lanes. A tile has at most ROWS rows by WIDE vectors of columns: four
+registers of sums, so that each step loads four registers for four products. A register always holds
+SIDE rows. Where the tile has fewer, whatever follows them in memory is read and multiplied, too;
+these sums are ignored.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ from tinsmith.kernels.walk import Position
 
 WIDE = 2  # vectors of columns
 ROWS = 2 * SIDE
-LEFT, RIGHT = 4, 6  # the first registers of either operand; sums are from 0 on
+LEFT, RIGHT = 4, 6  # numbers of the first registers of A and of B; those of sums begin at 0
 LANE = I32.nbytes
 SUMS_AT = CONFIGURATION // LANE + ROWS  # lanes
 ROOM = LANE * (SUMS_AT + ROWS * WIDE * SIDE)
-"""Bytes of workspace: the configuration of the registers, a number for each row, and the sums."""
+"""Bytes of workspace: for the configuration of the registers, an int32 for each row, and sums."""
 
 
 def tiling(m: int, n: int, depth: int) -> Tiling:
-    """How an (m, k) x (k, n) product is cut into tiles of matrix registers; `depth` lanes along
-    k."""
+    """Return how a product (m, `depth` lanes) x (depth, n) is cut for matrix registers."""
     rows, vectors = split_rows(m, ROWS), -(-n // SIDE)
     full, rest = divmod(vectors, WIDE)
     valid = n - (vectors - 1) * SIDE
@@ -47,14 +47,15 @@ def tiling(m: int, n: int, depth: int) -> Tiling:
 
 
 def height(row: Product, rows: int) -> int:
-    """How many rows of A a tile of `rows` rows reads."""
+    """Return how many rows of A a tile of `rows` rows reads: whole registers, if `row` of the table
+    of products multiplies on matrix registers."""
     return -(-rows // SIDE) * SIDE if row.unit == MATRICES else rows
 
 
 @contextmanager
 def configured(b: Builder, row: Product, room: Ptr) -> Iterator[None]:
-    """A context in which the code may multiply by a row of the table of products; matrix registers
-    are configured for that in the first bytes of `room`."""
+    """A context in which code may multiply by `row` of the table of products. If that needs matrix
+    registers, they are configured, by means of the first bytes of `room`."""
     if row.unit != MATRICES:
         yield
         return
@@ -63,17 +64,18 @@ def configured(b: Builder, row: Product, room: Ptr) -> Iterator[None]:
 
 
 class Registers:
-    """The sums of one tile: `clear` them, `add` the products along any number of stretches of k,
-    and `store` them to `room` (ROOM bytes of workspace); then there are `line`s."""
+    """The sums of one tile of `rows` rows by `vectors` vectors of columns, while code is emitted:
+    `clear` them, `add` products (several times, for pieces of k), `store` them to `room` (ROOM
+    bytes of workspace), and load them by `line`."""
 
     def __init__(self, b: Builder, room: Ptr, rows: int, vectors: int) -> None:
         self.b, self.down, self.across = b, -(-rows // SIDE), vectors
         self.numbers = (room.cast(I32) + CONFIGURATION // LANE).fixed()
-        """A number for each row, for whoever needs some."""
+        """A pointer to one int32 for each row, which callers may use."""
         self.room = (room.cast(I32) + SUMS_AT).fixed()
 
     def _each(self) -> Iterator[tuple[int, int, int]]:
-        """(row, column, number) of each register of sums."""
+        """Yield (row, column, register's number) of each register of sums in the tile."""
         for i in range(self.down):
             for j in range(self.across):
                 yield i, j, i * self.across + j
@@ -83,7 +85,7 @@ class Registers:
             matrix.clear(self.b, number)
 
     def add(self, at: Operands) -> None:
-        """Add the products of the operands: `at.depth` lanes along k, a multiple of SIDE."""
+        """Add the products of the operands over `at.depth` lanes along k, a multiple of SIDE."""
         b, row = self.b, at.row
         with b.loop(0, at.depth // SIDE, carry=[at.a.value, at.b.value]) as loop:
             left, right = at.a.of(loop.vars[0]), at.b.of(loop.vars[1])
@@ -101,6 +103,6 @@ class Registers:
             matrix.store(self.b, number, self.room + (i * SIDE * wide + j * SIDE), LANE * wide)
 
     def line(self, row: Position) -> list[Val]:
-        """The sums of one row, as vectors."""
+        """Load the stored sums of one row, as vectors."""
         at = (self.room + row * (self.across * SIDE)).fixed()
         return [(at + j * SIDE).load(SIDE) for j in range(self.across)]

@@ -1,4 +1,4 @@
-"""A matrix times one column: every row is folded along k."""
+"""A matrix times one column: the product of each row and the column is summed along k."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tinsmith.kernels.walk import Position, shifted_to
 from tinsmith.sizes import typical
 
 ROWS = 4
-"""Rows that share one pass over the column. Estimated."""
+"""The most rows that are multiplied in one pass over the column. Estimated."""
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32 float64 int32 int64 uint32 uint64")

@@ -1,8 +1,9 @@
-"""Loops over the panels of a tiling, and how panels are grouped into tiles for threads."""
+"""Loops over the panels of a tiling, and how panels are grouped for threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Val
@@ -16,8 +17,9 @@ from tinsmith.sizes import Size, typical
 
 @dataclass(frozen=True)
 class Grid:
-    """How the panels of a product are grouped into tiles for threads: groups of row panels times
-    groups of column panels, of which the groups of rows vary fastest."""
+    """How a product is shared by threads: its panels of rows are cut into `rows` groups, its panels
+    of columns into `columns` groups. Each pair of groups is a tile of the phase, number
+    (group of columns) * `rows` + group of rows."""
 
     rows: int
     columns: int
@@ -28,9 +30,9 @@ class Grid:
 
 
 def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int = 1) -> Grid:
-    """The grid of a product: so many groups of columns that each group's part of B stays in a
-    quarter of L2, and enough groups in all for the threads. `depth` is the rows of B, `seconds` the
-    time of one product on one core; `items` products, each with this grid, share the threads."""
+    """Return the grid of a product: so many groups of columns that each group's part of B fits in a
+    quarter of L2, and enough pairs of groups for the threads. `depth`: rows of B; `seconds`: time
+    of one product on one core; `items`: how many products, each with this grid, there are."""
     panel = 4 * typical(depth) * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-typical(tiling.columns.count) // per_group)
@@ -43,7 +45,8 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
 
 
 def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
-    """The panels [first, last) of one of `groups` groups of about equal size."""
+    """Return the panels [first, last) of group number `group`, if `count` panels are cut into
+    `groups` groups of about equal size."""
     if groups == 1:
         return 0, count
     if not isinstance(count, Size) and groups == count:
@@ -54,8 +57,8 @@ def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
 def each_row_panel(
     b: Builder, rows: Rows, lo: Position, hi: Position, body: Callable[[Position, int], None]
 ) -> None:
-    """Emit `body(first row, height)` for the panels [lo, hi) of rows, in one loop for each height
-    (an int) that panels have."""
+    """Emit `body(first row, height)` for the panels [lo, hi) of rows. There is one loop for each
+    `height` (an int) that panels have."""
     for first, last, height, base in rows.variants():
         whole = isinstance(lo, int) and isinstance(hi, int)
         free = isinstance(last, Size)
@@ -68,12 +71,14 @@ def each_row_panel(
             body(p * height + base, height)
 
 
-def _each_free(
-    b: Builder, columns: Columns, lo: Position, hi: Position,
-    body: Callable[[Position, Position, tuple[int, ...], Any], None],
-) -> None:  # fmt: skip
-    """`each_column_panel` where the number of columns is free: the full panels, then the rest in
-    single vectors, of which the last is masked."""
+PanelBody = Callable[[Position, Position, tuple[int, ...], Any], None]
+"""body(panel, first column, widths, valid): `widths` are the lanes of the panel's vectors, `valid`
+those of the last that are no padding."""
+
+
+def _each_free(b: Builder, columns: Columns, lo: Position, hi: Position, body: PanelBody) -> None:
+    """Emit `each_column_panel` where only a call tells the number of columns: the full panels, then
+    the rest as panels of one vector, the last of which is masked."""
     lanes, full = columns.tail[0], columns.full
     with b.loop(lo, b.minimum(hi, full)) as c:
         body(c, c * columns.size, columns.widths, columns.widths[-1])
@@ -84,11 +89,9 @@ def _each_free(
 
 
 def each_column_panel(
-    b: Builder, columns: Columns, lo: Position, hi: Position,
-    body: Callable[[Position, Position, tuple[int, ...], Any], None],
-) -> None:  # fmt: skip
-    """Emit `body(panel, first column, widths, valid)` for the panels [lo, hi) of columns: `widths`
-    are the lanes of the panel's vectors, `valid` those of its last that are no padding."""
+    b: Builder, columns: Columns, lo: Position, hi: Position, body: PanelBody
+) -> None:
+    """Emit `body` for each of the panels [lo, hi) of columns (see `PanelBody`)."""
     if not isinstance(columns.total, int):
         _each_free(b, columns, lo, hi, body)
         return
@@ -101,12 +104,5 @@ def each_column_panel(
                 body(c, c * columns.size, columns.widths, columns.widths[-1])
     if columns.tail:
         c = columns.full
-
-        def last() -> None:
+        with b.when(hi > c) if isinstance(hi, Val) else nullcontext():
             body(c, c * columns.size, columns.tail, columns.valid)
-
-        if isinstance(hi, Val):
-            with b.when(hi > c):
-                last()
-        else:
-            last()

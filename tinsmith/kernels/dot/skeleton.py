@@ -2,10 +2,10 @@
 
     for k: for i in rows: for j in vectors: acc[i][j] += a[i][k] . b[k][j]
 
-What a lane holds, and how products are added, is a row of `codegen/products.py`: of float32 a lane
-is one element, of bytes a group of them. A lies in rows (`a_row` lanes apart, k contiguous); B has
-k `b_row` apart and columns contiguous, so packed panels ([panel][k][columns]) and plain matrices
-are read alike. Its lanes may be stored narrower, and are then widened when they are read.
+A row of `codegen/products.py` says what a lane holds (one float32, or a group of bytes) and which
+instructions multiply and add. A is rows, `a_row` lanes apart, with k contiguous. B is lines of
+contiguous columns, one for each k, `b_row` lanes apart: a packed panel ([k][column]), or a plain
+matrix. Lanes of B may be stored in narrower elements, which are widened when they are read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tinsmith.sizes import Number
 
 UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
-"""How far ahead of its use a stream is prefetched, in elements (4 KiB). Set on Zen 4; the command
-was not recorded."""
+"""How far ahead of its use memory that is read in order is prefetched, in elements (4 KiB). Set on
+Zen 4; the command was not recorded."""
 
 
 @dataclass(frozen=True)
 class Ahead:
     """Memory that is prefetched while a tile is computed: from `at` on, `step / share` elements of
-    4 bytes with each step along k, into the first cache (`locality` 3) or the second (2)."""
+    4 bytes for each k, into the first-level cache (`locality` 3) or the second-level one (2)."""
 
     at: Ptr
     step: int
@@ -42,7 +42,7 @@ class Ahead:
     locality: int = 3
 
     def lines(self, k: int) -> range:
-        """The numbers of the cache lines that are prefetched with k."""
+        """Return the numbers, counted from `at`, of the cache lines that are prefetched with k."""
         reach = LINE * self.share
         return range(-(-k * self.step // reach), -(-(k + 1) * self.step // reach))
 
@@ -54,8 +54,11 @@ class Operands:
 
     a_row, b_row  lanes from one row of A to the next, from one k of B to the next
     depth         lanes along k
-    ahead         what is prefetched on the way
+    mask          of the last vector of B, if lanes beyond it must not be read
+    ahead         what is prefetched meanwhile
+    unit          if B is 24-bit weights: the factor of a word, read as an integer (`narrow.unit`)
     row           of the table of products: what a lane is, and how products are added
+    ones          B is not read: all its elements are 1, so that products are sums of A's rows
     """
 
     a: Ptr
@@ -63,21 +66,20 @@ class Operands:
     b: Ptr
     b_row: int
     depth: int
-    mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
+    mask: Val | None = None
     ahead: tuple[Ahead, ...] = ()
-    unit: float | None = None  # B is words of `kernels/narrow.py`: what one counts when it is read
+    unit: float | None = None
     row: Product = FLOAT32
-    ones: bool = False  # every element of B is 1: sums of A's rows
+    ones: bool = False
 
     def moved(self, k: int) -> Operands:
-        """The same operands from k on; k is a multiple of 4 where B is 24-bit words."""
+        """Return the same operands from k on. If B is 24-bit weights, k is a multiple of 4."""
         ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
         rows = narrow.rows_of(k, self.unit is not None)
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
-        """For each k of [first, last), in order: the elements of row k of B, as one vector for each
-        of `widths`, side by side."""
+        """Yield row k of B, as neighbouring vectors of `widths` lanes, for k in [first, last)."""
         if self.ones:
             lane = self.row.one(self.row.right)
             one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]
@@ -102,30 +104,31 @@ class Operands:
 
     @property
     def places(self) -> list[Val]:
+        """The addresses at which A, B and each of `ahead` are read, to be carried by a loop."""
         return [p.value for p in self._streams]
 
     def at(self, places: Sequence[Val]) -> Operands:
-        """The same operands with other pointers, such as a loop's variables: `places` as the
-        property of that name gives them, those of A, of B, and of each of `ahead`."""
+        """Return the same operands at other `places`, such as a loop's variables."""
         a, b, *later = (p.of(place) for p, place in zip(self._streams, places, strict=True))
         ahead = (replace(x, at=at) for x, at in zip(self.ahead, later, strict=True))
         return replace(self, a=a, b=b, ahead=tuple(ahead))
 
 
 Tile = list[list[Val]]
-"""Accumulators, [row][vector]."""
+"""The vectors of sums of a register tile: [row][vector of columns]."""
 
 
 def product(
     b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0,
     add: Tile | None = None,
 ) -> Tile:  # fmt: skip
-    """Emit the sums over k of a tile of `rows` rows by vectors of `widths`, and give them, as
-    [row][vector]. Small tiles use several chains of accumulators along k.
+    """Emit and return the sums over k of a tile of `rows` rows by vectors of `widths` lanes. They
+    start from `add`, or from 0.
 
-    The sums start from those of `add`, or from 0. `full` is the number of accumulators of the
-    largest tile of the same matrix: with it, all tiles add in one order, so that equal columns
-    give equal results wherever they lie.
+    Tiles of few accumulators add consecutive k to several sets of them ("chains") in turn, so that
+    an addition need not wait for the one before. `full` is the number of accumulators of the
+    largest tile of the same matrix: with it, all its tiles add in the same order, so that equal
+    columns give equal results wherever they lie.
     """
     count = rows * len(widths)
     unroll = _unroll(at.depth)
@@ -162,7 +165,7 @@ def product(
 def _rest(
     b: Builder, at: Operands, count: Number, rows: int, widths: Sequence[int], sums: list[Val]
 ) -> list[Val]:
-    """The sums after `count` more steps along k, in a loop of one step an iteration."""
+    """Emit a loop of `count` more steps along k, and return the new sums."""
     first, places = rows * len(widths), len(at.places)
     with b.loop(0, count, 1, [*at.places, *sums[:first]]) as loop:
         here = at.at(loop.vars[:places])
@@ -172,8 +175,8 @@ def _rest(
 
 
 def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
-    """The sums of products with 24-bit weights, times the powers of two of their columns, plus
-    `add`."""
+    """Return sums of products by 24-bit weights, times the power of two of each column (which
+    `kernels/narrow.py` keeps apart), plus `add` if given."""
     widths = [v.ty.lanes for v in tile[0]]
     powers = narrow.powers(at.b, at.depth, at.b_row, widths, unit)
     if add is None:
@@ -185,7 +188,7 @@ def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
 
 
 def _unroll(depth: int) -> int:
-    """Steps of one iteration: 4, or 3 or 5 where that leaves no remainder."""
+    """Return the steps along k of an iteration: 4, or 3 or 5 if only these divide `depth`."""
     if not isinstance(depth, int):
         return UNROLL
     return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
@@ -195,8 +198,8 @@ def _steps(
     at: Operands, first: int, last: int, rows: int, widths: Sequence[int], sums: Sequence[Val],
     chains: int,
 ) -> list[Val]:  # fmt: skip
-    """Emit the steps [first, last) along k, and give the new sums: [chain][row][vector] in one
-    list. Consecutive k are added to the `chains` in turn."""
+    """Emit the steps [first, last) along k, and return the new `sums`, a flat list
+    [chain][row][vector]. Consecutive k are added to the `chains` in turn."""
     b, sums, n = at.a.b, list(sums), len(widths)
     weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
@@ -220,9 +223,9 @@ def _steps(
 
 
 def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: int) -> None:
-    """Emit the epilogue and the stores of one row of a tile. Its first element goes to `index`, of
-    which the last is an int, of the output, as `em` is shifted; of its last vector only the first
-    `valid` lanes are stored."""
+    """Emit the epilogue and the stores of one row of a tile, a list of vectors. Its first element
+    goes to `index` of the output (from where `em` is shifted to), whose last entry is an int. Of
+    the last vector only the first `valid` lanes are stored."""
     *lead, column = index
     size = sum(v.ty.lanes for v in row)
     assert isinstance(column, int)
@@ -240,8 +243,8 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
 def finisher(
     em: Emit, row: Position, column: Position, valid: int, row_dims: tuple[int, int]
 ) -> Callable[[Position, Sequence[Val]], None]:
-    """A function that emits the epilogue and the stores of row r of a tile: `finish(r, values)`.
-    All else is as `finish_tile` takes it."""
+    """Return a function `finish(r, values)` that emits the epilogue and the stores of row r of a
+    tile. The parameters are those of `finish_tile`."""
     first, last = row_dims
     rows = walk_of(em, first, last)
     has_columns = last < len(em.site.out.dims)
@@ -263,17 +266,17 @@ def finisher(
 
 
 HEAVY_FLOPS = 10
-"""From so many flops on an epilogue is emitted once, in a loop over rows, not once a row."""
+"""An epilogue of so many flops is emitted once, in a loop over the rows of a tile."""
 
 
 def epilogue_flops(expr: Expr | None) -> float:
-    """About how many flops an epilogue takes for each result."""
+    """Return about how many flops an epilogue takes for each result."""
     return 0.0 if expr is None else flops_of(expr)
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:
-    """Bytes of workspace that `finish_tile` needs for tiles of at most `rows` x `columns` float32;
-    0 where the epilogue is light."""
+    """Return the bytes of workspace that `finish_tile` needs for tiles of at most `rows` x
+    `columns` float32: 0 if the epilogue takes few flops."""
     return 4 * rows * columns if epilogue_flops(site.epilogue) >= HEAVY_FLOPS else 0
 
 
@@ -284,9 +287,9 @@ def finish_tile(
     """Emit the epilogue and the stores of a tile whose first element goes to (row, column) of the
     output; of the last vector of each row only the first `valid` lanes are stored.
 
-    `row` is a flat index over the output's dimensions [row_dims[0], row_dims[1]); the dimension
-    after these, if any, is that of columns; in those before, `em` is shifted to the place. `buffer`
-    points to workspace of `buffer_bytes`, used where the epilogue is heavy.
+    `row` is a flat index over the output's dimensions [row_dims[0], row_dims[1]). The dimension
+    after these, if any, is that of columns; along those before, `em` is shifted to the right place.
+    `buffer` points to `buffer_bytes` of workspace.
     """
     finish = finisher(em, row, column, valid, row_dims)
     if len(tile) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
@@ -303,7 +306,7 @@ def finish_tile(
 
 
 def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
-    """For each vector of a row: how many elements of the row come before it, and the vector."""
+    """Return (how many elements of the row come before it, vector) for each vector of a row."""
     found, at = [], 0
     for v in values:
         found.append((at, v))

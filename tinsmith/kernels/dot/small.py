@@ -1,5 +1,5 @@
-"""Many rows times constant weights of few bits (`codes`): a panel of columns at a time is decoded
-into memory of the thread's own, and multiplied as any other. `small_few` has few rows."""
+"""Many rows times constant weights of few bits (`codes.py`): a panel of columns is decoded to
+float32 in the thread's workspace, and all rows are multiplied by it."""
 
 from __future__ import annotations
 
@@ -39,13 +39,12 @@ def matmul_small(site: Site) -> Choice:
 
 
 def _expanded(plan: Plan) -> int:
-    """Bytes of a panel as float32."""
+    """Return the bytes of a panel that is decoded to float32."""
     return 4 * plan.blocks.padded * plan.tiling.columns.size
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Emit the kernel; its tiles are groups of panels, of which each is decoded and multiplied by
-    all rows."""
+    """Emit the kernel. A tile is a group of panels of columns."""
     b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
     weights, real = em.packed[0].cast(blocks.code.word), em.workspace.cast(F32)
     buffer = (real + _expanded(plan) // 4).fixed()
@@ -69,8 +68,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, ...]) -> None:
-    """Emit code that decodes a panel of packed weights, `words`, and writes it to `to` as float32,
-    [k][column]."""
+    """Emit code that decodes the packed panel at `words` to float32, [k][column], at `to`."""
     size, code = sum(widths), blocks.code
 
     def block(words: Ptr, to: Ptr, depth: int) -> None:

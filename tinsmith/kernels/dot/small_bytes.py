@@ -1,16 +1,17 @@
-"""Few rows times small weights in whole numbers, where the machine multiplies bytes: weights go
-into the products as they are stored, and need no conversion.
+"""Few rows times constant weights of 8 or 4 bits, as products of bytes: weights are multiplied as
+they are stored, without conversion to float32.
 
-The elements of a row of A become fixed-point numbers, block by block; with 2^e > max |x| of a block
+Each element x of a row of A becomes a fixed-point number of three signed bytes ("digits"). For a
+block with 2^e > max |x|:
 
     x = (q2 65536 + q1 256 + q0) 2^(e - 22), rounded to the nearest, with digits from -128 to 127
 
-so that a product by four weights is three products of four bytes, one for each digit. Sums are
-exact in int32, and scaled in float32 once for each block. What A loses is at most 2^(e - 23): the
-greatest element of a block keeps 22 bits of the 24 that float32 has.
+Four elements times four weights are then three products of four bytes, one for each digit. Sums
+are exact in int32, and are scaled in float32 once for each block. An element of A changes by at
+most 2^(e - 23): the greatest of a block keeps 22 of float32's 24 bits.
 
-A block in which A has an infinity or NaN contributes 0 this way, and is added in float32, weight by
-weight.
+If A has an infinity or NaN in a block, the block contributes 0 this way, and its products are
+computed in float32, weight by weight, instead.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from tinsmith.codegen.products import I8, PRODUCTS
 from tinsmith.codegen.types import F32, I32, Ty
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of, vectors
-from tinsmith.kernels.dot.small_few import WIDE, Few, Tile, few_rows, less_zeros, streamed
+from tinsmith.kernels.dot.small_few import WIDE, FewRows, Tile, less_zeros, rows_of, streamed
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import Position
 
 DIGITS = 3
 """Bytes of a fixed-point number."""
 BITS = 22
-"""Of a fixed-point number, besides its sign: three digits reach -2^23 - 32,896 to 2^23 - 32,897.
-"""
+"""Bits of a fixed-point number without its sign. Three digits hold them: they reach from
+-2^23 - 32,896 to 2^23 - 32,897."""
 LONGEST = 512
-"""Elements of a block whose fixed-point numbers, of 23 bits with their sign, add up in 32."""
+"""The most elements of a block: so many fixed-point numbers, of 23 bits each, add up in 32."""
 BIASED = 0x808080
-"""Added to a number and taken off each byte of the sum, it leaves bytes from -128 to 127."""
+"""(q + BIASED) ^ BIASED has the digits of q, from -128 to 127, as its three bytes."""
 SPARE = 8
-"""Registers that are left for words, their bytes, and digits of A. Counted."""
+"""Registers that are not used for sums, but for words, their bytes, and digits of A. Counted."""
 MANTISSA, EXPONENTS = 23, 255
-"""Of float32: where exponents begin, and that of infinities and NaN."""
+"""Of float32: the bits of a mantissa, and the exponent of infinities and NaN."""
 FACTS = 4
-"""Of a block of a row: the value of its last bit, the sum of its elements, and from where to where
-they are to be multiplied in float32."""
+"""Numbers that are kept of each block of a row of A: the value of its last bit, 2^(e - 22); the sum
+of its fixed-point numbers; and the first k and last k + 1 of the elements that must be multiplied
+in float32 (all of them, or none)."""
 Values = Sequence[Val]
 
 
@@ -54,7 +56,7 @@ def gemv_small_bytes(site: Site) -> Choice:
         raise Skip(f"{target.isa} does not multiply unsigned by signed bytes")
     if site.is_strict:
         raise Skip("fixed-point numbers have fewer digits than floats, and precision is strict")
-    blocks, m = blocks_of(site, BYTES), few_rows(site)
+    blocks, m = blocks_of(site, BYTES), rows_of(site)
     if blocks.code.is_float:
         raise Skip("weights are halves")
     if blocks.size > LONGEST:
@@ -63,21 +65,22 @@ def gemv_small_bytes(site: Site) -> Choice:
     return streamed(site, _digits(blocks, m), wide, (DIGITS * m + 1) / 4)
 
 
-def _digits(blocks: Blocks, rows: int) -> Few:
-    """Rows of A are bytes: [row][digit][element]."""
+def _digits(blocks: Blocks, rows: int) -> FewRows:
+    """Return the arithmetic of this module. Rows of A become bytes, [row][digit][element]."""
     stride = DIGITS * _plane(blocks)
-    return Few(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
+    return FewRows(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
 
 
 def _plane(blocks: Blocks) -> int:
-    """How many bytes lie between one digit of a row and the next; a vector may be written behind
-    the last element."""
+    """Return how many bytes lie from one digit of all elements of a row to the next digit. A vector
+    may be written behind the last element."""
     return (blocks.padded // LINE + 2) * LINE
 
 
 def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., Values]) -> Values:
-    """Emit `body(index, count, values) -> values` over `size` elements, `lanes` at a time; `count`
-    of them are there."""
+    """Emit a loop over `size` elements, `lanes` at a time, and return the values that it carries:
+    `values = body(index, count, values)`, from `start` on. `count` is less than `lanes` for the
+    last elements."""
     whole = size // lanes * lanes
     if whole:
         with b.loop(0, whole, lanes, start) as loop:
@@ -86,9 +89,11 @@ def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., 
     return body(whole, size - whole, start) if size > whole else start
 
 
-def _prepare(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
-    """Write the digits of a block. Its last bit is worth 2^(e - 22), of which the exponent e comes
-    from the bits of the greatest float; numbers below 2^-105 lose digits."""
+def _prepare(
+    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
+) -> None:
+    """Emit code that writes the digits and the facts of one block (see `FewRows.prepare`). The bits
+    of the greatest |x| tell the exponent e; numbers below 2^-105 lose digits."""
     b, lanes, (first, size) = em.b, block_of(em.target), block
     none = b.zero(I32.x(lanes))
 
@@ -117,12 +122,12 @@ def _prepare(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], f
         (facts + i).store(fact)
 
 
-def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
-    """[row][digit][vector]."""
+def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
+    """Return the types of the sums of a tile: [row][digit][vector]."""
     return [I32.x(w) for _ in range(few.rows * DIGITS) for w in widths]
 
 
-def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
     group, n = few.blocks.code.group, len(words)
     step, mask = PRODUCTS[tile.words.b.target.byte_products].step, 0x0F0F0F0F
     for k in range(0, group, 4):
@@ -139,8 +144,8 @@ def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]
                 chain[at] = step(chain[at], part, wide[part.ty.lanes])
 
 
-def _scaled(few: Few, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
-    """`totals` + scale * (sums of the digits - zero point * sum of A's elements) * last bit."""
+def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
+    """Return `totals` + scale * (sums of digits - zero point * sum of A's elements) * last bit."""
     n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
     found: list[Val] = []
     for i in range(few.rows):
@@ -162,8 +167,9 @@ def _scaled(few: Few, tile: Tile, size: int, sums: list[Val], totals: Values) ->
     return found
 
 
-def _in_floats(few: Few, tile: Tile, size: int, row: int, totals: Values) -> Values:
-    """`totals` and the products of a block of one row in float32, if its facts ask for these."""
+def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) -> Values:
+    """Return `totals`, plus the products of a block of one row in float32 if the facts of the block
+    say that these are needed."""
     b, blocks = tile.words.b, few.blocks
     code, width = blocks.code, sum(tile.widths)
     scales = vectors(tile.words.cast(F32), tile.widths)

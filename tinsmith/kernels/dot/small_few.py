@@ -1,11 +1,10 @@
-"""Few rows times constant weights of few bits (`codes`), which are never expanded in memory: they
-are bound by the bytes of the weights, so each vector of words is decoded in registers, and meets
-all rows.
+"""Few rows times constant weights of few bits (`codes.py`). Reading the weights takes most of the
+time, so each vector of words is decoded in registers, once, and all rows are multiplied by it.
 
-The walk over panels, blocks and words is written once, for every arithmetic: a `Few` says what one
-does to a row of A beforehand, with a vector of words, and with the sums of a block. Here is the
-one in float32, for any machine; `small_bytes` computes in whole numbers, where the machine
-multiplies bytes.
+The loops over panels, blocks and words are written once, for two kinds of arithmetic: float32, for
+any machine, which is here; and whole numbers (`small_bytes.py`), for machines that multiply bytes.
+`FewRows` has the functions in which they differ: how a row of A is prepared, how products by a
+vector of words are added up, and how the sums of a block are scaled.
 """
 
 from __future__ import annotations
@@ -15,19 +14,9 @@ from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, Ty
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Packed,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-)
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack, vectors
-from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows
+from tinsmith.kernels.dot.matmul import few_rows
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, part
 from tinsmith.kernels.dot.skeleton import DISTANCE, buffer_bytes, finish_tile
 from tinsmith.kernels.dot.tiles import Tiling, split_columns, split_rows
@@ -35,26 +24,27 @@ from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size
+from tinsmith.sizes import Number
 
 DECODING = 3.0
-"""Instructions that decode one vector and multiply it by one row, at most. Counted."""
+"""The most instructions that decode one vector and multiply it by one row. Counted."""
 WIDE = 3
-"""Vectors of a tile, at most: with 16 registers, six sums of one row leave room for decoding.
-Measured on Zen 3: 0.81 to 0.98 cycles for 8 weights of 4 and 8 bits, 0.88 to 1.16 with 2 or 4; the
-command was not recorded."""
+"""The most vectors of columns of a tile: with 16 registers, six sums of one row leave room for
+decoding. Measured on Zen 3: 0.81 to 0.98 cycles for 8 weights of 4 and 8 bits, 0.88 to 1.16 with 2
+or 4; the command was not recorded."""
 SUMS = 8
-"""Vectors of sums that are added to in turn, so that no addition waits for the one before: two
-pipes by four cycles. Estimated."""
+"""At least so many vectors of sums are added to in turn, so that no addition waits for the one
+before: two pipes by four cycles. Estimated."""
 STEPS = 8
 """Elements of k of one iteration. Estimated."""
 AT_ONCE = 32
-"""Elements of k of the longest block that is written out without a loop. Estimated."""
+"""Blocks of up to so many elements of k are emitted without a loop. Estimated."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product of `rows` rows is cut."""
+    """How a product of `rows` rows is cut: weights into `blocks` along k, columns into the panels
+    of `tiling`, and panels into the groups of `cells`, which threads share."""
 
     blocks: Blocks
     rows: Number
@@ -63,7 +53,7 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Of the packed weights."""
+        """Bytes of the packed weights."""
         return self.blocks.code.word.nbytes * self.blocks.height * self.tiling.columns.padded
 
 
@@ -71,7 +61,7 @@ def choice_of(
     site: Site, plan: Plan, cost: float, phases: tuple[Phase, ...], workspace: int = 0,
     scratch: int = 0,
 ) -> Choice:  # fmt: skip
-    """The choice for a SmallMatMul that is cut by `plan`."""
+    """Return the choice for a SmallMatMul that is cut by `plan`."""
     w = site.const(1)
     scale = site.const(2) if site.has(2) else None
     zero = site.const(3) if site.has(3) else None
@@ -79,38 +69,29 @@ def choice_of(
     tiling, block = plan.tiling, site.attr("block_size")
     told = f", blocks of {block}" if block else ""
     return Choice(
-        cost=cost,
-        reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
-        writes=(PLAIN,),
-        phases=phases,
-        packed=(Packed("small", pack, args, plan.nbytes),),
+        cost=cost, reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
+        writes=(PLAIN,), phases=phases, packed=(Packed("small", pack, args, plan.nbytes),),
         workspace=workspace + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
-        scratch=scratch,
-        detail=f"{w.dtype.name}{told}, {tiling}",
-    )
+        scratch=scratch, detail=f"{w.dtype.name}{told}, {tiling}",
+    )  # fmt: skip
 
 
-def few_rows(site: Site) -> int:
-    """The number of rows of a SmallMatMul. Raises Skip where there are too many to decode weights
-    in registers."""
-    m = flat_rows(site, site.const(1).shape[1])
-    if isinstance(m, Size):
-        raise Skip("the number of rows is known only in the call")
-    if m > FEW_ROWS:
-        raise Skip(f"{m} rows: matmul_small decodes a panel for all of them")
-    return m
+def rows_of(site: Site) -> int:
+    """Return the rows of a SmallMatMul. Raises Skip unless they are few (`matmul.few_rows`)."""
+    n = site.const(1).shape[1]
+    return few_rows(site, n, "matmul_small decodes a panel for all of them")
 
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
 def gemv_small(site: Site) -> Choice:
     """At most 4 rows times small weights, which are decoded in registers as they are streamed."""
-    m = few_rows(site)
+    m = rows_of(site)
     return streamed(site, floats(blocks_of(site), m), WIDE, (DECODING + m) / 2)
 
 
-def streamed(site: Site, few: Few, wide: int, instructions: float) -> Choice:
-    """The choice for a SmallMatMul of few rows, with panels of `wide` vectors at most. A vector of
-    weights takes as long as `instructions` multiply-adds."""
+def streamed(site: Site, few: FewRows, wide: int, instructions: float) -> Choice:
+    """Return the choice for a SmallMatMul of few rows in the arithmetic `few`, with panels of at
+    most `wide` vectors. `instructions`: the time of one vector of weights, in multiply-adds."""
     target = site.target
     k, n = site.const(1).shape
     columns = split_columns(n, block_of(target), min(wide, -(-n // block_of(target))), False)
@@ -127,8 +108,9 @@ def streamed(site: Site, few: Few, wide: int, instructions: float) -> Choice:
 
 @dataclass(frozen=True)
 class Tile:
-    """What the tile of one panel reads: the rows of A at `a`, the panel at `words`, and what is
-    known of the first block of each row at `facts`. `x` is where A begins in the input."""
+    """Where one register tile, a panel by all rows, reads: A at `x` as the input has it and at `a`
+    as it was prepared, `facts` of blocks of A (`FewRows.prepare`), and the panel at `words`, whose
+    vectors have `widths` columns."""
 
     x: Ptr
     a: Ptr
@@ -138,34 +120,37 @@ class Tile:
 
     @property
     def places(self) -> list[Val]:
+        """The addresses of `a`, `facts` and `words`, to be carried by a loop."""
         return [self.a.value, self.facts.value, self.words.value]
 
     def at(self, places: Sequence[Val]) -> Tile:
+        """Return the same tile at other addresses, in the order of the property `places`."""
         a, facts, words = places
         return replace(self, a=self.a.of(a), facts=self.facts.of(facts), words=self.words.of(words))
 
     def moved(self, depth: int, rows: int, facts: int = 0) -> Tile:
-        """The same tile `depth` elements of k, `rows` rows of words and `facts` facts further."""
+        """Return the tile `depth` elements of k, `rows` rows of words and `facts` facts further."""
         words = self.words + rows * sum(self.widths)
         return replace(self, a=self.a + depth, facts=self.facts + facts, words=words)
 
 
 @dataclass(frozen=True)
-class Few:
-    """A product of `rows` rows in one arithmetic.
+class FewRows:
+    """Products of `rows` rows in one kind of arithmetic: in float32, or in whole numbers.
 
-    stride   how many elements, of type `elem`, lie between one row of A and the next
-    each     how many facts, numbers of 32 bits, each block of a row has
-    prepare  (em, few, x, to, block, facts): writes a block of a row, which is at x, to `to`, and
-             its facts; `block` is its first element of k and how many it has. With it rows lie in
-             scratch, [row][element], and then the facts, [row][block][fact]; None: rows are read
-             where the input has them
-    sums     (few, widths): the types of the sums of a tile
-    add      (few, tile, words, row, sums): adds the products by the vectors of row `row` of words,
-             counted from where `tile` is, to the lists of such sums in turn
-    scaled   (few, tile, size, sums, totals): `totals`, [row][vector] of float32, and the products
-             of a block of `size` elements that has these sums; `tile.words` is where its scales
-             begin
+    stride   how many elements, of type `elem`, lie from one prepared row of A to the next
+    each     how many "facts" are kept of each block of a row: numbers of 32 bits, such as its sum
+    prepare  (em, few, x, to, block, facts): emits code that writes one block of a row of A, which
+             lies at `x`, to `to`, and its facts to `facts`; `block` is (its first k, its size).
+             Scratch then holds rows, [row][element], and facts, [row][block][fact]. None: rows are
+             read from the input
+    sums     (few, widths): returns the types of the sums of a tile, a flat list
+    add      (few, tile, words, row, chains): adds products to sums in place. `words` are the
+             vectors of row number `row` of words, from `tile.words` on; `chains` are several such
+             lists of sums, to which consecutive k are added in turn
+    scaled   (few, tile, size, sums, totals): returns `totals`, a flat list [row][vector] of
+             float32, plus the scaled `sums` of a block of `size` elements; `tile.words` is at the
+             block's scales
     """
 
     blocks: Blocks
@@ -180,18 +165,19 @@ class Few:
 
     @property
     def facts_at(self) -> int:
-        """Elements of scratch before the facts."""
+        """Elements of scratch, of type `elem`, before the facts."""
         return -(-self.rows * self.stride // LINE) * LINE
 
     @property
     def scratch(self) -> int:
+        """Bytes of scratch."""
         if self.prepare is None:
             return 0
         facts = self.rows * self.blocks.count * self.each
         return self.facts_at * self.elem.nbytes + 4 * facts
 
 
-def _prepare(em: Emit, few: Few) -> None:
+def _prepare(em: Emit, few: FewRows) -> None:
     """Emit the phase that prepares the rows of A; a tile is one row."""
     blocks = few.blocks
     assert few.prepare is not None
@@ -208,12 +194,12 @@ def _prepare(em: Emit, few: Few) -> None:
             few.prepare(em, few, x + at, to + at, (at, blocks.rest), facts + blocks.full * few.each)
 
 
-def _facts(em: Emit, few: Few) -> Ptr:
+def _facts(em: Emit, few: FewRows) -> Ptr:
     return (em.scratch.cast(few.elem) + few.facts_at).cast(F32)
 
 
-def _stream(em: Emit, few: Few, plan: Plan) -> None:
-    """Emit the kernel; its tiles are groups of panels, of which each is decoded in registers."""
+def _stream(em: Emit, few: FewRows, plan: Plan) -> None:
+    """Emit the phase of the products. A tile is a group of panels of columns."""
     b, blocks, columns = em.b, plan.blocks, plan.tiling.columns
     x = a = facts = em.input(0).pointer
     if few.prepare is not None:
@@ -232,8 +218,8 @@ def _stream(em: Emit, few: Few, plan: Plan) -> None:
         each_column_panel(b, columns, *part(t, plan.cells.columns, columns.count), panel)
 
 
-def _summed(b: Builder, few: Few, tile: Tile) -> list[Val]:
-    """Emit all products of a tile, and give their scaled sums: [row][vector] in one flat list."""
+def _summed(b: Builder, few: FewRows, tile: Tile) -> list[Val]:
+    """Emit all products of a tile, and return their scaled sums, a flat list [row][vector]."""
     blocks = few.blocks
     totals = [b.zero(F32.x(w)) for _ in range(few.rows) for w in tile.widths]
     step = (blocks.size, blocks.rows(blocks.size), few.each)
@@ -249,15 +235,13 @@ def _summed(b: Builder, few: Few, tile: Tile) -> list[Val]:
     return _block(b, few, tile, blocks.rest, totals) if blocks.rest else totals
 
 
-def _block(b: Builder, few: Few, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
-    """Emit the products of one block of `size` elements of k; gives `totals` and these."""
+def _block(b: Builder, few: FewRows, tile: Tile, size: int, totals: Sequence[Val]) -> list[Val]:
+    """Emit the products of one block of `size` elements of k, and return `totals` plus these."""
     types = few.sums(few, tile.widths)
     count, group = len(types), few.blocks.code.group
     sums = [b.zero(ty) for _ in range(max(1, SUMS // count)) for ty in types]
     words, each = few.blocks.words(size), max(1, STEPS // group)
-    whole = words // each * each
-    if words * group <= AT_ONCE:
-        whole = 0
+    whole = 0 if words * group <= AT_ONCE else words // each * each
     if whole:
         with b.loop(0, whole, each, [*tile.places, *sums]) as loop:
             here = tile.at(loop.vars[:3])
@@ -275,9 +259,9 @@ def _block(b: Builder, few: Few, tile: Tile, size: int, totals: Sequence[Val]) -
     return few.scaled(few, tile, size, sums, totals)
 
 
-def _words(few: Few, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
-    """Emit the products by the next `rows` rows of words, and give `sums` with these added: chains
-    of `count` sums each, which consecutive products are added to in turn."""
+def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> list[Val]:
+    """Emit the products by the next `rows` rows of words, and return `sums` with these added. The
+    list holds chains of `count` sums each; consecutive k are added to the chains in turn."""
     size = sum(tile.widths)
     line = LINE * 4 // few.blocks.code.word.nbytes
     for i in range(-(-rows * size // line)):
@@ -291,17 +275,20 @@ def _words(few: Few, tile: Tile, rows: int, sums: Sequence[Val], count: int) -> 
 # ---- float32
 
 
-def floats(blocks: Blocks, rows: int) -> Few:
-    """Products in float32. Rows of A are copied where weights have several places in a word or are
-    shifted: the fact of a block is then the sum of its elements."""
+def floats(blocks: Blocks, rows: int) -> FewRows:
+    """Return the arithmetic in float32. Rows of A are prepared if words hold several weights
+    (`_divided`) or stored numbers are shifted; then the sum of a block's elements is its fact."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
     prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)
-    return Few(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
+    return FewRows(blocks, rows, stride, _sums, _add, _scaled, prepare, each=each)
 
 
-def _divided(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr) -> None:
-    """Divide each element by the power of its place in a word (`Code.powers`)."""
+def _divided(
+    em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
+) -> None:
+    """Emit code that divides each element of a block by the power of its place in a word
+    (`Code.powers`), and stores the sum of the elements if it is needed (see `FewRows.prepare`)."""
     b, code, size = em.b, few.blocks.code, block[1]
     lanes = max(code.group, block_of(em.target))
     small = [1 / p for p in code.powers] * (lanes // code.group)
@@ -324,11 +311,11 @@ def _divided(em: Emit, few: Few, x: Ptr, to: Ptr, block: tuple[Position, int], f
         facts.store(total)
 
 
-def _sums(few: Few, widths: tuple[int, ...]) -> list[Ty]:
+def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
     return [F32.x(w) for _ in range(few.rows) for w in widths]
 
 
-def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
+def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]) -> None:
     code, n = few.blocks.code, len(words)
     for place in range(code.group):
         k = row * code.group + place
@@ -342,9 +329,9 @@ def _add(few: Few, tile: Tile, words: list[Val], row: int, sums: list[list[Val]]
 
 
 def _scaled(
-    few: Few, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
+    few: FewRows, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
 ) -> list[Val]:
-    """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
+    """Return `totals` + scale * (sums - zero point * sum of A's elements) for one block."""
     if few.blocks.code.is_float:
         return [t + s for t, s in zip(totals, sums, strict=True)]
     n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
@@ -359,8 +346,8 @@ def _scaled(
 
 
 def less_zeros(blocks: Blocks, tile: Tile, sums: Sequence[Val], total: Val) -> list[Val]:
-    """The sums of a block's products by stored numbers, for one row whose elements add up to
-    `total`, less those by the zero points."""
+    """Return the `sums` of one row's products by the stored numbers of a block, less zero point *
+    `total`, where `total` is the sum of the row's elements."""
     less = -total
     if not blocks.zeros:
         less = less * blocks.zero

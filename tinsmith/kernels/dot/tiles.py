@@ -1,13 +1,17 @@
 """How a product is cut into register tiles, and what that costs.
 
-A tile is `rows` x `widths`: each of the widths (vector lengths in elements) is one accumulator a
-row. Rows are cut into panels of almost equal height, so that no panel is a sliver; columns into
-equal panels and one last panel that holds the rest, its last vector no wider than it needs.
+A tile is a panel of rows by a panel of columns. A panel of columns is some vectors, of `widths`
+elements; each row of a tile has one accumulator for each of them. Rows are cut into panels of
+almost equal height, columns into equal panels and one last panel of the rest, whose last vector is
+no wider than it needs to be.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 from tinsmith.codegen.target import Target
 from tinsmith.conditions import cached
@@ -16,15 +20,15 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size, pieces, typical
 
 SINGLE = 1.02
-"""How much longer tiles of one vector take: each multiply-add reads an element of A. Set on
-Zen 4; the command was not recorded."""
+"""The factor on the time of tiles of one vector: each of their multiply-adds reads an element of A.
+Set on Zen 4; the command was not recorded."""
 
 
 @dataclass(frozen=True)
 class Rows:
     """The `total` rows of a product, cut into panels: `many` of `size` rows, then `fewer` of `size`
-    - 1. Where `total` is known only in a call: panels of at most `size` rows, as `pieces` cuts
-    them."""
+    - 1 rows. If only a call tells `total`, `sizes.pieces` cuts it into panels of at most `size`
+    rows; `many` and `fewer` are then 0."""
 
     total: int
     size: int
@@ -33,13 +37,14 @@ class Rows:
 
     @property
     def count(self) -> int:
+        """How many panels there are."""
         if isinstance(self.total, Size):
             return sum(n for n, _ in pieces(self.total, self.size))  # type: ignore[return-value]
         return self.many + self.fewer
 
     def variants(self) -> list[tuple[int, int, int, int]]:
-        """For each height of panels: (first panel, last panel + 1, height, the row at which panel 0
-        would begin if all panels had this height)."""
+        """Return, for each height that panels have: (first panel, last panel + 1, height, base).
+        Panel p of these begins at row p * height + base."""
         if isinstance(self.total, Size):
             found, first, row = [], 0, 0
             for count, size in pieces(self.total, self.size):
@@ -53,7 +58,7 @@ class Rows:
 
 
 def split_rows(total: int, most: int) -> Rows:
-    """`total` rows in the fewest panels of at most `most`, of heights that differ by at most 1."""
+    """Return `total` rows in the fewest panels of at most `most`; heights differ by at most 1."""
     if isinstance(total, Size):
         return Rows(total, min(most, typical(total)), 0, 0)
     count = -(-total // most)
@@ -64,12 +69,13 @@ def split_rows(total: int, most: int) -> Rows:
 
 @dataclass(frozen=True)
 class Columns:
-    """The `total` columns of a product, cut into panels: `full` panels of vectors of `widths`
-    elements, then one panel of vectors of `tail` (empty: there is none), whose last vector has
-    `valid` columns and padding after them.
+    """The `total` columns of a product, cut into panels.
 
-    Where `total` is known only in a call (a Size, or a value of the run), `tail` is the width of
-    one vector; as many as are needed follow the full panels.
+    `full` panels have vectors of `widths` elements. One panel with vectors of `tail` elements
+    follows, if `tail` is not empty; its last vector has `valid` columns, then padding.
+
+    If only a call tells `total` (a Size, or a value of the run), `tail` is the width of one vector,
+    and as many panels of one such vector follow as are needed.
     """
 
     total: int
@@ -80,6 +86,7 @@ class Columns:
 
     @property
     def count(self) -> int:
+        """How many panels there are."""
         if not isinstance(self.total, int):
             rest = self.total - self.full * self.size
             return self.full + (rest + (self.tail[0] - 1)) // self.tail[0]
@@ -87,19 +94,20 @@ class Columns:
 
     @property
     def size(self) -> int:
+        """Columns of a full panel."""
         return sum(self.widths)
 
     @property
     def padded(self) -> int:
-        """Columns with padding: what one row of all packed panels takes."""
+        """Columns of all panels together, padding included."""
         if isinstance(self.total, Size):
             return -(-self.total // self.tail[0]) * self.tail[0]
         return self.full * self.size + sum(self.tail)
 
 
 def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
-    """`total` columns in panels of `vectors` vectors of `lanes` elements. With `exact` the rest
-    ends in vectors of 8, 4, 2 and 1 columns, otherwise in one vector with padding lanes."""
+    """Return `total` columns in panels of `vectors` vectors of `lanes` elements. With `exact` the
+    rest ends with vectors of 8, 4, 2 and 1 columns, otherwise with a vector with padding lanes."""
     size = lanes * vectors
     full = total // size
     if not isinstance(total, int):
@@ -119,6 +127,13 @@ def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
     return Columns(total, (lanes,) * vectors, full, tuple(tail), valid)
 
 
+def vectors_of(widths: Sequence[int], valid: Any) -> list[tuple[int, int, Any]]:
+    """Return (columns before it, width, how many of its columns exist) for each vector of a panel,
+    whose last vector has `valid` columns, then padding."""
+    counts = (*widths[:-1], valid)
+    return list(zip(accumulate(widths, initial=0), widths, counts, strict=False))
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How a product is cut into register tiles: each is a panel of rows by a panel of columns."""
@@ -130,11 +145,12 @@ class Tiling:
 
     @property
     def efficiency(self) -> float:
+        """The share of the peak rate of arithmetic that the product is estimated to reach."""
         return self.ideal / self.cycles
 
     @property
     def accumulators(self) -> int:
-        """Vectors of sums that a whole tile keeps."""
+        """Vectors of sums of a full tile."""
         return self.rows.size * len(self.columns.widths)
 
     def __str__(self) -> str:
@@ -143,15 +159,15 @@ class Tiling:
 
 
 def accumulators(target: Target) -> int:
-    """How many accumulators leave room for operands: more of them would spill."""
+    """Return the most accumulators of a tile that leave registers for operands, without spills."""
     if target.registers >= 32:
         return 26
     return 12 if target.has_fma else 8
 
 
 def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
-    """Cycles that a register tile takes for one step along k: the most of those that its
-    arithmetic, its loads, and the latency of its additions take."""
+    """Return the cycles of one step along k of a register tile: whichever takes longest of its
+    arithmetic, its loads, and the latency of its additions."""
     lanes = block_of(target)
     pipes = float(target.pipes)
     each = sum(0.5 if pipes == 1 and w <= lanes // 2 else 1.0 for w in widths)
@@ -165,10 +181,11 @@ def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6,
     form: float = 0.0,
 ) -> Tiling:  # fmt: skip
-    """The cheapest tiling of an (m, k) x (k, n) product, in tiles of at most `most_vectors`
-    vectors of columns. `exact`: no padding columns. `form`: the share of its time that it may take
-    longer for each form of tile less, which all need code of their own. Sizes that only a call
-    tells are taken as typical ones, and the tiling found is applied to them."""
+    """Return the cheapest tiling of an (m, k) x (k, n) product.
+
+    `most_vectors`: the most vectors of columns of a tile. `exact`: no padding columns. `form`: a
+    penalty, as a share of the time, for each further shape of tile, which needs code of its own.
+    For sizes that only a call tells, the tiling of the example's sizes is applied."""
     if any(isinstance(size, Size) for size in (m, n, k)):
         found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors, form)
         columns = split_columns(n, block_of(target), len(found.columns.widths), exact)
@@ -197,6 +214,7 @@ def choose(
 
 
 def _cycles(target: Target, rows: Rows, columns: Columns, k: int) -> float:
+    """Return the estimated cycles of a whole product that is cut so, on one core."""
     total = 0.0
     for count, height in ((rows.many, rows.size), (rows.fewer, rows.size - 1)):
         if not count:

@@ -1,4 +1,4 @@
-"""Matrix products in float64, and of integers."""
+"""Matrix products of float64, and of integers of 32 and 64 bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tinsmith.kernels.walk import Position
 from tinsmith.sizes import typical
 
 VECTORS = 3
-"""Vectors of columns in a tile. Estimated."""
+"""The most vectors of columns of a tile. Estimated."""
 
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64 int32 int64 uint32 uint64")
@@ -76,7 +76,7 @@ def matmul_typed(site: Site) -> Choice:
 def _pack_panel(
     b: Builder, p: Problem, start: Ptr, widths: tuple[int, ...], mask: Val | None, to: Ptr
 ) -> None:
-    """Copy a panel of B, [k][columns], to `to`; `mask` is that of its last vector."""
+    """Emit a copy of the panel of B at `start` to `to`: [k][column]. `mask`: of the last vector."""
     with b.loop(0, p.k) as k:
         source, sink = start + k * p.n, to + k * sum(widths)
         for i, width in enumerate(widths):

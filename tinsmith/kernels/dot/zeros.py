@@ -1,13 +1,14 @@
-"""The operands of products whose elements are packed: their types, and zero points of bytes.
+"""How the operands of packed products are packed, and how zero points of bytes are handled.
 
-Sums are wanted of (a - a_zero) (b - b_zero). A product of wide elements takes zero points off while
-operands are packed. Another packs bytes a' = a + shift, b' = b + shift of its own signedness, and
+Wanted are the sums of (a - a_zero) (b - b_zero). If a row of the table of products multiplies
+elements of 16 bits, zero points are subtracted while operands are packed ("centred"). If it
+multiplies bytes, these are shifted to its own signedness, a' = a + shift and b' = b + shift, and
+zero points alike; the sums are then corrected (`taken_off`), all modulo 2^32:
 
     sum (a - a_zero)(b - b_zero) = sum a' b' - b_zero' rows - a_zero' columns
+    rows = sum a',  columns = sum (b' - b_zero')
 
-where `rows` are the sums of a', `columns` those of b' - b_zero', and zero points are shifted as
-their operands. Everything is modulo 2^32. Operands of float32, packed as bfloat16, have no zero
-points.
+Operands of float32, which are packed as bfloat16, have no zero points.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One operand of a product of bytes, or of float32 as bfloat16.
+    """How one operand of a product is packed.
 
-    operand, zero   their numbers among the inputs; `zero` is None where there is no zero point
-    count   zero points: 1, or one for each row or column
-    packed  the element type when it is packed
-    signed  of the operand itself
+    operand  its number among the inputs of the node
+    zero     the number of its zero point among the inputs; None if there is none
+    count    how many zero points there are: 1, or one for each row (of A) or column (of B)
+    packed   the element type of the packed operand
+    signed   whether the elements of the operand itself are signed
     """
 
     operand: int
@@ -49,24 +51,26 @@ class Side:
 
     @property
     def centred(self) -> bool:
+        """Whether zero points are subtracted from elements when these are packed."""
         return self.packed.bits > 8
 
     @property
     def shift(self) -> int:
-        """What is added to elements and zero points, where they stay bytes."""
+        """What is added to bytes so that they have the signedness of `packed`: 0, 128 or -128."""
         if self.centred or self.packed.is_signed == self.signed:
             return 0
         return 128 if self.signed else -128
 
     @property
     def is_zero(self) -> bool:
-        """Whether sums need no correction for this operand's zero point: it is known to be 0 after
-        the shift, or is taken off when elements are packed."""
+        """Whether sums need no correction for this operand's zero points: they are known to be 0
+        after the shift, or are subtracted when elements are packed."""
         return self.centred or (self.zero is None and not self.shift)
 
     def zeros(self, em: Emit, at: Position, lanes: int, count: int | None = None) -> Val | None:
-        """`lanes` zero points from number `at` on (the only one for each, where there is one), plus
-        `shift`, as int32; of these `count` are read, if given. None where all are known to be 0."""
+        """Emit and return a vector of `lanes` zero points plus `shift`, as int32, from number `at`
+        on; if there is one zero point, it fills all lanes. `count`: how many are read, if not all.
+        None if all are known to be 0."""
         if self.zero is None:
             return em.b.const(self.shift, I32.x(lanes)) if self.shift else None
         view = em.input(self.zero)
@@ -75,9 +79,9 @@ class Side:
         return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
 
     def element(self, x: Val, zero: Val | None) -> Val:
-        """Elements x of the operand as they are packed, but in int32: less their zero point `zero`
-        (as `zeros` gives it) where they are `centred`, otherwise plus `shift`. Of floats: the bits
-        of the nearest bfloat16."""
+        """Return elements x of the operand as they are packed, but in int32: x - zero if `centred`
+        (`zero` as `zeros` returns it), otherwise x + shift. Of floats: the bits of the nearest
+        bfloat16."""
         if x.ty.is_float:
             x = x.to(self.packed.kind)
             return x.bitcast(x.ty.of("u16")).to("i32")
@@ -87,7 +91,7 @@ class Side:
         return wide if zero is None else wide - zero
 
     def stored(self, x: Val, zero: Val | None) -> Val:
-        """Elements as `element` packs them, in the type `packed`; `zero` is one int32 for all."""
+        """Return elements x as `element` does, in the type `packed`. `zero`: one int32, or None."""
         if not self.centred:
             return x ^ 128 if self.shift else x
         wide = x.to(self.packed.kind)
@@ -95,9 +99,9 @@ class Side:
 
 
 def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
-    """How input `operand` (0: A, 1: B) is packed for `row`, with its zero point, which is two
-    inputs further. `places`: how many rows (of A) or columns (of B) may have zero points of their
-    own. Raises Skip where the zero points are neither one nor one for each of these."""
+    """Return how input `operand` (0: A, 1: B) is packed for `row` of the table of products. Its
+    zero points are input `operand` + 2. `places`: how many rows of A, or columns of B, there are.
+    Raises Skip if the zero points are neither one nor one for each of these."""
     value, zero = site.input(operand), operand + 2
     packed = (row.left, row.right)[operand]
     if not site.has(zero):
@@ -111,24 +115,22 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
 
 @dataclass(frozen=True)
 class Known:
-    """Constant weights (k, n), as `known` prepares them for a row of the table of products, before
-    they are packed. Elements of bytes are int16, bits uint16, else int64.
+    """Constant weights w (k, n), prepared by `known` for a row of the table of products.
 
-    elements  (k, n): w - zero where the row takes zero points off; else w + shift, as int8;
-              of float32 the bits of the nearest bfloat16
-    zeros     (n,): zero + shift; 0 where there is nothing left to take off
-    columns   (n,): sums over k of w - zero; 0 likewise"""
+    row of     elements (k, n)       zeros (n,)    columns (n,)
+    16 bits    w - zero              0             0
+    bytes      w + shift             zero + shift  sum over k of w - zero
+    bfloat16   bits of the nearest   0             0
+    """
 
     elements: Array
-    zeros: Array  # (n,), shifted
-    columns: Array  # sums of elements less `zeros`
+    zeros: Array
+    columns: Array
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Constant weights w (k, n) as a row of the table of products takes them.
-
-    Rows that are centred: elements w - zero; zeros and columns are 0. Others, with s = -128 for
-    uint8, 0 for int8: elements w + s, zeros zero + s, columns the sums over k of w - zero."""
+    """Return constant weights w (k, n) with zero points `zero` as `row` of the table of products
+    multiplies them. Elements are int16 if w is bytes; bfloat16 are uint16; others int64."""
     n = w.shape[1]
     if not row.is_whole:
         (bits,), nothing = split_array(w, 1), np.zeros(n, np.int64)
@@ -156,15 +158,15 @@ def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Weights (k, n) as [panel][k / g][columns of the panel], packed for the row `name` of the
-    table of products, whose k-groups have g elements."""
+    """Return weights (k, n), packed for the row `name` of the table of products: lanes
+    [panel][k / g][column of the panel], flat, where g is the size of the row's k-group."""
     row = PRODUCTS[name]
     return pack_columns(packed_lanes(known(w, zero, row).elements, row), columns)
 
 
 def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """For weights (k, n) and the row `name` of the table of products: the zero points of columns,
-    then the sums of columns (see `Known`), as int32; n is padded with zeros."""
+    """Return the zero points, then the sums of the columns of weights (k, n) for the row `name` of
+    the table of products (see `Known`): int32 (2, n), n padded with zeros."""
     found = known(w, zero, PRODUCTS[name])
     table = np.zeros((2, columns.padded), np.int64)
     table[0, : columns.total], table[1, : columns.total] = found.zeros, found.columns
@@ -172,30 +174,28 @@ def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Arr
 
 
 def taken_off(
-    em: Emit, tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val | None] | None,
-    table: Ptr, padded: int,
+    tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val | None] | None, table: Ptr,
+    padded: int,
 ) -> Tile:  # fmt: skip
-    """Sums of a tile of products, corrected for zero points.
+    """Emit and return the sums of a tile, corrected for zero points (see the module).
 
-    rows    sums of the rows of A (None: zero points of columns are 0)
-    lefts   zero points of A (None: they are 0), one int32 for each row of the tile
-    table   zero points of the tile's columns, and, `padded` elements further on, the sums of its
-            columns
+    rows    sums of the rows of A; None: zero points of B are 0
+    lefts   zero points of A, one int32 for each row of the tile; None: they are 0
+    table   points to the zero points of the tile's columns, and, `padded` elements behind, to the
+            sums of these columns
     """
     if rows is None and lefts is None:
         return tile
     places = [(at, v.ty.lanes) for at, v in offsets(tile[0])]
     zeros = [(table + at).load(n) for at, n in places] if rows is not None else []
     sums = [(table + (padded + at)).load(n) for at, n in places] if lefts is not None else []
-    found = []
+    found: Tile = [[] for _ in tile]
     for i, line in enumerate(tile):
-        values = list(line)
+        left = None if lefts is None else lefts[i]
         for j, v in enumerate(line):
             if rows is not None:
                 v = v - zeros[j] * rows[i].splat(v.ty.lanes)
-            left = None if lefts is None else lefts[i]
             if left is not None:
                 v = v - sums[j] * left.splat(v.ty.lanes)
-            values[j] = v
-        found.append(values)
+            found[i].append(v)
     return found

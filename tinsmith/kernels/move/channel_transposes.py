@@ -1,6 +1,7 @@
-"""Channels to the innermost axis and back: transposes between blocked images and rows of channels.
+"""Transposes that move the channels of images to the innermost axis, or back (NCHW and NHWC), where
+the image with channels first is channel-blocked.
 
-A pixel's channels are whole vectors on both sides, so no lane moves.
+A pixel's channels are whole vectors on both sides, so that vectors are copied as they are.
 """
 
 from __future__ import annotations
@@ -9,23 +10,12 @@ from collections.abc import Sequence
 from math import prod
 
 from tinsmith.codegen.builder import Ptr
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Site,
-    Skip,
-    Tier,
-    View,
-    kernel,
-    one_phase,
-)
-from tinsmith.kernels.layout import block_of, spec_of
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
+from tinsmith.kernels.layout import PLAIN, Layout, block_of, spec_of
 from tinsmith.kernels.walk import Position, Walk, run
 from tinsmith.sizes import Size, typical
 
-UNROLLED = 8  # channel blocks at most that are copied without a loop (estimated)
+UNROLLED = 8  # the most channel blocks of a pixel that are copied without a loop (estimated)
 PART = 32 << 10  # bytes of a tile, about (estimated)
 
 
@@ -50,6 +40,7 @@ def transpose_blocked(site: Site) -> list[Choice]:
 
 
 def _choice(site: Site, to_rows: bool) -> Choice:
+    """Return the choice for NCHW to NHWC (`to_rows`), or back."""
     x = site.input(0)
     image = x.dims if to_rows else site.out.dims
     n, channels, *spatial = image
@@ -68,8 +59,7 @@ def _choice(site: Site, to_rows: bool) -> Choice:
 
 
 def _emit(em: Emit, to_rows: bool, parts: int) -> None:
-    """Emit the kernel; its tiles are (image, share of the image's rows, or of its pixels where
-    nothing lies between rows)."""
+    """Emit the kernel. A tile is one of `parts` shares of an image."""
     b, source = em.b, em.input(0)
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
     walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])
@@ -88,28 +78,23 @@ def _emit(em: Emit, to_rows: bool, parts: int) -> None:
 
 
 def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> None:
-    """Copy all channels of one pixel, from the blocked image to the row of channels (`to_rows`), or
-    back."""
+    """Emit a copy of all channels of one pixel, from the blocked image (at `blocked`) to contiguous
+    channels (at `flat`) if `to_rows`, otherwise back."""
     b, spec = em.b, image.spec
     block, plane = spec.layout.block, spec.strides[1]
     full, rest = divmod(spec.dims[1], block)
 
-    def one(c: Position) -> None:
+    def one(c: Position, count: int = block) -> None:
         a, z = blocked + c * plane, flat + c * block
         if to_rows:
-            z.store(a.load(block))
+            z.store(a.load(block), count=count)
         else:
-            a.store(z.load(block))
+            a.store(z.load(block, count=count))
 
     if full <= UNROLLED:
         for c in range(full):
             one(c)
     else:
         run(b, 0, full, one)
-    if not rest:
-        return
-    a, z = blocked + full * plane, flat + full * block
-    if to_rows:
-        z.store(a.load(block), count=rest)
-    else:
-        a.store(z.load(block, count=rest))
+    if rest:
+        one(full, rest)

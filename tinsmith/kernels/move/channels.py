@@ -1,4 +1,5 @@
-"""Channels picked from several tensors: lane shuffles on blocked data, copies on plain data."""
+"""Channels picked from several tensors (ChannelGather), by shuffles of lanes on channel-blocked
+data or copies on plain data; and DepthToSpace on channel-blocked data."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ PART = 32 << 10  # bytes of output of a tile, about (estimated)
 SHUFFLE = 0.4e-9  # seconds of a two-source shuffle (estimated)
 
 Lane = tuple[int, int]  # input, channel
-Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output lane its lane or -1
+Mix = list[tuple[int, int, list[int]]]
+"""How an output block of channels is made of input blocks: for each of these its input, its number,
+and for each output lane which of its lanes goes there, or -1."""
 
 
 @kernel("ChannelGather", Tier.VECTOR)
@@ -32,14 +35,13 @@ def channel_gather(site: Site) -> list[Choice]:
 
 
 def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
-    """The input and channel of each output channel, where `sources` are runs of channels: (input,
-    first channel, how many)."""
+    """Return where each output channel comes from. `sources`: (input, first channel, how many)."""
     return [(i, lo + k) for i, lo, count in sources for k in range(count)]
 
 
 def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
-    """Of which blocks of the inputs an output block of channels is blended, and which of their
-    lanes go where (see `Mix`), in the order of input and block. `lanes` are its channels."""
+    """Return how an output block of channels is made of input blocks of size `block`, in the order
+    of input and block. `lanes`: where each channel of the output block comes from."""
     places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
     mix: Mix = []
     for (i, source), group in groupby(places, key=lambda p: p[:2]):
@@ -51,6 +53,7 @@ def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
 
 
 def _blocks(site: Site) -> Choice:
+    """Return the choice of lane shuffles on channel-blocked data."""
     block = block_of(site.target)
     lanes = channels_of(site.attr("sources"))
     mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]
@@ -89,14 +92,11 @@ def _blocks(site: Site) -> Choice:
 
 
 def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts: int) -> None:
-    """Emit one share of the pixels of output block k of one image: each is blended from the vectors
-    that `mix` names."""
+    """Emit share number `part` of `parts` of the pixels of output block k of one image. Each pixel
+    is blended from the vectors that `mix` names."""
     b, out = em.b, em.outs[0]
     block = out.spec.layout.block
-    views = [out]
-    for i, _, _ in mix:
-        view = em.input(i)
-        views.append(view)
+    views = [out, *(em.input(i) for i, _, _ in mix)]
     numbers = [k, *(source for _, source, _ in mix)]
     planes = [
         (v.pointer + image * v.spec.strides[0] + c * v.spec.strides[1]).fixed()
@@ -118,7 +118,7 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
 
 @kernel("DepthToSpace", Tier.VECTOR)
 def depth_to_space_blocks(site: Site) -> Choice:
-    """Blocks of channels that become pixels, in their layout."""
+    """Channels that become r x r blocks of pixels, on channel-blocked data, in mode DCR."""
     site.need_no_epilogue("a copy has no epilogue")
     block, r = block_of(site.target), site.attr("blocksize")
     n, channels, height, width = site.out.dims

@@ -1,4 +1,5 @@
-"""Gathers and scatters at places that are known when the model runs, each checked."""
+"""Gathers and scatters at indices that are known only when the model runs. Each index is checked;
+one that is out of range makes the run raise DataError."""
 
 from __future__ import annotations
 
@@ -10,30 +11,20 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
 from tinsmith.codegen.types import I64, Ty
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Layout,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    elem,
-    kernel,
-)
-from tinsmith.kernels.layout import block_of, plain_strides
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.layout import PLAIN, Layout, block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.walk import digits
 from tinsmith.sizes import typical
 
-ELEMENT = 4e-9  # seconds to find one place; estimated
+ELEMENT = 4e-9  # seconds to read and check one index; estimated
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 FAULT = "an index is out of range: it must lie in [-{0}, {0})"
 
 
 def _need_plain(site: Site) -> None:
+    """Raise Skip unless there is no epilogue, indices are computed integers, and elements move."""
     site.need_no_epilogue("a copy has no epilogue")
     if site.input(1).const is not None:
         raise Skip("the places are constant")
@@ -48,8 +39,8 @@ def _need_integers(site: Site, index: int) -> None:
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
-    """The sum of index * step over all axes, where the indices are those of flat number `row` in
-    `dims`: an axis whose step is 0 does not count."""
+    """Emit and return the sum of index * step over all axes, where the indices are those of element
+    number `row` of an array of shape `dims`. Axes of step 0 are left out."""
     total = row - row
     for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):
@@ -58,7 +49,17 @@ def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
 
 
 def _word(site: Site) -> Ty:
+    """Return the unsigned integer type as wide as the moved elements."""
     return Ty(f"u{site.input(0).dtype.itemsize * 8}")
+
+
+def _slice_at(em: Emit, start: Ptr, row: Val, dims: Sequence[int], steps: Sequence[int]) -> Ptr:
+    """Emit and return the address of the slice that tuple number `row` of the indices (input 1)
+    selects in the array at `start`. The tuple has an index for each of `dims`, which it is checked
+    against; `steps` are the strides of these axes."""
+    for k, (extent, step) in enumerate(zip(dims, steps, strict=True)):
+        start = start + em.place(em.input(1).pointer + row * len(dims) + k, extent) * step
+    return start
 
 
 @kernel("GatherElements", Tier.VECTOR)
@@ -101,21 +102,18 @@ def gather_slices(site: Site) -> Choice:
     """Gather one slice of the input for each tuple of indices."""
     _need_plain(site)
     dims, counts, batch = site.input(0).dims, site.input(1).dims, site.attr("batch_dims")
-    depth = counts[-1]
-    steps, inner = plain_strides(dims), prod(dims[batch + depth :])
+    depth, last = counts[-1], batch + counts[-1]
+    steps, inner = plain_strides(dims), prod(dims[last:])
     rows, each = prod(counts[:-1]), prod(counts[batch:-1])
     line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.input(0), em.input(1)
-        with b.loop(em.begin, em.end) as row:
-            x = source.pointer
+        with em.b.loop(em.begin, em.end) as row:
+            x = em.input(0).pointer
             if batch:
                 x = x + row // each * prod(dims[batch:])
-            for k in range(depth):
-                index = em.place(table.pointer + row * depth + k, dims[batch + k])
-                x = x + index * steps[batch + k]
-            emit_copy(b, line, x, em.outs[0].pointer + row * inner, 0, 1)
+            x = _slice_at(em, x, row, dims[batch:last], steps[batch:last])
+            emit_copy(em.b, line, x, em.outs[0].pointer + row * inner, 0, 1)
 
     cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes) + typical(rows * depth) * ELEMENT
     fault = FAULT.format("the size of its axis")
@@ -156,13 +154,10 @@ def scatter_slices(site: Site) -> Choice:
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
-        b, table, updates = em.b, em.input(1), em.input(2)
+        b = em.b
         with b.loop(0, rows) as row:
-            to = em.outs[0].pointer
-            for k in range(depth):
-                index = em.place(table.pointer + row * depth + k, dims[k])
-                to = to + index * steps[k]
-            to, come = to.fixed(), (updates.pointer + row * inner).fixed()
+            to = _slice_at(em, em.outs[0].pointer, row, dims[:depth], steps[:depth]).fixed()
+            come = (em.input(2).pointer + row * inner).fixed()
             with b.loop(0, inner) as i:
                 _put(b, to + i, (come + i).load(), combine)
 
@@ -171,7 +166,7 @@ def scatter_slices(site: Site) -> Choice:
 
 @kernel("TensorScatter", Tier.VECTOR)
 def scatter_rows(site: Site) -> Choice:
-    """A copy, then the rows of each sequence to their places, which are neighbours."""
+    """A copy, then the rows of each sequence to places that follow one another."""
     site.need_no_epilogue("a copy has no epilogue")
     y, update, given = site.out, site.input(1), site.has(2)
     if given:
@@ -182,11 +177,12 @@ def scatter_rows(site: Site) -> Choice:
     wraps = site.attr("mode") == "circular"
     extent, count = y.dims[axis], update.dims[axis]
     outer, inner = prod(y.dims[1:axis]), prod(y.dims[axis + 1 :])
-    each = 1 if wraps else count  # rows that are copied together
+    each = 1 if wraps else count  # rows that are copied together: all, unless they wrap around
     line = plan_copy((each * inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def place(em: Emit, item: Val, row: Val | int) -> Val:
-        """The row to which one of an item (a sequence, of one head) goes."""
+        """Emit and return the index along `axis` to which row `row` of an item goes. An item is all
+        rows at one index of the axes before `axis`; the first of these is that of sequences."""
         first = em.b.index(start)
         if given:
             first = (em.input(2).pointer + item // outer).load().to("i64") + start
@@ -212,7 +208,8 @@ def scatter_rows(site: Site) -> Choice:
 
 
 def _combination(site: Site) -> str:
-    """The function that combines an update with what is there; "" where it replaces it."""
+    """Return the name (in `FUNCTIONS`) of the function that combines an update with the element
+    that is there; "" if the update replaces it. Raises Skip if it has no native code."""
     how = site.attr("reduction")
     if how == "none":
         elem(site.out)
@@ -224,15 +221,16 @@ def _combination(site: Site) -> str:
 
 
 def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
+    """Emit a store of an update, combined with the element at `to`."""
     if combine:
         value = FUNCTIONS[combine].emit(b, None, [to.load(), value], 1)
     to.store(value)
 
 
 def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
-    """The choice of a kernel that copies its first input to the output, in parallel, and then
-    stores `count` updates there. The updates are one tile, so that they come in order: of several
-    at one place the last one stays."""
+    """Return the choice of a kernel that copies input 0 to the output, in parallel, and then stores
+    `count` updates there. All updates are one tile, and so are stored in order: of several at one
+    place the last one stays."""
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT

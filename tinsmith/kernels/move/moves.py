@@ -1,6 +1,7 @@
-"""Transpose, Slice, Expand, Tile, Concat, Split, Pad, Gather and depth/space as strided copies.
+"""Operators that move elements, as strided copies: Transpose, Slice, Expand, Tile, Concat, Split,
+Pad, Gather, DepthToSpace, SpaceToDepth and ChannelShuffle.
 
-All on plain layouts and elements of 1, 2, 4 or 8 bytes.
+All tensors are plain, with elements of 1, 2, 4 or 8 bytes.
 """
 
 from __future__ import annotations
@@ -14,18 +15,8 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    packed_table,
-)
-from tinsmith.kernels.layout import lanes_of, spec_of
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
+from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
 from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
@@ -34,24 +25,22 @@ from tinsmith.ops.resize import Table
 from tinsmith.sizes import Number, largest, same, smallest, typical
 
 Copied = tuple[Copy, int, int, int]
-"""A copy; the number of the operand that it reads or, where there are several outputs, of the
-output that it writes; the offsets of its first elements there, in elements: source, target."""
-
-
-def _strides(dims: Sequence[int]) -> tuple[int, ...]:
-    return spec_of(np.float32, tuple(dims)).strides
+"""(copy, which, source offset, target offset): `which` is the number of the operand that the copy
+reads, or, if there are several outputs, of the output that it writes. Offsets are those of the
+copy's first element, in elements."""
 
 
 def _bits(site: Site) -> int:
+    """Return the bits of an element."""
     return site.input(0).dtype.itemsize * 8
 
 
 def _choice(
     site: Site, parts: Sequence[Copied], reads: Container[int], extra: tuple[Phase, ...]
 ) -> Choice:
-    """A choice of one phase that makes several copies, each `(copy, which, source offset, target
-    offset)`: from operand `which` to output 0 (Concat), or, with several outputs, from operand 0 to
-    output `which` (Split). `reads`: the operands that are read at run time."""
+    """Return a choice whose last phase makes several copies: to output 0 from some operands, such
+    as for Concat, or to several outputs from operand 0 (Split). `reads`: the operands that are read
+    at run time; `extra`: the phases before."""
     into_one = len(site.outputs) == 1
     bases = [0, *accumulate(c.tiles for c, *_ in parts)]
 
@@ -78,8 +67,7 @@ def _choice(
 
 
 def moved(site: Site) -> tuple[Move, ...]:
-    """Which elements of the inputs each output of the node holds. Raises Skip where that is known
-    only when the model runs."""
+    """Return which input elements each output holds. Raises Skip if only the run can tell."""
     site.need_no_epilogue("a copy has no epilogue")
     assert site.anchor is not None
     moves = [m for m in moves_of(site.anchor) if m is not None]
@@ -89,10 +77,11 @@ def moved(site: Site) -> tuple[Move, ...]:
 
 
 def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
-    """The copy of the part of a result that lies inside the input, and the offsets of its first
-    element in input and result. `at` is the place of the part in the result."""
+    """Return the copy that makes one part of a result, without places outside the input (padding),
+    and the offsets of its first element in the input and in the result. `at`: the index of the part
+    along the axis of the result on which parts are joined; `bits`: of an element."""
     inside: list[tuple[Number, Number]] = []
-    src, first, steps = [], 0, _strides(part.dims)
+    src, first, steps = [], 0, plain_strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
         if a.places is not None and not isinstance(a.places, EVEN):
             raise Skip("the places are no even steps")
@@ -108,7 +97,7 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
         first += (start + lo * stride) * step
         src.append(stride * step)
     joins = len(move.parts) > 1 or move.fill is not None
-    dst = _strides(move.dims if joins else part.box)
+    dst = plain_strides(move.dims if joins else part.box)
     place = sum(lo * s for (lo, _), s in zip(inside, dst, strict=True))
     if len(move.parts) > 1:
         place += at * dst[move.axis]
@@ -118,8 +107,8 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
 def copies(site: Site) -> Choice:
     """A strided copy for each part of the result, transposed in registers where that is better.
 
-    That is where another axis becomes contiguous. Where parts leave gaps (Pad), the output is
-    filled before."""
+    A copy is transposed in registers if source and target are contiguous along different axes. If
+    parts leave gaps (Pad), a phase fills the output first."""
     parts: list[Copied] = []
     moves = moved(site)
     for i, move in enumerate(moves):
@@ -134,7 +123,7 @@ def copies(site: Site) -> Choice:
 
 
 def _filled(site: Site, fill: np.ndarray) -> Phase:
-    """A phase that fills the whole output with one element."""
+    """Return a phase that fills the whole output with the element `fill`."""
     total, chunk, ty = site.out.type.size, 4096, Ty(f"u{_bits(site)}")
     word = np.asarray(fill, site.out.dtype).reshape(1).view(f"u{ty.nbytes}")[0]
 
@@ -148,9 +137,10 @@ def _filled(site: Site, fill: np.ndarray) -> Phase:
 
 
 kernel("Pad", Tier.VECTOR, name="pad_constant")(copies)
-for _op in ("Transpose", "Slice", "Expand", "Tile", "Concat", "Split"):
-    kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
-for _op in ("DepthToSpace", "SpaceToDepth", "ChannelShuffle"):
+for _op in (
+    "Transpose", "Slice", "Expand", "Tile", "Concat", "Split", "DepthToSpace", "SpaceToDepth",
+    "ChannelShuffle",
+):  # fmt: skip
     kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
 
 
@@ -168,10 +158,10 @@ def pad_indexed(site: Site) -> list[Choice]:
 def _gather(
     site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
 ) -> Choice:
-    """The choice for a gather of `count` places along an axis. A row is all that lies at one place,
-    without gaps: `offset(em, k)` gives the elements before the row for place k, counted from index
-    0 of the axis. `choice`: fields of the Choice, and `each`, the seconds of a row but for its
-    bytes."""
+    """Return the choice for a gather of `count` indices along an axis. For each of them, and each
+    place of the axes before, a row of contiguous elements, all those of the axes behind, is copied.
+    `offset(em, k)` emits how many elements the row of index number k lies behind that of index 0.
+    `choice`: fields of the Choice, and `each`, the seconds of a row besides those of its bytes."""
     x, y = site.input(0), site.out
     outer, extent, inner = around(x.dims, axis)
     row = plan_copy((inner,), (1,), (1,), _bits(site))

@@ -1,4 +1,4 @@
-"""Scatters to constant places: a copy of the input, then the updates' rows over it."""
+"""Scatters to constant places: a copy of the input, then copies of rows of the updates over it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ import numpy as np
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
 from tinsmith.graph import Value
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Phase,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    packed_table,
-)
-from tinsmith.kernels.layout import lanes_of, plain_strides
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
+from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
-CHUNK = 1 << 13  # elements of a tile of the copy, and of a line over it at most; estimated
+CHUNK = 1 << 13
+"""Elements of a tile of the copy of the input, and the most of a line of updates. Estimated."""
 
 
 @kernel("ScatterND", Tier.VECTOR)
@@ -52,8 +43,8 @@ def scatter_elements_constant(site: Site) -> Choice:
 
 
 def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
-    """Places along an axis as indices from 0 on: negative ones count from its end. Raises Skip
-    where one is out of range."""
+    """Return indices with the axis's extent added to negative ones, or raise Skip if one is out of
+    range."""
     least, most = (places.min(), places.max()) if places.size else (0, 0)
     if least < -extent or most >= max(extent, 1):
         raise Skip("a place is out of range")
@@ -61,8 +52,8 @@ def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
 
 
 def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
-    """The choice of a scatter that copies the input to the output, then row k of the updates,
-    `inner` elements long, to row `rows[k]` of the output. Raises Skip for a reduction."""
+    """Return the choice of a scatter that copies the input to the output, then row k of the updates
+    to row `rows[k]` of the output. Rows have `inner` elements. Raises Skip for a reduction."""
     if site.attr("reduction") != "none":
         raise Skip(f"the reduction is {site.attr('reduction')}")
     site.need_no_epilogue("a copy has no epilogue")
@@ -88,10 +79,11 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
 
 
 def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Join copies of a scatter, source row k to target row `rows[k]`, into lines of rows that
-    follow one another on both sides. Gives the first target row and the first source row of each
-    line, and how many rows every line has, at most `most`. Of several sources of one target only
-    the last is kept."""
+    """Join copies of a scatter, source row k to target row `rows[k]`, into lines: rows that follow
+    one another on both sides. Return the first target row of each line, its first source row, and
+    how many rows every line has, at most `most`. Of several sources of one target the last is kept.
+
+    _lines([5, 6, 0, 1], 8) is ([5, 0], [0, 2], 2)."""
     kept = np.arange(len(rows))
     if (np.diff(rows) <= 0).any():
         kept = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1])
@@ -103,8 +95,7 @@ def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def copy_all(y: Value) -> Phase:
-    """A phase that copies input 0, which has the type of output `y`, to that output. A tile is
-    CHUNK elements."""
+    """Return a phase that copies input 0 to the output y, CHUNK elements a tile."""
     size, word = y.type.size, Ty(f"u{y.dtype.itemsize * 8}")
 
     def copy(em: Emit) -> None:

@@ -1,8 +1,9 @@
-"""The strided copy: dst[i . dst_strides] = src[i . src_strides] for all i in a box.
+"""The strided copy: dst[i . dst_strides] = src[i . src_strides] for all index tuples i of a box.
 
 Transposes, slices, broadcasts, tiles, concatenations and space/depth exchanges are strided copies
-after their dimensions have been split or permuted. Dimensions are merged where both sides step
-evenly; the innermost is copied in vectors, splat, or transposed in registers.
+after their dimensions have been split or permuted. Dimensions are merged where source and target
+step evenly. Along the innermost one, elements are copied in vectors, one element is repeated, or
+squares of elements are transposed in registers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tinsmith.sizes import Size, same
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop of a copy: its extent, and the steps of source and target in elements."""
+    """One axis of a copy: its extent, and the strides of source and target in elements."""
 
     extent: int
     src: int
@@ -31,9 +32,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of elements of so many `bits`, its axes merged and sorted from outer to inner by the
-    target's steps. `columns` is the index of the axis along which the source is contiguous, if the
-    target is so along the innermost and the source is not: the copy transposes. Else None."""
+    """A copy of elements of so many `bits`. Its axes are merged, and sorted by the target's
+    strides, the innermost last. `columns`: if source and target are contiguous along different
+    axes, so that the copy transposes, the index of the source's axis; otherwise None."""
 
     axes: tuple[Axis, ...]
     columns: int | None
@@ -41,18 +42,17 @@ class Copy:
 
     @property
     def tiles(self) -> int:
-        """Units of parallel work: the positions of all loops but the inner one or two."""
+        """Units of parallel work: indices of all axes but the innermost and `columns`."""
         return prod(a.extent for i, a in enumerate(self.axes[:-1]) if i != self.columns)
 
     @property
     def elements(self) -> int:
+        """How many elements are copied."""
         return prod(a.extent for a in self.axes)
 
 
 def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits: int) -> Copy:
-    """The copy of a box of `dims` with strides `src` and `dst` in elements, of elements of so many
-    `bits`: with its axes in the order of the target's strides, and merged where both sides step
-    evenly."""
+    """Return the copy of a box of `dims` from strides `src` to strides `dst`, in elements."""
     axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if not same(d, 1)]
     axes.sort(key=lambda a: -abs(a.dst))
     both = [a.src for a in axes], [a.dst for a in axes]
@@ -65,7 +65,7 @@ def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits:
 
 
 def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end: Val | int) -> None:
-    """Copy the tiles [begin, end); `src` and `dst` point at the elements of index 0."""
+    """Emit the copy of the tiles [begin, end). `src` and `dst` point to the elements of index 0."""
     word = Ty(f"u{copy.bits}")
     src, dst = src.cast(word), dst.cast(word)
     outer = [(a.extent, i) for i, a in enumerate(copy.axes[:-1]) if i != copy.columns]
@@ -81,6 +81,7 @@ def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end:
 
 
 def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
+    """Emit the copy along one axis, from x to y: in vectors if possible."""
     x, y = x.fixed(), y.fixed()
     if axis.dst == 1 and axis.src in (0, 1):
 
@@ -95,7 +96,8 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
 
 
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int) -> None:
-    """dst[c][r] = src[r][c] in registers; the last squares overlap those before."""
+    """Emit y[c][r] = x[r][c] for all indices c of `columns`, along which x is contiguous, and r of
+    `rows`, along which y is: by squares that fit in registers, or as is best for few of either."""
     widest = min(lanes_of(b.target, bits // 8), 8 if b.target.registers < 32 else 16)
     free = [e for e in (rows.extent, columns.extent) if isinstance(e, Size)]
     if free:
@@ -119,7 +121,7 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int)
 
 
 def _squares(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, side: int) -> None:
-    """A transpose of at least `side` rows and columns, square by square."""
+    """Emit a transpose, in squares of `side` rows; the last ones overlap those before."""
     with blocks(b, columns.extent, side) as c, blocks(b, rows.extent, side) as r:
         source = (x + r * rows.src + c).fixed()
         block = [(source + k * rows.src).load(side) for k in range(side)]
@@ -129,21 +131,23 @@ def _squares(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, side: int) -
 
 
 def _singles(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
-    """A transpose, element by element."""
+    """Emit a transpose, element by element."""
     with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
         (y + c * columns.dst + r).store((x + r * rows.src + c).load())
 
 
 def _is_packed(columns: Axis, rows: Axis) -> bool:
-    """Whether the fewer of rows and columns leave no gaps on the side where they are innermost."""
+    """Return whether `_interleave` can transpose: on the side where the fewer of rows and columns
+    are contiguous, their groups follow each other without gaps."""
     if rows.extent < columns.extent:
         return columns.dst == rows.extent
     return rows.src == columns.extent
 
 
 def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: int) -> None:
-    """Transpose a matrix of which one side is `few` (2 to 7), in vectors along the other side: few
-    long rows become groups of few elements, or such groups few long columns."""
+    """Emit the transpose of a matrix with few (2 to 7) rows or columns, in vectors of `lanes` along
+    the long side. Few rows become groups of few elements, a0 b0 a1 b1 ..., or such groups become
+    few columns."""
     joins = rows.extent < columns.extent
     few, count = sorted((rows.extent, columns.extent))
     with blocks(b, count, lanes) as at:
@@ -168,7 +172,7 @@ def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: in
 def emit_fill(
     b: Builder, value: Val, dst: Ptr, begin: Val | int, end: Val | int, lanes: int
 ) -> None:
-    """dst[begin : end] = value."""
+    """Emit dst[begin : end] = value, in vectors of `lanes`."""
     if isinstance(begin, int) and isinstance(end, int):
         count: Val | int = end - begin
     else:

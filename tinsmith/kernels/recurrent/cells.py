@@ -1,4 +1,4 @@
-"""The cells of LSTM, GRU and RNN: from the products of a step's gates to the next state."""
+"""The cells of LSTM, GRU and RNN: from the products of a time step's gates to the next state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.recurrent.layer import layer_of
 from tinsmith.kernels.recurrent.products import layer_choice
-from tinsmith.kernels.recurrent.steps import TimeStep
+from tinsmith.kernels.recurrent.steps import TimeStep, Vals
 from tinsmith.kernels.walk import Position
 
 
@@ -18,14 +18,13 @@ def lstm_steps(site: Site) -> Choice:
     v, coupled = layer.lanes, bool(site.attr("input_forget"))
 
     def cell(step: TimeStep) -> None:
-        def block(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
-        ) -> None:
+        def block(sums: Vals, inputs: Vals, row: Position, unit: Position, k: Val) -> None:
             i, o, f, g = (x + y for x, y in zip(sums, inputs, strict=True))
             place = (step.c + row * layer.padded + unit).fixed()
             old = place.load(v)
 
             def peep(x: Val, number: int, c: Val) -> Val:
+                """Return x plus peephole weights `number` (of i, o, f) times the cell state c."""
                 if step.peepholes is None:
                     return x
                 return (step.peepholes + k * (3 * v) + number * v).load(v).fma(c, x)
@@ -50,13 +49,12 @@ def gru_steps(site: Site) -> Choice:
     v = layer.lanes
 
     def blend(step: TimeStep, z: Val, n: Val, row: Position, unit: Position) -> None:
+        """Store the next state, z h + (1 - z) n."""
         old = (step.h + row * layer.padded + unit).load(v)
         step.output(z.fma(old - n, n), row, unit)
 
     def reset_after(step: TimeStep) -> None:
-        def block(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
-        ) -> None:
+        def block(sums: Vals, inputs: Vals, row: Position, unit: Position, k: Val) -> None:
             z, r = gate(sums[0] + inputs[0]), gate(sums[1] + inputs[1])
             inner = sums[2] + (step.rb + k * v).load(v)
             blend(step, z, last(r.fma(inner, inputs[2])), row, unit)
@@ -66,22 +64,15 @@ def gru_steps(site: Site) -> Choice:
     def reset_before(step: TimeStep) -> None:
         kept = step.c + layer.batch * layer.padded  # z of every unit, until n is computed
 
-        def gates(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
-        ) -> None:
+        def gates(sums: Vals, inputs: Vals, row: Position, unit: Position, _: Val) -> None:
             z, r = gate(sums[0] + inputs[0]), gate(sums[1] + inputs[1])
-            at = b_index(row, unit)
+            at = row * layer.padded + unit
             (kept + at).store(z)
             (step.c + at).store(r * (step.h + at).load(v))
 
-        def candidate(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
-        ) -> None:
-            z = (kept + b_index(row, unit)).load(v)
+        def candidate(sums: Vals, inputs: Vals, row: Position, unit: Position, _: Val) -> None:
+            z = (kept + (row * layer.padded + unit)).load(v)
             blend(step, z, last(sums[0] + inputs[2]), row, unit)
-
-        def b_index(row: Position, unit: Position) -> Position:
-            return row * layer.padded + unit
 
         step.each_block(step.h, (0, 1), gates)
         step.each_block(step.c, (2,), candidate)
@@ -96,9 +87,7 @@ def rnn_steps(site: Site) -> Choice:
     (function,) = layer.functions
 
     def cell(step: TimeStep) -> None:
-        def block(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
-        ) -> None:
+        def block(sums: Vals, inputs: Vals, row: Position, unit: Position, _: Val) -> None:
             step.output(function(sums[0] + inputs[0]), row, unit)
 
         step.each_block(step.h, (0,), block)

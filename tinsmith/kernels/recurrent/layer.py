@@ -22,10 +22,13 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Matrix:
-    """The weights or the recurrent weights of a layer: by which row of the table of products they
-    are multiplied, `depth` lanes of k, and how a lane is stored.
+    """How the input weights W or the recurrent weights R of a layer are multiplied and stored.
 
-    scale  the input with what a weight of each output counts; None: weights are whole floats
+    row     the row of the table of products that multiplies
+    stored  the type of a packed lane, which may be narrower than the row's
+    depth   lanes along k
+    scale   the number of the input with a scale for each output, if weights are whole numbers of 8
+            or 16 bits; None: weights are float32
     """
 
     row: Product
@@ -35,23 +38,26 @@ class Matrix:
 
     @property
     def halves(self) -> bool:
-        """Whether weights, and what they multiply, are rounded to bfloat16."""
+        """Whether weights and their left operand are rounded to bfloat16."""
         return self.row.left == BF16
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Sizes of one recurrent layer: T steps, N rows of the batch, I inputs, H hidden units in
-    blocks of V, D directions.
+    """One recurrent layer: T time steps (`steps`), N rows of the batch, I inputs, H hidden units in
+    blocks of V (`lanes`), D directions.
 
-    gates        columns of each unit in the products
+    gates        how many gates a cell has: each is a column of the products for every unit
+    directions   True: from the last step to the first
+    functions    emit the activations of the cell
     lens         whether input 4 tells the number of steps of each row
-    peepholes    the index of the input with the peephole weights, or None
-    matrices     the weights and the recurrent weights
-    rounded      what these multiply is rounded to bytes, step by step
-    apart        whether a bias of the last gate is added inside the step
+    peepholes    the number of the input with the peephole weights, or None
+    apart        whether the recurrent bias of the last gate is added inside the step, not to the
+                 products of the inputs (a GRU with linear_before_reset)
     batch_first  x is (N, T, I), y (N, T, D, H) and states are (N, D, H); otherwise these are
                  (T, N, I), (T, D, N, H) and (D, N, H)
+    matrices     the input weights and the recurrent weights
+    rounded      inputs and states are rounded to bytes before they are multiplied
     """
 
     site: Site
@@ -60,7 +66,7 @@ class Layer:
     batch: int
     inputs: int
     hidden: int
-    directions: tuple[bool, ...]  # True: from the last step to the first
+    directions: tuple[bool, ...]
     lanes: int
     functions: tuple[Function, ...]
     lens: bool
@@ -93,14 +99,14 @@ class Layer:
 
     @property
     def weights(self) -> list[int]:
-        """Which inputs hold weights, recurrent weights, biases, peepholes and scales: the indices
-        of those that the site has."""
+        """The numbers of the inputs, as far as they are present, that hold input weights, recurrent
+        weights, biases, peepholes and scales."""
         of = (1, 2, 3, self.peepholes, *(m.scale for m in self.matrices))
         return [i for i in of if i is not None and self.site.has(i)]
 
     @property
     def computed(self) -> bool:
-        """Whether some weights are known only when the model runs: then the run packs all."""
+        """Whether some weights are known only when the model runs: then a phase packs all."""
         return any(self.site.input(i).const is None for i in self.weights)
 
     @property
@@ -115,28 +121,32 @@ class Layer:
 
     @property
     def blocks(self) -> int:
+        """Blocks of hidden units."""
         return -(-self.hidden // self.lanes)
 
     @property
     def padded(self) -> int:
+        """Hidden units, rounded up to whole blocks."""
         return self.blocks * self.lanes
 
     @property
     def columns(self) -> int:
+        """Columns of the products of one direction: [block][gate][V]."""
         return self.blocks * self.gates * self.lanes
 
     @property
     def rows(self) -> int:
+        """Rows of the products of all inputs: one for each step and row of the batch."""
         return self.steps * self.batch
 
 
 def layer_of(
     site: Site, gates: int, states: int, plain: Sequence[str], apart: bool = False
 ) -> Layer:
-    """The layer of a site. Raises Skip for what the native kernels do not compute.
+    """Return the layer of a site. Raises Skip if the native kernels do not compute it.
 
-    gates, states  how many gates the cell has; 2 states (LSTM: h and c) or 1
-    plain          the names of the cell's activations where the site names none
+    gates, states  how many gates the cell has; how many states: 2 (LSTM: h and c) or 1
+    plain          the names of the cell's activations if the site names none
     apart          as in `Layer`
     """
     if site.has(4) and site.input(4).dtype.kind not in "iu":
@@ -149,10 +159,8 @@ def layer_of(
     functions = gate_functions(site, plain, count)
     way = site.attr("direction")
     directions = (False, True) if way == "bidirectional" else (way == "reverse",)
-    peepholes, rounded = (
-        5 + states if states > 1 else None,
-        states > 1 and bool(site.attr("rounded")),
-    )
+    peepholes = 5 + states if states > 1 else None
+    rounded = states > 1 and bool(site.attr("rounded"))
     scales = 5 + states + (states > 1)
     halves = _may_be_halves(site)
     w, r = (_matrix(site, k, rounded, halves, scales + k - 1) for k in (1, 2))
@@ -167,8 +175,7 @@ def layer_of(
 
 
 def _may_be_halves(site: Site) -> bool:
-    """Whether the weights of a layer are constant, and it may round them, and what they multiply,
-    to bfloat16."""
+    """Return whether weights are constant, and they and their left operands may be bfloat16."""
     try:
         for i in (1, 2):
             float_product(site, VECTORS, site.const(i))
@@ -178,10 +185,9 @@ def _may_be_halves(site: Site) -> bool:
 
 
 def _matrix(site: Site, number: int, rounded: bool, halves: bool, scale: int) -> Matrix:
-    """How input `number`, the weights or the recurrent weights, is multiplied: if it has no scales,
-    and with `halves`, as bfloat16. Its scales are input number `scale`, if present. Raises Skip
-    where its type or scales do not fit `rounded`, or small weights or their scales are not
-    constant."""
+    """Return how the weights that are input `number` are multiplied. Their scales are input number
+    `scale`, if present; without scales and with `halves` they are rounded to bfloat16. Raises Skip
+    if their type or scales do not fit `rounded`, or weights with scales are not constant."""
     w, row = site.input(number), FLOAT32
     if not site.has(scale):
         if rounded:
@@ -204,9 +210,8 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """The functions that emit the activations of a layer, one for each of `plain`, the names that
-    hold where the layer names none. Raises Skip if one has no native code, or if the `count`
-    directions differ."""
+    """Return the functions that emit the activations of a layer. `plain`: their names if the layer
+    names none. Raises Skip if one has no native code, or if the `count` directions differ."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:
@@ -226,8 +231,4 @@ def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Functi
         found.append(expr)
     if any(expr is not found[i % each] for i, expr in enumerate(found)):
         raise Skip(f"the directions have different activations: {', '.join(names)}")
-    return tuple(_emitted(expr) for expr in found[:each])
-
-
-def _emitted(expr: Expr) -> Function:
-    return lambda x: emit_expr(x.b, expr, [x])
+    return tuple(lambda x, expr=expr: emit_expr(x.b, expr, [x]) for expr in found[:each])

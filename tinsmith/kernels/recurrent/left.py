@@ -1,8 +1,8 @@
-"""The left operands of a recurrent layer's products: rows of floats as they lie, or rounded to
-bfloat16 or to bytes; and sums of products as floats again.
+"""The left operands of a recurrent layer's products: rows of float32 as they lie, or rounded to
+bfloat16 or to bytes; and how sums of their products become float32 again.
 
-Rounded to bytes, a row holds what DynamicQuantizeLinear makes of all rows that are rounded
-together: bytes q, which stand for (q - zero) scale.
+Rows are rounded to bytes as by DynamicQuantizeLinear, with one scale and one zero point for all
+rows that are rounded together: a byte q stands for (q - zero) scale.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LEVELS = 255.0  # the greatest byte
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How bytes q stand for numbers, (q - zero) scale: both are scalars of float32."""
+class Quantisation:
+    """How numbers are quantised to bytes q: they are (q - zero) scale. Scalars of float32."""
 
     scale: Val
     zero: Val
@@ -33,28 +33,30 @@ class Spread:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows of a left operand, `stride` lanes apart, as the row of the table of products takes them.
-    With `spread` they are bytes; their zero point is taken off already where the row has wider
-    elements."""
+    """Rows of a left operand at `at`, `stride` lanes apart, as the layer's row of the table of
+    products multiplies them. With `quant` they are bytes; if the row multiplies wider elements,
+    their zero point is already subtracted."""
 
     at: Ptr
     stride: int
-    spread: Spread | None = None
+    quant: Quantisation | None = None
 
 
 def left_bytes(layer: Layer, rows: int) -> int:
-    """Bytes of workspace that suffice for rounded rows, `rows` of the input or all rows of a step's
-    state; 0 where the layer does not round."""
+    """Return the bytes of workspace for rounded rows: `rows` of the input, or all rows of a step's
+    state. 0 if the layer does not round."""
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
         return 0
     return 4 * (rows * inputs.depth + layer.batch * recurrent.depth)
 
 
-def spread_of(em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int) -> Spread | None:
+def quantisation_of(
+    em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int
+) -> Quantisation | None:
     """Emit the search for the least and the greatest of `rows` rows of `width` float32 at `at`,
-    `stride` elements apart, and give how all are rounded: the range from the least to the greatest,
-    0 included, is spread over the bytes 0 .. 255. None where the layer does not round to bytes."""
+    `stride` elements apart, and return how all are rounded: the range from the least to the
+    greatest, 0 included, becomes the bytes 0 .. 255. None if the layer does not round to bytes."""
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
@@ -74,18 +76,18 @@ def spread_of(em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: in
         outer.next(ends)
     high, low = outer.out[0].reduce("max"), outer.out[1].reduce("min")
     scale = high.eq(low).select(b.const(1.0, F32), high - low) / LEVELS
-    return Spread(scale, rint((-low / scale).max(0.0).min(LEVELS)))
+    return Quantisation(scale, rint((-low / scale).max(0.0).min(LEVELS)))
 
 
 def left_rows(
     em: Emit, layer: Layer, number: int, source: Ptr, rows: Any, stride: int,
-    spread: Spread | None,
+    quant: Quantisation | None,
 ) -> Left:  # fmt: skip
-    """The `rows` rows at `source`, `stride` elements apart, as the left operand of matrix `number`
-    of the layer (0: weights, 1: recurrent weights): as they lie, or rounded into the workspace, by
-    a `spread` or, where the matrix is of halves, to bfloat16."""
+    """Return the `rows` rows at `source`, `stride` elements apart, as the left operand of matrix
+    `number` of the layer (0: input weights, 1: recurrent weights). Emits code that rounds them into
+    the workspace, to bytes by `quant` or to bfloat16, if the layer does so."""
     b, matrix = em.b, layer.matrices[number]
-    if spread is None and not matrix.halves:
+    if quant is None and not matrix.halves:
         return Left(source, stride)
     width, lanes = (layer.inputs, layer.hidden)[number], matrix.row.group
     kind = matrix.row.left
@@ -96,39 +98,38 @@ def left_rows(
 
         def move(i: Position, n: int, mask: Val | None) -> None:
             x = (line + i).load(n, mask)
-            if spread is not None:
-                low = spread.zero if matrix.row.centred else b.zero(F32)
-                scale, zero, off = (v.splat(n) for v in (spread.scale, spread.zero, low))
+            if quant is not None:
+                low = quant.zero if matrix.row.centred else b.zero(F32)
+                scale, zero, off = (v.splat(n) for v in (quant.scale, quant.zero, low))
                 x = nearest((rint(x / scale) + zero).max(0.0).min(LEVELS) - off)
             (sink + i).store(x.to(kind.kind), mask)
 
         b.vectors(width, lanes_of(em.target, F32.nbytes), move)
         for at in range(width, step):
             (sink + at).store(b.zero(kind))
-    return Left(em.workspace.cast(matrix.row.lane), matrix.depth, spread)
+    return Left(em.workspace.cast(matrix.row.lane), matrix.depth, quant)
 
 
 def real(
     em: Emit, layer: Layer, number: int, sums: Tile, left: Left, column: Callable[[], Position]
 ) -> Tile:
-    """Sums of products by matrix `number` of the layer as floats: less what the zero point of the
-    left operand adds, times the scale of their column, and that of the left operand if it is
-    rounded. `column()` gives the packed column of the first sum of each row. Without scales: the
-    sums as they are."""
+    """Return sums of products of `left` and matrix `number` of the layer as float32. Weights with
+    scales: less what the zero point of `left` adds, times the scales of the sum's column and of
+    `left`. Otherwise: unchanged. `column()` returns the packed column of the first sum of a row."""
     if layer.matrices[number].scale is None:
         return sums
     name, places = "wr"[number], dict(zip(layer.arrays, em.packed, strict=True))
-    first, spread = column(), left.spread
+    first, quant = column(), left.quant
     factors = (places[f"{name}_scale"] + first).fixed()
     columns = places.get(f"{name}_sums")
     found: Tile = [[] for _ in sums]
     for j, (at, v) in enumerate(offsets(sums[0])):
         lanes, off = v.ty.lanes, None
         factor = (factors + at).load(lanes)
-        if spread is not None:
-            factor = factor * spread.scale.splat(lanes)
+        if quant is not None:
+            factor = factor * quant.scale.splat(lanes)
             if columns is not None:
-                zero = nearest(spread.zero).splat(lanes)
+                zero = nearest(quant.zero).splat(lanes)
                 off = (columns + first + at).load(lanes) * zero
         for line, row in zip(found, sums, strict=True):
             x = row[j] if off is None else row[j] - off

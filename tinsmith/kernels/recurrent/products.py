@@ -1,14 +1,14 @@
-"""A recurrent layer as phases: the products of all inputs, then the steps."""
+"""A recurrent layer as phases: first the products of all inputs, then the time steps."""
 
 from __future__ import annotations
 
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
-from tinsmith.kernels.dot.skeleton import Operands, product
+from tinsmith.kernels.dot.skeleton import Operands, offsets, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.recurrent.left import left_bytes, left_rows, real, spread_of
+from tinsmith.kernels.recurrent.left import left_bytes, left_rows, quantisation_of, real
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 from tinsmith.kernels.walk import Position
@@ -16,9 +16,9 @@ from tinsmith.sizes import typical
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
-    """The choice for a layer whose cell has so many `states` (1 or 2) and emits a step by `cell`.
-    `divisible`: threads may share the hidden units of a step, as none needs another's result of
-    the same step."""
+    """Return the choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
+    `divisible`: threads may share the hidden units of a step, as no unit needs a result of another
+    unit in the same step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices
@@ -46,25 +46,20 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
         )
         weights = ways * sum(floats(layer, columns))
         cost += PACKING * weights
+    unread = [] if layer.computed else layer.weights
+    reads = (None if v is None or i in unread else PLAIN for i, v in enumerate(site.inputs))
+    noted = ", weights packed" if layer.computed else ""
     return Choice(
-        cost=cost,
-        reads=tuple(
-            None if v is None or (not layer.computed and i in layer.weights) else PLAIN
-            for i, v in enumerate(site.inputs)
-        ),
-        writes=(PLAIN,) * len(site.outputs),
-        phases=phases,
+        cost=cost, reads=tuple(reads), writes=(PLAIN,) * len(site.outputs), phases=phases,
         packed=() if layer.computed else packed(layer, columns),
-        workspace=left_bytes(layer, tiling.rows.size),
-        scratch=4 * (work + weights),
-        detail=f"{_kinds(layer)}{tiling}, {layer.steps} steps"
-        f"{', weights packed' if layer.computed else ''}",
-    )
+        workspace=left_bytes(layer, tiling.rows.size), scratch=4 * (work + weights),
+        detail=f"{_kinds(layer)}{tiling}, {layer.steps} steps{noted}",
+    )  # fmt: skip
 
 
 def _kinds(layer: Layer) -> str:
-    """What a detail says of small weights, or of rounded ones: their element types, and the row
-    that multiplies them."""
+    """Return how the choice's detail begins: with the element types of weights that have scales,
+    and the row of the table of products if it is not float32's; else empty."""
     if all(m.scale is None for m in layer.matrices):
         return f"{layer.matrices[1].row.name}, " if layer.matrices[1].halves else ""
     kinds = "/".join(dict.fromkeys(layer.site.input(i).dtype.name for i in (1, 2)))
@@ -72,8 +67,7 @@ def _kinds(layer: Layer) -> str:
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
-    """The phase that computes all steps where threads do not share a step; a tile is a
-    direction."""
+    """Return the phase of all time steps, if threads do not share them. A tile is a direction."""
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
@@ -87,9 +81,9 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
 
 
 def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
-    """The phases that compute all steps, where threads share the hidden units of each step, in
-    `shares` parts: each thread's recurrent weights stay in its L2. The first phase loads the
-    initial states, the second is repeated for each step, the last stores the states."""
+    """Return the phases that compute all time steps, if threads share the hidden units of each step
+    in `shares` parts: one that loads the initial states, one that is repeated for each step, one
+    that stores the last states. Each thread's part of the recurrent weights stays in its L2."""
     ways = len(layer.directions)
 
     def begin(em: Emit) -> None:
@@ -110,8 +104,8 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
-    """The phase that computes x w^T + bias for all steps, into scratch: [direction][row of x]
-    [columns], where x is one matrix with a row for each step and element of the batch."""
+    """Return the phase that computes x w^T + bias for all steps, into scratch, as [direction][row
+    of x][column]. x is one matrix, with a row for each step and row of the batch."""
     matrix, columns = layer.matrices[0], tiling.columns
     cells = grid(layer.site.target, tiling, matrix.depth, seconds, len(layer.directions))
     depth = matrix.depth
@@ -119,7 +113,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
     def emit(em: Emit) -> None:
         b = em.b
         x = em.input(0).pointer
-        spread = spread_of(em, layer, x, layer.rows, layer.inputs, layer.inputs)
+        quant = quantisation_of(em, layer, x, layer.rows, layer.inputs, layer.inputs)
         with b.loop(em.begin, em.end) as tile:
             d, t = tile // cells.count, tile % cells.count
             weights = em.packed[0].cast(matrix.stored) + d * (depth * columns.padded)
@@ -130,7 +124,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
 
             def rows(row: Position, height: int) -> None:
                 given = left_rows(
-                    em, layer, 0, (x + row * layer.inputs).fixed(), height, layer.inputs, spread
+                    em, layer, 0, (x + row * layer.inputs).fixed(), height, layer.inputs, quant
                 )
 
                 def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
@@ -143,12 +137,9 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
                     place = (out + row * layer.columns + column).fixed()
                     added = (biases + column).fixed()
                     for i, line in enumerate(sums):
-                        at = 0
-                        for value in line:
-                            lanes = value.ty.lanes
-                            biased = value + (added + at).load(lanes)
+                        for at, value in offsets(line):
+                            biased = value + (added + at).load(value.ty.lanes)
                             (place + (i * layer.columns + at)).store(biased)
-                            at += lanes
 
                 each_column_panel(b, columns, clo, chi, panel)
 

@@ -1,4 +1,4 @@
-"""The steps of a recurrent layer: its states, and the products of one step, block by block."""
+"""The time steps of a recurrent layer: its states, and the products of one step, by blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.recurrent.left import left_rows, real, spread_of
+from tinsmith.kernels.recurrent.left import left_rows, quantisation_of, real
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
@@ -19,40 +19,41 @@ from tinsmith.sizes import Size
 ROWS = 4  # the most rows of the batch in a register tile; estimated
 
 
+Vals = list[Val]
+UnitBody = Callable[[Vals, Vals, Position, Position, Val], None]
+"""body(sums, inputs, row, unit, block): `sums` are the products of a row of the batch and some
+gates' recurrent weights, `inputs` those of the step's inputs for all gates, both a vector of V
+hidden units for each gate. `unit` is the first unit of the block of this number."""
+
+
 @dataclass
 class TimeStep:
-    """One step of one direction, for the unit blocks [first, last), while its code is emitted."""
+    """One time step of one direction, for the blocks [first, last) of hidden units, while its code
+    is emitted. All pointers are to data of the direction; states are [row][padded]."""
 
     em: Emit
     layer: Layer
-    p: Ptr  # input products of this step
+    p: Ptr  # the products of this step's inputs, [row][column]
     r: Ptr  # packed recurrent weights
     rb: Ptr  # recurrent bias of the last gate, [block][V]
-    way: Val | int  # the direction
-    h: Ptr  # h before the step, [row][padded]
-    h_next: Ptr
-    c: Ptr  # second state, or work of the same size
+    way: Val | int  # the number of the direction
+    h: Ptr  # state h before the step
+    h_next: Ptr  # state h after the step
+    c: Ptr  # state c (LSTM), or a buffer of the same size
     y: Ptr  # output of this step
     first: Position
     last: Position
-    odd: Val  # the step's number, modulo 2
-    t: Val  # the place in time
+    odd: Val  # the step's number in the order of computation, modulo 2
+    t: Val  # the index in time
     peepholes: Ptr | None  # [block][i, o, f][V]
 
-    def each_block(
-        self,
-        left: Ptr,
-        gates: Sequence[int],
-        body: Callable[[list[Val], list[Val], Position, Position, Val], None],
-    ) -> None:
-        """Emit, for each block of V hidden units and each row of the batch,
-        `body(sums, inputs, row, unit, block)`: the products of the row at `left` and the recurrent
-        weights of `gates` (which are neighbours), then the input products of all gates, one vector
-        each; `unit` is the first of the block."""
+    def each_block(self, left: Ptr, gates: Sequence[int], body: UnitBody) -> None:
+        """Emit `body` for each block of hidden units and each row of the batch (see `UnitBody`).
+        The rows at `left` are multiplied by the recurrent weights of `gates`, neighbouring ones."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size, matrix = layer.gates * v, layer.matrices[1]
-        spread = spread_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
-        given = left_rows(self.em, layer, 1, left, layer.batch, layer.padded, spread)
+        quant = quantisation_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
+        given = left_rows(self.em, layer, 1, left, layer.batch, layer.padded, quant)
         with b.loop(self.first, self.last) as i:
             # Back and forth: what the step before read last is still in the cache.
             block = self.odd.ne(0).select(b.index(self.last) - 1 - (i - b.index(self.first)), i)
@@ -74,12 +75,12 @@ class TimeStep:
                     inputs = [(line + g * v).load(v) for g in range(layer.gates)]
                     body(sums[k], inputs, here, block * v, block)
 
-            each_row_panel(
-                b, split_rows(layer.batch, ROWS), 0, split_rows(layer.batch, ROWS).count, rows
-            )
+            panels = split_rows(layer.batch, ROWS)
+            each_row_panel(b, panels, 0, panels.count, rows)
 
     def output(self, h: Val, row: Position, unit: Position) -> None:
-        """Store h as the next state and as the step's output; padding units are left out."""
+        """Emit stores of h, a vector of V units from `unit` on, as the next state and as the step's
+        output. The output has no padding units, and is 0 where the row's sequence has ended."""
         layer, v = self.layer, self.layer.lanes
         place = row * layer.padded + unit
         (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
@@ -92,22 +93,25 @@ class TimeStep:
         place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
-        """The state of a row after the step: `new`, or `old` where the row's sequence has ended."""
+        """Return the next state of a row: `new`, or that at `old` if its sequence has ended."""
         if not self.layer.lens:
             return new
         return self._alive(row).select(new, old.load(self.layer.lanes))
 
     def _alive(self, row: Position) -> Val:
+        """Return whether the row's sequence has not ended, by the input with its length."""
         lens = self.em.input(4)
         return self.t < (lens.pointer + row).load().to("i64")
 
 
 Cell = Callable[[TimeStep], None]
+"""Emits a time step: the cell of an LSTM, GRU or RNN."""
 
 
 class States:
-    """The states of direction d in scratch: h before and after a step, the cell state (or work
-    space), then more work space; each is [row][padded]."""
+    """The states of direction d, in scratch behind the input products: two buffers of h, which swap
+    roles after each step (before, after), one of c or other data, and for a GRU one more
+    (`buffers`). Each is [row][padded]. `count`: how many states the cell has."""
 
     def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
         self.em, self.layer, self.d, self.count = em, layer, d, count
@@ -119,15 +123,21 @@ class States:
         self.c = base + 2 * size
 
     def begin(self) -> None:
-        """Load the initial states, zeros if they are not given."""
-        b, v = self.em.b, self.layer.lanes
-        for k, buffer in enumerate([self.h[0], self.c][: self.count]):
-            _load_state(self.em, self.layer, self.d, 5 + k, buffer)
+        """Emit code that loads the initial states; zeros if they are not given."""
+        em, layer, b, v = self.em, self.layer, self.em.b, self.layer.lanes
+        way, line = layer.state_strides
+        for k, buffer in enumerate([self.h[0], self.c][: self.count], start=5):
+            clear(b, buffer, self.size, v)
+            view = em.ins[k] if k < len(em.ins) else None
+            if view is None:
+                continue
+            with b.loop(0, layer.batch) as row:
+                source = (view.pointer + self.d * way + row * line).fixed()
+                copy(b, source, (buffer + row * layer.padded).fixed(), layer.hidden, v)
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
-        """Emit step number s, in the order in which steps run, for the blocks [first, last) of
-        hidden units, by `cell`."""
+        """Emit step s, in the order of computation, for the blocks [first, last) of units."""
         em, layer, d = self.em, self.layer, self.d
         b = em.b
         t: Val = s
@@ -141,28 +151,17 @@ class States:
         recurrent, peepholes = layer.matrices[1], None
         if layer.peepholes is not None:
             peepholes = em.packed[4] + d * (3 * layer.padded)
-        cell(
-            TimeStep(
-                em=em,
-                layer=layer,
-                p=(scratch + t * layer.product_strides[0]).fixed(),
-                r=em.packed[2].cast(recurrent.stored) + d * (recurrent.depth * layer.columns),
-                rb=em.packed[3] + d * layer.padded,
-                way=d,
-                h=self.h[0] + odd * self.size,
-                h_next=self.h[0] + (b.index(1) - odd) * self.size,
-                c=self.c,
-                y=em.outs[0].pointer + t * out_step + d * out_way,
-                first=first,
-                last=last,
-                odd=odd,
-                t=t,
-                peepholes=peepholes,
-            )
-        )
+        cell(TimeStep(
+            em=em, layer=layer, p=(scratch + t * layer.product_strides[0]).fixed(),
+            r=em.packed[2].cast(recurrent.stored) + d * (recurrent.depth * layer.columns),
+            rb=em.packed[3] + d * layer.padded, way=d,
+            h=self.h[0] + odd * self.size, h_next=self.h[0] + (b.index(1) - odd) * self.size,
+            c=self.c, y=em.outs[0].pointer + t * out_step + d * out_way,
+            first=first, last=last, odd=odd, t=t, peepholes=peepholes,
+        ))  # fmt: skip
 
     def finish(self) -> None:
-        """Store the last states to the outputs."""
+        """Emit code that stores the last states to the outputs."""
         em, layer, b = self.em, self.layer, self.em.b
         last = layer.steps % 2
         final = self.h[0] + last * self.size if isinstance(last, Size) else self.h[last]
@@ -175,12 +174,14 @@ class States:
 
 
 def buffers(states: int) -> int:
-    """How many buffers [row][padded] one direction has in scratch: two for h, one for c; with one
-    state that is for r * h, and one more for z until n is computed."""
+    """Return how many buffers [row][padded] one direction has in scratch. Two states (LSTM): two
+    for h, one for c. One state: two for h, and for a GRU one for r * h and one for z."""
     return 3 if states > 1 else 4
 
 
 def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
+    """Emit a copy of `count` neighbouring elements."""
+
     def body(i: Position, width: int, mask: Val | None) -> None:
         (sink + i).store((source + i).load(width, mask), mask)
 
@@ -188,20 +189,6 @@ def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
 
 
 def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
+    """Emit stores of `count` zeros, a multiple of `lanes`."""
     with b.loop(0, count, lanes) as i:
         (at + i).store(b.zero(F32.x(lanes)))
-
-
-def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -> None:
-    """Load the initial state of direction d into padded rows, zeros if it is not given."""
-    b, v = em.b, layer.lanes
-    clear(b, buffer, layer.batch * layer.padded, v)
-    view = em.ins[index] if index < len(em.ins) else None
-    if view is None:
-        return
-    way, line = layer.state_strides
-    with b.loop(0, layer.batch) as row:
-        copy(
-            b, (view.pointer + d * way + row * line).fixed(), (buffer + row * layer.padded).fixed(),
-            layer.hidden, v,
-        )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The weights of a recurrent layer in the order in which its kernels read them.
+"""Packing the weights of a recurrent layer in the order in which its kernels read them.
 
-Gate columns are interleaved by blocks of V hidden units ([block][gate][V]), so that one register
-tile holds all gates of a block, and the cell's arithmetic follows the product directly.
+Columns are [block of V hidden units][gate][V], so that one register tile holds all gates of a
+block, and the cell's arithmetic directly follows the product.
 """
 
 from __future__ import annotations
@@ -24,14 +24,19 @@ from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 
 PACKING = 3e-10
-"""Seconds to pack one weight, if weights are known only when the model runs. Estimated."""
+"""Seconds to pack one weight that is known only when the model runs. Estimated."""
 
 
 def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
-    """The packed arrays of constant weights, in order: the input products' weights in panels of
-    `columns`; their bias; the recurrent weights as [direction][block][unit before][gate][V]; the
-    bias that the last gate adds inside the step; peepholes; what weights and recurrent weights of
-    each column count, if they are small; their sums, if zero points are taken off by these."""
+    """Return the packed arrays of constant weights, those of `Layer.arrays`:
+
+    w, r              input weights in panels of `columns`; recurrent weights, [direction][block]
+                      [unit of the state][gate][V]
+    bias, rb          the bias of the input products; the one that the last gate adds in the step
+    peepholes         [direction][block][i, o, f][V]
+    w_scale, r_scale  the scale of each column
+    w_sums, r_sums    the sum of each column's weights, by which sums are corrected for zero points
+    """
     site, lanes, ways = layer.site, layer.lanes, len(layer.directions)
     w = site.const(1).reshape(ways, layer.gates, layer.hidden, layer.inputs)
     r = site.const(2).reshape(ways, layer.gates, layer.hidden, layer.hidden)
@@ -57,10 +62,12 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
 
 
 def _inputs(w: np.ndarray, lanes: int, columns: Columns, row: str) -> np.ndarray:
+    """Return input weights (D, gates, H, I), packed for the phase of input products."""
     return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes, row)])
 
 
 def _states(r: np.ndarray, lanes: int, row: str) -> np.ndarray:
+    """Return recurrent weights (D, gates, H, H), packed for time steps."""
     full = np.stack(_gated(r, lanes, row))
     full = full.reshape(*full.shape[:2], -1, r.shape[1] * lanes)
     return np.ascontiguousarray(full.swapaxes(1, 2))
@@ -71,22 +78,21 @@ def _column_sums(w: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def _sums(b: np.ndarray, inner: int, lanes: int) -> np.ndarray:
-    """From biases (D, 2, gates, H): both biases of the first `inner` gates added, the first bias of
-    the others."""
+    """Return, from biases (D, 2, gates, H), the sums of both biases of the first `inner` gates, and
+    the first bias of the others."""
     wb, rb = b.swapaxes(0, 1)
     return _interleave(np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1), lanes)
 
 
 def _last(b: np.ndarray, lanes: int) -> np.ndarray:
-    """From biases (D, 2, gates, H): the second bias of the last gate."""
+    """Return the second bias of the last gate, from biases (D, 2, gates, H)."""
     return _interleave(b[:, 1, -1:], lanes)
 
 
 def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
-    """Weights (D, gates, H, K) as D matrices, for the row `row` of the table of products:
-    (K / g rounded up, blocks * gates * V), where g is the row's k-group, whose elements are packed
-    into one number, V is `lanes`, and columns are [block of V hidden units][gate][V], padded with
-    zeros."""
+    """Return weights (D, gates, H, K) as D matrices of lanes for the row named `row` of the table
+    of products: (K / g rounded up, columns), where g is the row's k-group. Columns are those of the
+    module, padded with zeros."""
     if PRODUCTS[row].left == BF16:
         (weights,) = split_array(weights, 1)
     found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
@@ -94,7 +100,7 @@ def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
 
 
 def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
-    """(..., gates, H) as (..., blocks * gates * V), padded with zeros."""
+    """Return an array (..., gates, H) as (..., blocks * gates * `lanes`), padded with zeros."""
     *lead, g, h = per_gate.shape
     blocks = -(-h // lanes)
     wide = np.zeros((*lead, g, blocks * lanes), per_gate.dtype)
@@ -104,29 +110,28 @@ def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def floats(layer: Layer, columns: Columns) -> list[int]:
-    """How many elements one direction has in each array of `packed`, for weights in float32."""
+    """Return how many float32 one direction has in each array of `packed`, for weights that the run
+    packs: w, bias, r, rb, and perhaps peepholes."""
     sizes = [layer.inputs * columns.padded, layer.columns, layer.hidden * layer.columns]
     return [*sizes, layer.padded, *([3 * layer.padded] if layer.peepholes is not None else [])]
 
 
 def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
-    """The same phase, but reading the arrays of `packed` from scratch, where `packing` writes them,
-    from float number `start` on."""
+    """Return the same phase, but with `em.packed` in scratch, from float32 number `start` on, where
+    the phase `packing` writes these arrays."""
+
+    sizes = [len(layer.directions) * n for n in floats(layer, columns)]
 
     def emit(em: Emit) -> None:
-        phase.emit(replace(em, packed=_places(em, layer, columns, start)))
+        places = (em.scratch.cast(F32) + start + sum(sizes[:i]) for i in range(len(sizes)))
+        phase.emit(replace(em, packed=tuple(places)))
 
     return replace(phase, emit=emit)
 
 
-def _places(em: Emit, layer: Layer, columns: Columns, start: int) -> tuple[Ptr, ...]:
-    sizes = [len(layer.directions) * n for n in floats(layer, columns)]
-    return tuple(em.scratch.cast(F32) + start + sum(sizes[:i]) for i in range(len(sizes)))
-
-
 def packing(layer: Layer, columns: Columns) -> Phase:
-    """A phase that packs weights which the run computes, as `packed` packs constants; a tile is one
-    block of one direction."""
+    """Return a phase that packs float32 weights which are known only when the model runs, as
+    `packed` packs constant ones. A tile is one block of one direction."""
     full = layer.hidden // layer.lanes
 
     def emit(em: Emit) -> None:
@@ -146,9 +151,8 @@ def packing(layer: Layer, columns: Columns) -> Phase:
 def _pack_block(
     em: Emit, layer: Layer, columns: Columns, d: Position, block: Position, units: int
 ) -> None:
-    """Emit, for weights that the run computes, what `packed` does when a model is compiled, for one
-    block of V units of direction d: its part of w (in panels of `columns`), bias, r, rb and
-    peepholes. Its first `units` units are real, the others 0."""
+    """Emit code that packs one block of V units of direction d: its parts of w (in panels of
+    `columns`), bias, r, rb and peepholes. The first `units` units exist, the others become 0."""
     sizes = floats(layer, columns)
     w, bias, r, rb, *peepholes = (p + d * n for p, n in zip(em.packed, sizes, strict=True))
     _pack_matrices(em, layer, columns, (d, block, units), w, r)
@@ -166,6 +170,7 @@ Block = tuple[Position, Position, int]  # direction, block, units of it that are
 
 
 def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, r: Ptr) -> None:
+    """Emit code that packs a block's input weights to `w` and its recurrent weights to `r`."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
     row = d * (gates * hidden) + block * v
@@ -182,6 +187,7 @@ def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, 
 
 
 def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
+    """Emit code that packs a block's biases to `bias` and `rb` (see `packed`)."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden = layer.gates, layer.hidden
     given = _vector(em, layer, 3, 2 * gates, d, block)
@@ -206,15 +212,14 @@ def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
 def _vector(
     em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
 ) -> Ptr | None:
-    """Where block `block` of V units begins in the first of the `rows` rows that direction d has in
-    input `number`, (D, rows * H); None if the input is absent."""
+    """Return where block `block` of V units begins in the first row of direction d of input
+    `number`, (D, rows * H); None if the input is absent."""
     view = em.ins[number] if number < len(em.ins) else None
     return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes
 
 
 def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int], Val]) -> None:
-    """Store `lanes` floats: the first `units` are those that `value(first, count)` loads, the
-    others 0."""
+    """Emit stores of `lanes` floats: `units` that `value(first, count)` loads, then zeros."""
     if units == lanes:
         to.store(value(0, lanes))
         return
@@ -225,8 +230,8 @@ def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int
 def _turn(
     b: Builder, source: Ptr, to: Ptr, depth: int, stride: Position, units: int, lanes: int
 ) -> None:
-    """Emit to[k * stride + lane] = source[lane * depth + k], for all k below `depth` and `lanes`
-    lanes, of which those from `units` on become 0."""
+    """Emit a transpose: to[k * stride + lane] = source[lane * depth + k] for all k < `depth` and
+    lane < `units`; 0 for the other lanes, up to `lanes`."""
     squares = depth // lanes * lanes
     if squares:
         with b.loop(0, squares, lanes) as k:

@@ -1,7 +1,5 @@
-"""The kernels of Strassen's method: whether it applies, scales, packing, the choice.
-
-Of pointwise convolutions the rows are pixels of channel-blocked images.
-"""
+"""The kernels of Strassen's method, for matrix products and for pointwise convolutions, whose rows
+are pixels of channel-blocked images: where it applies, how operands are packed."""
 
 from __future__ import annotations
 
@@ -49,8 +47,8 @@ LEAST_POWER = -126  # the least power of two that scales a column: the least nor
 
 
 def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
-    """The ways in which `m` rows times a constant `w` may be cut, one for each possible level;
-    parts of K are multiples of `unit`. Raises Skip if there is none."""
+    """How `m` rows times a constant `w` may be cut: a `Shape` for each level at which columns are
+    whole vectors and parts of K multiples of `unit`. Raises Skip if the method does not apply."""
     if site.is_strict:
         raise Skip(f"{site.precision} precision asks for the products themselves")
     (k, n), target = columns_of(w).shape, site.target
@@ -66,15 +64,15 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
 
 
 def columns_of(w: Array) -> Array:
-    """The right operand (k, n): `w` itself, or weights [n, k, 1, ...] of a pointwise
-    convolution."""
+    """The right operand as a matrix (k, n), from `w`: this matrix, or the weights [n, k, 1, ...] of
+    a pointwise convolution."""
     return w if w.ndim == 2 else w.reshape(w.shape[:2]).T
 
 
 def scales(w: Array) -> Array:
-    """The power of two by which each column's results are multiplied; 0 for a column of zeros. The
-    packed columns are divided by it, so that their largest elements are between 1 and 2: otherwise
-    sums of columns would round away the small ones."""
+    """For each column of the right operand a power of two, float32 (n); 0 for a column of zeros.
+    Packed columns are divided by it, and results multiplied. The largest element of a packed column
+    then is between 1 and 2; otherwise sums of columns would round away small ones."""
     w = columns_of(w)
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     powers = np.exp2(np.maximum(np.frexp(largest)[1] - 1.0, LEAST_POWER))
@@ -82,8 +80,8 @@ def scales(w: Array) -> Array:
 
 
 def pack(w: Array, shape: Shape) -> Array:
-    """The right factors as [panel][product][depth][columns of the panel], flat. The sums are made
-    in float64, of a few panels at a time, which stay in cache."""
+    """The right factors, as [panel][product][depth][column of the panel], flat, float32. Their sums
+    are computed in float64, for a few panels at a time, which stay in cache."""
     columns, side, depth = shape.tiling.columns, shape.side, shape.depth
     w, powers = columns_of(w), scales(w)
     inverse = 1 / np.where(powers, powers, 1).astype(np.float64)  # exact: they are powers of two
@@ -108,9 +106,9 @@ def choice_of(
     site: Site, w: Array, shape: Shape, layout: Layout, ends: Callable[[Emit], Ends],
     more: Sequence[Packed] = (),
 ) -> Choice:  # fmt: skip
-    """The choice that computes a product cut as `shape` by the constant `w`, with operand and
-    result in `layout`. `ends(em)` gives access to rows and results. Packed arrays: right factors,
-    the table of products, scales of columns, then `more`."""
+    """The `Choice` of a product by the constant `w` that is cut as `shape`, with left operand and
+    result in `layout`. `ends(em)` gives the access to rows and results. Its packed arrays are the
+    right factors, the table of products, the scales of columns, then `more`."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
 
@@ -144,7 +142,7 @@ def choice_of(
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", numbers=True)
 def matmul_strassen(site: Site) -> list[Choice]:
-    """Seven products of half size instead of eight, or 49 instead of 64."""
+    """Matrix product by Strassen's method: seven products of half size for eight, or 49 for 64."""
     w = right_matrix(site)
     k, n = w.shape
     found = shapes(site, flat_rows(site, n), w, levels=(1, 2), unit=1)
@@ -152,7 +150,7 @@ def matmul_strassen(site: Site) -> list[Choice]:
 
 
 class PlainEnds:
-    """`Ends` for rows of plain arrays, `k` elements each."""
+    """`Ends` of plain arrays, whose rows of `k` elements lie one after the other."""
 
     def __init__(self, em: Emit, k: int) -> None:
         self.em, self.k, self.input = em, k, em.input(0).pointer
@@ -192,7 +190,7 @@ def conv_strassen(site: Site) -> list[Choice]:
 
 
 class PixelEnds:
-    """`Ends` whose rows are pixels of blocked images, numbered through batch and spatial axes."""
+    """`Ends` of channel-blocked images: rows are pixels, numbered through all images in order."""
 
     def __init__(self, em: Emit, geo: Geometry) -> None:
         self.em, self.geo, self.input = em, geo, em.input(0)
@@ -224,14 +222,14 @@ class PixelEnds:
             sink.put(value.fma(scale, more), 0, o, 0, 0, 0)
 
     def _image(self, row: Position) -> tuple[Position, Position]:
-        """The image in which a row's pixel lies, and the pixel's number in it."""
+        """(the number of the image in which a row's pixel lies, the pixel's number in it)."""
         if self.geo.batch == 1:
             return 0, row
         pixels = prod(self.geo.out)
         return row // pixels, row % pixels
 
     def _place(self, row: Position) -> tuple[Position, Position, Position, Position]:
-        """The image, and the output indices (depth, height, width) of a row's pixel."""
+        """(n, depth, height, width): the indices of a row's pixel in the output."""
         n, pixel = self._image(row)
         deep, high, wide = self.geo.out
         line = pixel // wide
@@ -239,7 +237,7 @@ class PixelEnds:
 
 
 def _is_even(view: View, geo: Geometry) -> bool:
-    """Whether neighbouring pixels are one vector apart throughout an image."""
+    """Whether the pixels of an image lie one after the other, a vector each, without halo."""
     strides = steps(view.spec, geo.rank)[2]
     want = (prod(geo.out[1:]), geo.out[2], 1)
     width = view.spec.layout.block

@@ -1,14 +1,15 @@
-"""The code of a product by Strassen's method, for one group of row panels after the other.
+"""The code of a product by Strassen's method, one group of row panels after the other.
 
-All left factors of a group are computed first. Then, for each panel of columns, the products follow
-one another, each for all row panels of the group, so that its right factor is read from outer
-caches only once. A product starts from the sum that it is added to; its result is kept for later
-products (`sums.py`), or is a finished unit of the result.
+First all left factors of a group are computed. Then, for each panel of columns, come the seven (or
+49) products, each for all row panels of the group, so that its right factor is read from outer
+caches only once. A product's accumulators start from an earlier sum or 0; what they hold at its end
+is kept for later products (`sums.py`), or is a finished unit of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import inf
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.sums import FIELDS, Room
 from tinsmith.kernels.walk import Position
+from tinsmith.kernels.window.contract import spots
 from tinsmith.records import dataclass
 
 SMALL = 2.0**-13
@@ -35,30 +37,29 @@ AHEAD = 2  # how many vectors ahead lines of left factors are prefetched for wri
 
 
 class Ends(Protocol):
-    """How a kernel reads rows of the left operand and writes rows of the result: one class for each
-    layout."""
+    """Access to the rows of the left operand and of the result, in one layout: plain or blocked."""
 
     step: int
-    """Elements from one vector of a row of the left operand to the next."""
+    """Elements from one vector to the next in a row of the left operand."""
 
     def source(self, row: Position) -> Ptr:
-        """The first element of a row of the left operand."""
+        """The address of the first element of a row of the left operand."""
         ...
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        """Apply the epilogue to neighbouring results, and store them. Once for each result, as the
-        epilogue may read what lies where the result goes."""
+        """Apply the epilogue to the vectors of one row that begin at `column`, and store them. May
+        be called only once for a result, as the epilogue may read the memory of the result."""
         ...
 
 
 @dataclass(frozen=True)
 class Work:
-    """What it takes to emit the code that computes column panels [lo, hi) of any rows.
+    """A product while its code is emitted, for column panels [lo, hi).
 
-    ends       how rows are read and results stored
-    weights    the packed right factors (`choice.pack`)
-    table      `sums.table`: what becomes of each product
-    workspace  laid out as `Room` says
+    ends       access to rows and results
+    weights    the address of the packed right factors (`choice.pack`)
+    table      that of `sums.table`: where each product starts, and where its sum goes
+    workspace  that of a thread's workspace, whose parts `Room` tells
     """
 
     b: Builder
@@ -75,16 +76,16 @@ class Work:
         return block_of(self.b.target)
 
     def room(self, at: Position) -> Ptr:
-        """The address of offset `at` (see `Room`) in the workspace."""
+        """The address in the workspace at an offset of `Room`."""
         return (self.workspace.cast(F32) + at).fixed()
 
     def right(self, c: Position) -> Ptr:
-        """The address of the first right factor of column panel c; the others follow."""
+        """The address of the right factors of column panel c, in the order of products."""
         s = self.shape
         return (self.weights + c * (s.products * s.depth * s.tiling.columns.size)).fixed()
 
     def real(self, row: Position, height: int) -> Position:
-        """How many of the `height` rows beginning with `row` exist: the rest is padding."""
+        """How many of the `height` rows from `row` on exist; the others are padding."""
         if not self.shape.lacks:
             return height
         left = self.b.index(self.shape.m) - self.b.index(row)
@@ -93,7 +94,7 @@ class Work:
     def each_column_panel(
         self, body: Callable[[Position, Position, tuple[int, ...]], None]
     ) -> None:
-        """Emit `body(panel, first column, widths of a unit)` for every panel of columns."""
+        """Emit `body(panel, first column, lanes of a unit's vectors)` for every column panel."""
         side = self.shape.side
         each_column_panel(
             self.b, self.shape.tiling.columns, self.lo, self.hi,
@@ -102,8 +103,8 @@ class Work:
 
 
 def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
-    """Store zeros in the first tile of each slot, from which products start that are added to no
-    earlier sum. Must come before `rows`."""
+    """Emit stores of zeros to the first tile of each slot, from which products start that are added
+    to no earlier sum. Must come before `rows`."""
     lanes, room = block_of(b.target), Room(shape)
     with b.loop(0, shape.together) as number:
         at = (workspace.cast(F32) + room.slots + number * shape.slot).fixed()
@@ -112,7 +113,7 @@ def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
 
 
 def rows(w: Work, lo: Position, hi: Position) -> None:
-    """Compute row panels [lo, hi), in groups of at most `Shape.together` panels."""
+    """Emit the results of row panels [lo, hi), in groups of at most `Shape.together` panels."""
     s = w.shape
     if s.together == 1 or not isinstance(lo, int) or not isinstance(hi, int) or hi > s.together:
         with w.b.loop(lo, hi, s.together) as first:
@@ -122,10 +123,9 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
 
 
 def _group(w: Work, lo: Position, hi: Position) -> None:
-    """Emit the code of row panels [lo, hi), at most `Shape.together`, times the column panels of
-    `w`. The left factors of all these row panels are stored first; then each product of a column
-    panel is computed for all of them, so that its right factor is read from outer caches once; last
-    come the rows that need the definition (`_Panel.repair`)."""
+    """Emit one group: row panels [lo, hi), at most `Shape.together`, times the column panels of
+    `w`. First come their left factors, then the products, last the rows that are computed by the
+    definition (`_Panel.repair`)."""
     b, s = w.b, w.shape
 
     def each(body: Callable[[_Panel], None]) -> None:
@@ -148,9 +148,9 @@ def _group(w: Work, lo: Position, hi: Position) -> None:
 
 @dataclass(frozen=True)
 class _Panel:
-    """A panel of rows of the left operand, beginning with `row`: `side` units (2 at level 1, 4 at
-    level 2), one after the other, of `height` rows each. Row i of unit u is row + u * height + i.
-    `slot` is the panel's number within its group, which tells where its workspace lies."""
+    """A panel of rows of the left operand, from `row` on: 2 units (at level 2: 4) of `height` rows
+    each. Row i of unit u is row + u * height + i. `slot`: the panel's number in its group, which
+    tells where its parts of the workspace lie."""
 
     w: Work
     slot: Position
@@ -164,7 +164,7 @@ class _Panel:
 
     @property
     def sums(self) -> Ptr:
-        """The tiles in which products keep sums for later products."""
+        """The address of the tiles that keep sums of products for later products."""
         s = self.w.shape
         return self.w.room(self.slot * s.slot + Room(s).slots)
 
@@ -176,13 +176,13 @@ class _Panel:
 
     @property
     def limit(self) -> Ptr:
-        """The address of the panel's limit, one float32: rows whose sum of squares is no larger
-        are computed by the definition."""
+        """The address of a float32: rows whose sum of squares is at most this need the
+        definition."""
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:
-        """Compute by the definition the rows that are small beside the others; or all rows, if one
-        has large elements, infinities or NaN."""
+        """Emit by the definition the rows that are small beside the others; or all rows, if one has
+        large elements, infinities or NaN."""
         w, b = self.w, self.w.b
         limit = self.limit.load()
         with b.loop(0, w.real(self.row, self.height * w.shape.side)) as i:
@@ -212,22 +212,25 @@ class _Panel:
         return largest
 
     def left_factors(self) -> None:
-        """Store the panel's left factors, its rows' sums of squares (`sizes`), and the `limit`:
-        infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
-        operand's last row repeat it."""
+        """Emit the panel's left factors, its rows' sums of squares (`sizes`), and its `limit`: that
+        is infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
+        operand's last row repeat that row."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
-            """Store all left factors of `size` elements of each block; `lines` are the places in
-            part 0 of K. Returns `squares` plus the squares of the elements."""
+            """Emit all left factors of `size` elements of each block. `lines`: the address in each
+            unit's row, in part 0 of K. Returns `squares` plus the squares of the elements."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
                 place = out + q * s.apart
                 place.store(value)
                 if s.level > 1:
                     (place + AHEAD * lanes).prefetch(write=True)
-            return [_plus_squares(*pair) for pair in zip(grid, squares, strict=True)]
+            return [
+                reduce(lambda total, value: value.fma(value, total), row, before)
+                for row, before in zip(grid, squares, strict=True)
+            ]
 
         bounds = [b.zero(F32), b.zero(F32)]
         with b.loop(0, self.height, 1, bounds) as loop:
@@ -259,12 +262,6 @@ class _Panel:
         self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
 
 
-def _plus_squares(values: list[Val], total: Val) -> Val:
-    for value in values:
-        total = value.fma(value, total)
-    return total
-
-
 def _away(w: Work, part: int) -> int:
     """The offset, in elements, of part number `part` of K in a row of the left operand."""
     depth = w.shape.depth
@@ -276,17 +273,17 @@ def _away(w: Work, part: int) -> int:
 
 @dataclass(frozen=True)
 class _Unit:
-    """The products of one panel of rows and one panel of columns, which begins with `column` and
-    whose units have vectors of `widths` lanes side by side."""
+    """One panel of rows times one panel of columns, which begins with `column`; a row of one of its
+    units has vectors of `widths` lanes."""
 
     panel: _Panel
     column: Position
     widths: tuple[int, ...]
 
     def product(self, q: Val, right: Ptr) -> None:
-        """Compute product q and do with its sum what row q of the table says (`FIELDS`): keep it
-        for later products, or store it as a finished unit of the result. `right` is the address of
-        the column panel's right factors."""
+        """Emit product number q and what row q of the table (`FIELDS`) says of its sum: it is kept
+        for later products, or stored as a finished unit of the result. `right`: the address of the
+        column panel's right factors."""
         panel, w = self.panel, self.panel.w
         b, s = w.b, w.shape
         line = (w.table + q * len(FIELDS)).fixed()
@@ -320,7 +317,7 @@ class _Unit:
     def _load(self, at: Val) -> Tile:
         place, size = (self.panel.sums + at).fixed(), sum(self.widths)
         return [
-            [(place + (i * size + offset)).load(width) for offset, width in places(self.widths)]
+            [(place + (i * size + offset)).load(width) for offset, width in spots(self.widths)]
             for i in range(self.panel.height)
         ]
 
@@ -337,8 +334,8 @@ class _Unit:
         ]
 
     def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
-        """Apply the epilogue to the finished unit (at_row, at_column) of the result and store it,
-        row by row. Rows that `repair` computes are left out."""
+        """Emit epilogue and stores of the finished unit (at_row, at_column) of the result, row by
+        row. Rows that `repair` computes are left out."""
         panel, w = self.panel, self.panel.w
         b, s, size = w.b, w.shape, sum(self.widths)
         source = w.room(Room(s).result)
@@ -347,11 +344,6 @@ class _Unit:
         unit, limit = number + panel.row, panel.limit.load()
         with b.loop(0, w.real(unit, panel.height)) as i:
             line = (source + i * size).fixed()
-            values = [(line + offset).load(width) for offset, width in places(self.widths)]
+            values = [(line + offset).load(width) for offset, width in spots(self.widths)]
             with b.when((panel.sizes + (number + i)).load() > limit):
                 w.ends.store(unit + i, at_column * size + self.column, values)
-
-
-def places(widths: Sequence[int]) -> list[tuple[int, int]]:
-    """(first element, lanes) of the vectors that lie side by side in a row of these widths."""
-    return [(sum(widths[:j]), width) for j, width in enumerate(widths)]

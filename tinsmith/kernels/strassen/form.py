@@ -1,4 +1,4 @@
-"""Winograd's form of Strassen's method, on square grids of blocks of anything that can be added.
+"""Winograd's form of Strassen's method, on square grids of blocks: arrays, or values in code.
 
     S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
     T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = B21 - T2
@@ -25,13 +25,13 @@ Grid = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class Product:
-    """What becomes of one of the seven products. Its sum is the product alone or, with `on`, added
-    to an earlier sum. Two tiles, place 1 and place 2, keep sums from product to product.
+    """How the sum of one of the seven products is formed, and where it goes. Two tiles of memory,
+    place 1 and place 2, keep sums from product to product.
 
-    on       whether the product is added to the sum in place 1; otherwise its sum starts from 0
-    keep     the place (1 or 2) in which the sum is stored for later products; 0: it is not kept
+    on       whether the sum is the product plus what place 1 has, rather than the product alone
+    keep     the place (1 or 2) in which the sum is stored for later products; 0: none
     quarter  the quarter of the result that the sum completes: 0 C11, 1 C12, 2 C21, 3 C22; or None
-    add      whether that quarter is the sum plus the tile in place 2, rather than the sum alone
+    add      whether that quarter is the sum plus what place 2 has, rather than the sum alone
     """
 
     on: bool
@@ -48,9 +48,8 @@ PRODUCTS = (
 
 
 def left_factors(a: Grid) -> Iterator[Any]:
-    """Yield the left factor of every product of a grid, in the order of `PRODUCTS` (at level 2 the
-    seven of P1 first): 7 for 2 x 2 blocks, 49 for 4 x 4. Each sum is computed when it is
-    reached."""
+    """Yield the left factor of every product of a grid: 7 for 2 x 2 blocks, 49 for 4 x 4, in the
+    order of `PRODUCTS`; at level 2 the seven of P1 come first. Sums are computed when needed."""
     if len(a) == 1:
         yield a[0][0]
         return
@@ -79,6 +78,7 @@ def right_factors(b: Grid) -> Iterator[Any]:
 
 
 def _quarters(grid: Grid) -> tuple[Grid, Grid, Grid, Grid]:
+    """The quarters 11, 12, 21 and 22 of a grid."""
     half = len(grid) // 2
     top, bottom = grid[:half], grid[half:]
     return (
@@ -88,6 +88,7 @@ def _quarters(grid: Grid) -> tuple[Grid, Grid, Grid, Grid]:
 
 
 def _each(x: Grid, y: Grid, sign: int) -> Grid:
+    """x + y, or x - y if `sign` is -1, block by block."""
     return [
         [p + q if sign > 0 else p - q for p, q in zip(u, v, strict=True)]
         for u, v in zip(x, y, strict=True)

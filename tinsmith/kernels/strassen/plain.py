@@ -1,55 +1,56 @@
-"""Rows that Strassen's sums would spoil, computed one by one by the definition of the product.
+"""Rows that Strassen's method would compute wrongly, one by one by the definition of the product.
 
-An infinity, a NaN, or a number whose sums might overflow must not reach other rows; nor may the
-rounding errors of large rows reach small ones. The right operand itself is not kept: its blocks are
-recovered by adding right factors.
+In sums of rows an infinity, a NaN, or an overflow would reach other rows, and rounding errors of
+large rows would reach small ones. The definition needs the blocks of the right operand, of which
+only right factors are packed: blocks are computed from these by additions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.kernels.walk import Position
+from tinsmith.kernels.window.contract import spots
 
 NOTHING = 2.0**-21
-"""Recovered elements below this are taken for 0. Columns are scaled so that their largest element
-is 1 to 2, and a block recovered from more than two factors has errors of this size; infinity times
-what should be 0 must be NaN, not infinite."""
+"""Elements of the right operand that are computed from factors, and smaller than this, are taken
+for 0, so that infinity times an element that should be 0 is NaN. Columns are scaled so that their
+largest element is 1 to 2; then the sum of more than two factors has errors of about this size."""
 
 if TYPE_CHECKING:
     from tinsmith.kernels.strassen.emit import Work
 
 
 def plain(w: Work, row: Position) -> None:
-    """Compute and store the results of one row for all of `w`'s columns, by the definition."""
-    b, s = w.b, w.shape
+    """Emit the results of one row for all columns of `w`, by the definition."""
     line = w.ends.source(row).fixed()
-
-    def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
-        with b.loop(0, s.side) as unit:
-            w.ends.store(row, unit * sum(widths) + column, _unit(w, line, c, unit, widths))
-
-    w.each_column_panel(columns)
+    _store(w, row, lambda c, unit, widths: _unit(w, line, c, unit, widths))
 
 
 def zeros(w: Work, row: Position) -> None:
-    """Store the results of a row whose elements are all 0: zeros, to which the epilogue applies."""
-    b, s = w.b, w.shape
+    """Emit the results of a row whose elements are all 0: zeros, to which the epilogue applies."""
+    _store(w, row, lambda _, __, widths: [w.b.zero(F32.x(width)) for width in widths])
 
-    def columns(_: Position, column: Position, widths: tuple[int, ...]) -> None:
-        with b.loop(0, s.side) as unit:
-            values = [b.zero(F32.x(width)) for width in widths]
-            w.ends.store(row, unit * sum(widths) + column, values)
+
+def _store(
+    w: Work, row: Position, results: Callable[[Position, Val, tuple[int, ...]], list[Val]]
+) -> None:
+    """Emit the stores of one row's results(column panel, unit, lanes of its vectors), with the
+    epilogue, for every unit of every column panel."""
+
+    def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
+        with w.b.loop(0, w.shape.side) as unit:
+            w.ends.store(row, unit * sum(widths) + column, results(c, unit, widths))
 
     w.each_column_panel(columns)
 
 
 def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -> list[Val]:
-    """The results of the row at `line` for one unit of column panel c, summed over all of K: a
-    vector for each of the `widths`."""
+    """Emit the results of the row at `line` for one unit of column panel c: vectors of `widths`."""
     b, s, size = w.b, w.shape, sum(widths)
     zeros = [b.zero(F32.x(width)) for width in widths]
     right = w.right(c)
@@ -58,8 +59,8 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
         with b.loop(0, s.depth, 1, parts.vars) as loop:
             k = loop.index
             x = (line + _element(w, parts.index * s.depth + k)).load()
-            sums, offset = [], 0
-            for width, total in zip(widths, loop.vars, strict=True):
+            sums = []
+            for (offset, width), total in zip(spots(widths), loop.vars, strict=True):
                 value = None
                 for factor, present in factors:
                     read = (right + factor * (s.depth * size) + k * size + offset).load(width)
@@ -69,20 +70,19 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
                 if s.level > 1:
                     value = (value.abs() > NOTHING).select(value, 0.0)
                 sums.append(x.splat(width).fma(value, total))
-                offset += width
             loop.next(sums)
         parts.next(loop.out)
     return parts.out
 
 
 def _element(w: Work, k: Val) -> Val:
-    """The offset of element k in a row of the left operand."""
+    """The offset, in elements, of element k in a row of the left operand."""
     return k if w.ends.step == w.lanes else k // w.lanes * w.ends.step + k % w.lanes
 
 
 def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
-    """The numbers of the right factors whose sum is block (k, n) of the right operand, each with
-    the condition under which it is added (None: always). At one level B11, B21, T1 and B22 are
+    """The right factors whose sum is block (k, n) of the right operand: pairs of a factor's number
+    and the condition under which it is added (None: always). At one level B11, B21, T1 and B22 are
     factors 0, 1, 3 and 4, and B12 = B11 + T1."""
     found: list[tuple[Val, Val | None]] = [(b.index(0), None)]
     for digit in reversed(range(level)):

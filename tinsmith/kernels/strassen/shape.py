@@ -1,8 +1,8 @@
 """How a product with a constant right operand is cut for Strassen's method, and what that costs.
 
-The blocks of the method are not the quarters of the whole matrices, but of each tile: a panel of
-rows consists of 2 (at level 2: 4) units of rows, a panel of columns of as many units of columns, so
-that everything that one tile needs is in cache together. K is cut into as many parts.
+The method is not applied to the quarters of whole matrices, but to each tile of the result: a panel
+of rows consists of 2 units of rows (at level 2: 4), a panel of columns of as many units of columns,
+and K is cut into as many parts. So all that a tile needs is in cache at the same time.
 
 `python -m benchmarks.micro --only strassen` prints the estimate beside the time.
 """
@@ -49,11 +49,11 @@ class Shape:
     """A product (m x k) times (k x n), and how it is cut.
 
     level     1 or 2: how often matrices are halved, for 7 or 49 products
-    tiling    how one of these products is cut: of ceil(m / side) rows, k / side depth and n / side
-              columns. Its panels are the units of which the panels of the whole consist
-    groups    how many shares of the column panels there are
-    cuts      how many shares of the row panels there are; a tile of work is one share of each
-    together  row panels that are one group: their left factors are kept at the same time
+    tiling    how one of these products is cut, which has ceil(m / side) rows, k / side depth and
+              n / side columns. Its panels are the units of the panels of the whole product
+    groups    into how many shares the column panels are divided
+    cuts      into how many shares the row panels are divided; a tile of work is one share of each
+    together  row panels of a group, whose left factors are kept at the same time
     """
 
     level: int
@@ -86,7 +86,7 @@ class Shape:
 
     @property
     def lacks(self) -> int:
-        """By how many rows all row panels exceed m: they are padding of the last panel."""
+        """By how many rows the row panels exceed m: padding in the last panel."""
         return self.tiling.rows.total * self.side - self.m
 
     @property
@@ -96,32 +96,32 @@ class Shape:
 
     @property
     def apart(self) -> int:
-        """Elements from one left factor of a row panel to its next: the same factor of all panels
-        of the group lies between. An odd number of cache lines: all factors are written at once,
-        and few of these lines may share a cache set."""
+        """Elements from one left factor of a row panel to the panel's next one; the same factor of
+        all panels of the group lies between. It is an odd number of cache lines, so that the lines
+        of different factors, which are written at the same time, fall into different cache sets."""
         return (-(-self.together * self.left // LINE) | 1) * LINE
 
     def far(self, target: Target) -> float:
-        """The share (0 to 1) of the left factors of a group of row panels that L2 evicts."""
+        """Estimated share (0 to 1) of the left factors of a group of row panels that L2 evicts."""
         filled = 4 * self.products * self.apart / target.l2
         return min(1.0, max(0.0, (filled - LEFT) / (1 - LEFT)))
 
     @property
     def tile(self) -> int:
-        """Elements of one tile: of the accumulators of one product."""
+        """Elements of a tile: the accumulators of one product."""
         return self.tiling.rows.size * self.tiling.columns.size
 
     @property
     def slot(self) -> int:
-        """Elements of the tiles that keep sums of one row panel between products: a tile of zeros,
-        place 1 and place 2 (`form.Product`); at level 2 also the two places of the higher level,
-        each of which holds four quarters."""
+        """Elements of the tiles of one row panel between products: a tile of zeros, place 1 and
+        place 2 (`form.Product`), and at level 2 the two places of the higher level, each of which
+        has a tile for each of four quarters."""
         return (3 if self.level == 1 else 11) * self.tile
 
     @property
     def cycles(self) -> float:
-        """Cycles of all products and sums, on one core. Left factors are computed `groups` times:
-        anew for each share of the column panels."""
+        """Estimated cycles of all products and sums on one core. Left factors are computed anew for
+        each share of the column panels, `groups` times."""
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
@@ -136,8 +136,7 @@ class Shape:
         return products + (sums + finish) * per_vector
 
     def uneven(self, threads: int) -> float:
-        """The work of the busiest of `threads` threads, which take tiles in order, divided by an
-        equal share."""
+        """The work of the busiest of `threads` threads divided by an equal share, at least 1."""
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
         loads = [0] * threads
         for t in range(self.cuts * self.groups):
@@ -157,12 +156,12 @@ class Shape:
 
     def seconds(self, target: Target, threads: int = 1) -> float:
         """Estimated seconds of the whole product on one core, while `threads` cores share caches
-        and memory. How unevenly they share the work is not included (`uneven`).
+        and memory; `uneven` is not included.
 
-        The right factors come from memory once; the more arithmetic there is for each line, the
-        better that is hidden. Every further group of row panels reads them again, from L2, L3 or
-        memory, whichever holds them; left factors that L2 evicts are read again for each panel of
-        columns. Threads that share columns read rows that other threads have written.
+        Right factors come from memory once, which arithmetic hides in part. Every further group of
+        row panels reads them again, from L2, L3 or memory. Left factors that L2 evicts are read
+        again for each panel of columns. Threads that share columns read rows that other threads
+        have written.
         """
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
@@ -184,9 +183,9 @@ class Shape:
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
-    """How a product (m x k) times (k x n) is cut at a level (1 or 2), as is cheapest for `threads`
-    threads. k and n must be multiples of 2 to the level. Register tiles of more than NARROW vectors
-    are taken only where the threads would otherwise wait for each other."""
+    """The cheapest cut of a product (m x k) times (k x n) at a level (1 or 2) for `threads`
+    threads. k and n must be multiples of 2 to the level. Register tiles have at most NARROW vectors
+    in a row, unless threads would then wait too long for each other."""
     narrow = _shape(target, level, m, k, n, threads, NARROW)
     if narrow.uneven(threads) <= WIDE_COST:
         return narrow
@@ -212,26 +211,24 @@ def _shape(
 
 
 def _shared(shape: Shape, threads: int) -> list[Shape]:
-    """Copies of `shape` for each way in which threads may share the work, with its `groups` and
-    `cuts`: those with LEAST_TILES tiles for each thread, or one for each pair of panels if there
-    are fewer. Of one thread: `shape` alone."""
+    """The ways in which `threads` threads may share the work, as copies of `shape` with other
+    `groups` and `cuts`. Each has at least LEAST_TILES tiles of work for a thread, or as many tiles
+    as there are pairs of panels. For one thread: `shape` alone."""
     if threads == 1:
         return [shape]
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
     least = min(LEAST_TILES * threads, rows * columns)
     wanted = (*range(1, min(columns, least) + 1), columns)
-    counts = {
-        -(-columns // -(-columns // g)) for g in wanted
-    }  # the fewest whose largest is no larger
+    counts = {-(-columns // -(-columns // g)) for g in wanted}  # the fewest of equal largest share
     parts = max(PARTS, least)
     found = [replace(shape, groups=g, cuts=min(rows, -(-parts // g))) for g in sorted(counts)]
     return [shape for shape in found if shape.groups * shape.cuts >= least]
 
 
 def _together(shape: Shape, target: Target) -> list[int]:
-    """Counts of row panels that a group may have, ascending: about 1, 2, 4, ..., up to a whole
-    share of the rows, while the tiles that keep their sums fit into LEFT of L2. Only 1 where L2
-    keeps the right factors: these need not be read less often then."""
+    """The values of `together` to try, ascending: about 1, 2, 4, ..., up to all row panels of a
+    share, as long as the tiles that keep their sums fit into LEFT of L2. Only 1 if L2 keeps the
+    right factors, as larger groups would not save reads from outer caches then."""
     share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))

@@ -1,4 +1,4 @@
-"""A table that the code reads: where each product of a tile starts, and where its sums are kept."""
+"""The table of what becomes of each product of a tile, and the parts of the workspace."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tinsmith.records import dataclass
 
 FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
           "column")  # fmt: skip
-"""The columns of the table, which has a row for each product. A tile is given by its offset within
-a slot (`Room`), in elements; offset 0 is the tile of zeros. `outer...` are for level 2 only.
+"""The columns of the table, which has a row for each product. Tiles are offsets within a slot
+(`Room`), in elements; offset 0 is the tile of zeros. `outer...` are for level 2 only.
 
 start       tile to which the product is added, which makes its sum
 keep        tile in which the sum is stored for later products; 0: it is not
@@ -30,18 +30,19 @@ column      the unit's column among them"""
 
 @dataclass(frozen=True)
 class Room:
-    """Where things lie in a thread's workspace, as offsets in elements. In order: the left factors
-    of all row panels of a group; a slot of tiles for each of these panels (`slots`); one unit of
-    the result (`result`); `sizes`; `limits`."""
+    """The parts of a thread's workspace, as offsets in elements. In order: the left factors of all
+    row panels of a group, at 0; a slot of tiles for each of these panels; one unit of the result;
+    sums of squares of rows; limits of panels."""
 
     shape: Shape
 
     @property
     def slots(self) -> int:
+        """The offset of the slots: `Shape.slot` elements for each row panel of a group."""
         return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
-        """The offset within a slot of: the zeros (`number` 0), or place 1 or 2 of the lowest
+        """The offset within a slot of the tile of zeros (0), or of place 1 or 2 of the lowest
         level."""
         return number * self.shape.tile
 
@@ -51,18 +52,18 @@ class Room:
 
     @property
     def result(self) -> int:
-        """The offset of one unit of the result, before the epilogue."""
+        """The offset of the unit of the result to which the epilogue is applied next."""
         return self.slots + self.shape.together * self.shape.slot
 
     @property
     def sizes(self) -> int:
-        """The offset of the sums of squares: one float32 for each row of a group's panels."""
+        """The offset of the sums of squares, one float32 for each row of a group's panels."""
         return self.result + self.shape.tile
 
     @property
     def limits(self) -> int:
-        """The offset of the limits: one float32 for each panel of a group. Rows whose sum of
-        squares is no larger are computed by the definition."""
+        """The offset of the limits, one float32 for each panel of a group. Rows whose sum of
+        squares is at most this are computed by the definition."""
         s = self.shape
         return self.sizes + s.together * s.side * s.tiling.rows.size
 
@@ -80,8 +81,8 @@ def table(shape: Shape) -> np.ndarray[Any, Any]:
 
 
 def _row(room: Room, high: Product | None, low: Product) -> list[int]:
-    """The row of the table for product `low`; at level 2 it belongs to the product `high` of the
-    higher level, which is None at level 1."""
+    """The row of the table for product `low`. At level 2 it is one of the seven products of which
+    the product `high` of the higher level consists; at level 1 `high` is None."""
     start = room.place(1) if low.on else room.place(0)
     keep = room.place(low.keep) if low.keep else 0
     add = room.place(2) if low.add else room.place(0)

@@ -1,4 +1,4 @@
-"""Convolutions of float32 as bfloat16, in vectors, where `precision="bfloat16"` allows it."""
+"""Convolutions of float32 rounded to bfloat16, in vectors, if `precision="bfloat16"` allows it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.window.integers import packed_conv, plan_of
 from tinsmith.kernels.window.integers_plan import Cut
 from tinsmith.kernels.window.site import conv_site
+from tinsmith.kernels.window.weights import padded_bias
 
 Array = np.ndarray[Any, Any]
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_bfloat16(site: Site) -> Choice:
-    """Direct convolution of input and weights that are rounded to bfloat16; sums are float32."""
+    """Direct convolution of inputs and weights rounded to bfloat16, with sums in float32."""
     conv = conv_site(site)
     row = float_product(site, VECTORS, conv.weights)
     plan = plan_of(site, conv.geo, row, *sides(row))
@@ -27,10 +28,8 @@ def conv_bfloat16(site: Site) -> Choice:
 
 
 def _pack_start(bias: Array | None, cut: Cut) -> Array:
-    """What the sums of the columns of each group begin with: the bias, or 0."""
-    start, own = np.zeros((cut.groups, cut.columns), np.float32), cut.groups * cut.outputs
-    if bias is not None:
-        wide = np.zeros(own, np.float32)
-        wide[: bias.size] = bias.reshape(-1)
-        start[:, : cut.outputs] = wide.reshape(cut.groups, cut.outputs)
+    """What sums begin with, [group][output channel, with padding]: the bias, or 0."""
+    start = np.zeros((cut.groups, cut.columns), np.float32)
+    wide = padded_bias(bias, cut.groups * cut.outputs)
+    start[:, : cut.outputs] = wide.reshape(cut.groups, cut.outputs)
     return start

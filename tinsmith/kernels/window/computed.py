@@ -1,18 +1,19 @@
-"""Convolution by weights that are computed when the model runs: packed, then as usual.
+"""Convolution by weights that are not constant: each run packs them, and then computes with a
+kernel for constant weights.
 
-Kernels for constant weights only move them: packing a weight's number in place of the weight tells
-from where each packed element comes, or that it is zero.
+That kernel's own packing function tells how: it only moves weights, and gets the numbers 1, 2, ...
+in their place. A number in its result tells which weight belongs there; 0 is a zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import (
@@ -36,7 +37,7 @@ CONSTANT = (
     "conv_depthwise", "conv_direct", "conv_few_outputs", "conv_first_layer", "conv_grouped",
     "conv_plain",
 )  # fmt: skip
-"""Those whose packing only moves weights; Winograd's and Strassen's computes."""
+"""Kernels of Conv whose packing only moves weights; that of Winograd's and Strassen's computes."""
 
 Array = np.ndarray[Any, Any]
 
@@ -54,9 +55,8 @@ def conv_transposed_computed(site: Site) -> list[Choice]:
 
 
 def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
-    """The choices of kernels for constant weights, each with phases before it that pack the weights
-    which a run computes. They are offered a constant of the numbers 1, 2, ... in place of the
-    weights: what they pack tells where each weight goes."""
+    """The choices of the `kernels` for constant weights, each with phases added that pack the
+    weights of a run. Raises Skip with the reasons of all if none has a choice."""
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
@@ -78,8 +78,8 @@ def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
 
 
 def _packing(choice: Choice, name: str, width: int) -> Choice:
-    """A choice for constant weights of the kernel `name`, with phases before it that pack the
-    weights of the run into scratch; `width` is that of a vector in which they are moved."""
+    """`choice`, which the kernel `name` made for weights that are numbers 1, 2, ..., with phases
+    before its own that pack the weights of the run into scratch, in vectors of `width` lanes."""
     weights, *others = choice.packed
     numbers = weights.make().astype(np.int32)
     squares, vectors = _moves(numbers, width)
@@ -92,24 +92,27 @@ def _packing(choice: Choice, name: str, width: int) -> Choice:
 
         return replace(phase, emit=emit)
 
-    moves = ((len(squares), _squares(width)), (len(vectors), _vectors(width)))
+    moves = ((len(squares), _squares), (len(vectors), _vectors))
     reads = (choice.reads[0], PLAIN, *choice.reads[2:])
     return replace(
         choice, cost=choice.cost + PACKING * size / 4, reads=reads,
-        phases=(*(Phase(n, emit) for n, emit in moves if n), *map(compute, choice.phases)),
+        phases=(
+            *(Phase(n, partial(emit, width=width)) for n, emit in moves if n),
+            *map(compute, choice.phases),
+        ),
         packed=(packed_table("squares", squares), packed_table("vectors", vectors), *others),
         scratch=size, detail=f"{name}, {choice.detail}",
     )  # fmt: skip
 
 
 def _moves(packed: Array, width: int) -> tuple[Array, Array]:
-    """Two tables of copies that pack weights, from `packed`: the packed array of the weights'
-    numbers, which count from 1; 0 stands for a zero.
+    """Two int32 tables of the copies that pack weights. `packed` is the packed array of the
+    weights' numbers: 1, 2, ..., and 0 for a zero.
 
-    A row of the first is a square of up to `width` neighbours in each of `width` lines: the first
-    weight, the distance of the lines, and for each column where it goes (missing columns go behind
-    all others). A row of the second is any other vector: where it goes, and the numbers of its
-    weights.
+    A row of the first table is a square of weights w[first + i * step + j], with i and j below
+    `width`, whose columns j are vectors of the packed array: first, step, and for each j the
+    element at which that vector begins (missing columns go behind the packed array). A row of the
+    second table is any other vector: the element at which it begins, and its weights' numbers.
     """
     lines = np.zeros(-(-packed.size // width) * width, np.int32)
     lines[: packed.size] = packed
@@ -133,42 +136,28 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
     return np.hstack(table).astype(np.int32), vectors.astype(np.int32)
 
 
-def _squares(width: int) -> Callable[[Emit], None]:
-    """The code of the phase that packs the squares of `_moves`, one a tile: it loads lines, and
-    stores their columns."""
-
-    def emit(em: Emit) -> None:
-        b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
-        with b.loop(em.begin, em.end) as t:
-            row = (em.packed[0] + t * (width + 2)).fixed()
-            corner, step = weights + row.load().to("i64"), (row + 1).load().to("i64")
-            places = [corner + step * i for i in range(width)]
-            for place in places:
-                (place + EARLIER).prefetch()
-            rows = [place.load(width) for place in places]
-            for i, column in enumerate(transpose(rows)):
-                (to + (row + (2 + i)).load().to("i64")).store(column)
-
-    return emit
+def _squares(em: Emit, width: int) -> None:
+    """Emit the phase that packs the squares of `_moves`, one a tile: its lines are loaded,
+    transposed and stored."""
+    b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
+    with b.loop(em.begin, em.end) as t:
+        row = (em.packed[0] + t * (width + 2)).fixed()
+        corner, step = weights + row.load().to("i64"), (row + 1).load().to("i64")
+        places = [corner + step * i for i in range(width)]
+        for place in places:
+            (place + EARLIER).prefetch()
+        rows = [place.load(width) for place in places]
+        for i, column in enumerate(transpose(rows)):
+            (to + (row + (2 + i)).load().to("i64")).store(column)
 
 
-def _vectors(width: int) -> Callable[[Emit], None]:
-    """The code of the phase that packs the other vectors of `_moves`, one a tile, element by
-    element."""
-
-    def emit(em: Emit) -> None:
-        b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
-        with b.loop(em.begin, em.end) as t:
-            row = (em.packed[1] + t * (width + 1)).fixed()
-            line = (to + row.load().to("i64")).fixed()
-            for i in range(width):
-                number = (row + (1 + i)).load().to("i64")
-                value = (weights + b.maximum(number - 1, 0)).load()
-                (line + i).store((number > 0).select(value, 0.0))
-
-    return emit
-
-
-def _weights(em: Emit) -> Ptr:
-    view = em.input(1)
-    return view.pointer
+def _vectors(em: Emit, width: int) -> None:
+    """Emit the phase that packs the other vectors of `_moves`, one a tile, element by element."""
+    b, to, weights = em.b, em.scratch.cast(F32), em.input(1).pointer
+    with b.loop(em.begin, em.end) as t:
+        row = (em.packed[1] + t * (width + 1)).fixed()
+        line = (to + row.load().to("i64")).fixed()
+        for i in range(width):
+            number = (row + (1 + i)).load().to("i64")
+            value = (weights + b.maximum(number - 1, 0)).load()
+            (line + i).store((number > 0).select(value, 0.0))

@@ -1,4 +1,4 @@
-"""The sums of a tile: loops over taps and channels around straight-line products."""
+"""Code for the sums of a tile: loops over taps and channels around products without branches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Fetch:
-    """Weights that are asked for early: every loop body prefetches `lines` cache lines, `distance`
-    elements behind its own."""
+    """What every loop body prefetches: `lines` cache lines of weights, which begin `distance`
+    elements after the weights that it reads."""
 
     distance: Val | int
     lines: int
@@ -25,8 +25,8 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Level:
-    """One loop of a reduction: it runs `count` times, and each time moves on by so many elements of
-    the input and of the weights."""
+    """One loop of a sum: it runs `count` times, and each time moves on by `input` elements of the
+    input and `weights` elements of the weights."""
 
     count: Val | int
     input: Val | int
@@ -41,24 +41,25 @@ class Tap:
     weights: int
 
 
-HERE = (Tap(0, 0),)
+HERE = (Tap(0, 0),)  # the first tap alone
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """What is added to the accumulators of a tile: for each of the `levels`, outermost first, and
-    each of the `channels` within, pixels times vectors of `lanes` weights.
+    """What is added to the accumulators of a tile: pixels times vectors of weights.
 
-    How products are added is a `row` of `codegen/products.py`. Where its group is more than 1, each
-    channel stands for a lane of so many: pixels and weights are packed as the row says.
-
-    stride  elements from a pixel's channel to the next
-    sides   groups side by side: a channel of a pixel is an element of each, and neighbouring lanes
-            are those of different groups
-    taps    those that each loop body takes at once
-    words   the weights are those of `kernels/narrow.py`; a loop body takes a multiple of 4 channels
-    early   if not 0: of each pixel, what lies so many elements on from the first channel of a loop
-            is prefetched
+    lanes     lanes of each weight vector
+    channels  the innermost loop, over input channels
+    levels    the loops around it, outermost first
+    stride    elements from one channel of a pixel to the next
+    sides     how many groups are interleaved: a channel of a pixel is one element of each group,
+              and neighbouring lanes belong to different groups
+    taps      the taps that each loop body multiplies
+    words     whether weights are packed as `kernels/narrow.py` does; then `channels.step` must be a
+              multiple of 4
+    early     if not 0: before the innermost loop, each pixel's element so far on is prefetched
+    row       how a product is added (`codegen/products.py`). If its group is more than 1, a channel
+              is a lane of so many elements, packed as the row says
     """
 
     lanes: Sequence[int]
@@ -76,13 +77,13 @@ def contract(
     b: Builder, it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
     fetch: Fetch | None = None,
 ) -> list[Val]:  # fmt: skip
-    """All products of a contraction, added to pixels x vectors accumulators.
+    """Emit all products of a contraction; returns the accumulators after them.
 
-    x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
-    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. The loops are real, with the
-    accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
+    x is the address of the first pixel's first input, w that of the panel's first weights; `pixels`
+    are offsets from x. Accumulator `start[p * len(lanes) + o]` belongs to pixel p and vector o.
+    Loops over taps are not unrolled: LLVM would keep broadcasts alive until registers spill.
     """
-    step, row = it.channels.step, sum(it.lanes)
+    step, row = it.channels.step, sum(it.lanes)  # row: weights of one channel
     assert not it.words or (it.taps == HERE and step % narrow.TOGETHER == 0)
     rows = narrow.rows_of(step, it.words)
     channels = it.channels.of(b)
@@ -114,16 +115,14 @@ def products(
     it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
     masks: Sequence[Val] | None = None, weights: Iterator[list[Val]] | None = None,
 ) -> list[Val]:  # fmt: skip
-    """Add the products of one loop body, straight-line: pixels broadcast, weights in vectors. What
-    several taps see of different pixels is broadcast once. `weights` yields the vectors of each
-    channel, unless they are read at w.
+    """Emit the products of one loop body, without loops: pixels are broadcast, weights are vectors.
+    An element that several taps read is broadcast once. Returns the new accumulators.
 
-    `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
-    infinite, from lanes that it does not belong to.
+    masks    one for each vector: where a lane's bits are 0, a pixel's value, which may be infinite,
+             counts as 0; other lanes have all bits set
+    weights  yields the weight vectors of each channel; None: they are loaded at w
     """
     acc, lanes, row, vectors = list(start), it.lanes, sum(it.lanes), len(it.lanes)
-    firsts = [sum(lanes[:o]) for o in range(vectors)]
-    places = list(zip(firsts, lanes, strict=True))
     for u in range(it.channels.step):
         if weights is not None or it.row.group > 1:
             w.b.barrier()  # else LLVM loads the words, or groups, of several channels first
@@ -131,7 +130,7 @@ def products(
             ws = [next(weights)]
         else:
             taps = [w + (tap.weights + u * row) for tap in it.taps]
-            ws = [[(tap + f).load(n) for f, n in places] for tap in taps]
+            ws = [[(tap + f).load(n) for f, n in spots(lanes)] for tap in taps]
         for offset, seen in _seen(pixels, it.taps):
             one = (x + offset + u * it.stride).load(it.sides)
             for o, n in enumerate(lanes):
@@ -146,7 +145,7 @@ def products(
 def _seen(
     pixels: Sequence[Val | int], taps: Sequence[Tap]
 ) -> Sequence[tuple[Val | int, list[tuple[int, int]]]]:
-    """Each place that is read, in order, with the numbers of the pixels and taps that see it."""
+    """The offsets of all elements that taps read, each with the (pixel, tap) pairs that read it."""
     if taps == HERE:
         return [(offset, [(p, 0)]) for p, offset in enumerate(pixels)]
     found: dict[int, list[tuple[int, int]]] = {}
@@ -157,7 +156,13 @@ def _seen(
     return sorted(found.items())
 
 
+def spots(lanes: Sequence[int]) -> list[tuple[int, int]]:
+    """(first element, lanes) of vectors that lie side by side: (8, 4) gives (0, 8), (8, 4)."""
+    return [(sum(lanes[:o]), n) for o, n in enumerate(lanes)]
+
+
 def _repeated(values: Val, lanes: int) -> Val:
+    """A vector of `lanes` lanes that repeats the elements of `values`."""
     count = values.ty.lanes
     if count == lanes:
         return values
@@ -170,14 +175,15 @@ def nest(
     b: Builder, levels: Sequence[Level], x: Ptr, w: Ptr, start: Sequence[Val],
     body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
 ) -> list[Val]:  # fmt: skip
-    """Write the loops of a sum around `body`: one for each of the `levels`, outermost first.
-    `start` are the accumulators before the loops, the result those after them.
+    """Emit the loops of a sum around `body`: one for each of the `levels`, outermost first. `start`
+    are the accumulators before the loops; returns those after them.
 
-    `body(x, w, accumulators, outer)` gives the next accumulators: x and w are moved along by the
-    loops, `outer` is the index of the outermost level (0 where that runs once).
+    `body(x, w, accumulators, outer)` emits one step and returns the next accumulators. x and w are
+    the addresses of input and weights at that step, `outer` the index of the outermost loop (0 if
+    that runs once).
 
-    Addresses are carried too: an index times a step waits for the port that multiply-adds of 256
-    bits keep busy, and the loads wait for it (8 to 10 % of a product).
+    Loops carry addresses rather than multiply indices: the multiplication would wait for the port
+    that multiply-adds of 256 bits keep busy, and loads for it (8 to 10 % of a product's time).
     """
 
     def inside(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
@@ -197,15 +203,11 @@ def nest(
 
 
 def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
-    """Where the bias of channel number `which` * `width` lies, in the last packed array; None if
-    the site has no bias."""
+    """The address of the bias of output channel `which` * `width`, in the last packed array. None
+    if the site has no bias."""
     return em.packed[-1] + which * width if em.site.has(2) else None
 
 
 def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
-    """The accumulators with which a pixel starts, vectors of `lanes`: the bias, or zeros."""
-    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
-    return [
-        b.zero(F32.x(n)) if bias is None else (bias + f).load(n)
-        for f, n in zip(firsts, lanes, strict=True)
-    ]
+    """A pixel's first accumulators, a vector for each of the `lanes`: from `bias`, or zeros."""
+    return [b.zero(F32.x(n)) if bias is None else (bias + f).load(n) for f, n in spots(lanes)]

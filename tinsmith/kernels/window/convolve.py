@@ -1,5 +1,5 @@
-"""The loops of convolutions whose lanes are output channels: a tile's pixels are broadcast and
-multiplied by the weights of a panel."""
+"""The loops of convolutions whose lanes are output channels: the pixels of a tile are broadcast and
+multiplied by weight vectors of a panel."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
 EARLIER = 2048  # weights by which a stream of them is prefetched before its use (estimated)
-
-
 MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estimated)
 
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
-    """The lanes of a narrow panel that ends in half a vector, as half vectors only: multiply-adds
-    of one width keep two pipes busy that a whole vector takes together."""
+    """The lanes of a narrow panel that ends in half a vector, as half vectors only: (16, 8) becomes
+    (8, 8, 8). Only on targets where a whole vector takes two pipes, which compute a half each."""
     half = lanes[-1]
     count = sum(lanes) // half
     if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:
@@ -35,8 +33,8 @@ def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
-    """The accumulators of all pixels, where neighbouring half vectors are put together as whole
-    vectors."""
+    """The accumulators of all pixels, `lanes` of each, as vectors of whole blocks (`width`):
+    neighbouring half vectors are joined."""
     if len(lanes) == 1 or lanes[0] == width:
         return values
     found: list[Val] = []
@@ -51,14 +49,14 @@ def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
 class Following:
     """How the tiles of a panel prefetch weights from an outer cache while they compute.
 
-    Together they fetch the weights of the next panel, each an equal share of the lines; a loop body
-    of a tile fetches its share of the body's `lines`. Where that share would be all of them, or the
-    next panel is not to be fetched, a tile fetches its own weights a little before it needs them.
+    Together they prefetch the next panel: a loop body reads `lines` cache lines of weights, and of
+    the same lines of the next panel each tile prefetches an equal share. Where that would be all
+    lines, or no next panel is prefetched, a tile prefetches its own weights a little earlier.
 
-    distance  elements from a weight of this panel to that of the next; 0: that is not to be fetched
+    distance  elements from a weight of this panel to that of the next; 0: prefetch no next panel
     lines     cache lines of weights that a loop body reads
-    among     how often a panel's turn comes (once for each band or thread): so many times fewer
-              tiles are computed between the beginnings of two panels
+    among     how many bands or threads the tiles of a panel are divided among: each computes so
+              many times fewer tiles before it comes to the next panel
     """
 
     distance: int
@@ -66,7 +64,7 @@ class Following:
     among: int
 
     def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch:
-        """What the tile at (r, c) prefetches."""
+        """What each loop body of the tile of high x wide pixels at (r, c) prefetches."""
         share = typical(-(-self.lines * self.among // (plan.row_units * plan.col_units)))
         if share >= self.lines or not self.distance:
             return Fetch(EARLIER, self.lines)
@@ -76,8 +74,8 @@ class Following:
 
 
 def following(target: Target, way: Blocked, taps: int, among: int) -> Following | None:
-    """What the tiles of a panel prefetch; None if all weights fit into a quarter of L2. `among` as
-    in `Following`."""
+    """How the tiles of a panel prefetch weights; None if a quarter of L2 holds all weights, so that
+    they need no prefetching. `among` as in `Following`."""
     lanes = sum(way.lanes)
     panel = way.stored * taps * lanes
     if 4 * panel * way.panels.total <= target.l2 // 4:
@@ -90,13 +88,13 @@ def convolve(
     em: Emit, geo: Geometry, band: tuple[Val | int, int], sums: Sums, x: Ptr, sink: Place,
     ahead: Following | None = None, plan: Tiling | None = None,
 ) -> None:  # fmt: skip
-    """Compute one band of the outputs of one image for one panel of output channels.
+    """Emit the code of one band of the outputs of one image, for one panel of output channels.
 
-    band    (which, of how many)
-    x       where the image's first window begins
-    sink    takes the results; it gets whole blocks even where the panel computes in half vectors
-    ahead   what tiles prefetch, or None
-    plan    how rows and columns are cut into tiles; by default the best way
+    band   (its number, how many there are)
+    x      the address at which the image's first window begins
+    sink   stores the results, which are whole blocks even where sums are half vectors
+    ahead  how tiles prefetch weights, or None
+    plan   how rows and columns are cut into tiles; None: as is cheapest
     """
     b, lanes, image = em.b, sums.lanes, image_of(em.input(0), geo)
     _, down, across = image.stride
@@ -124,13 +122,10 @@ def convolve(
 
 
 def store_tile(
-    sink: Place,
-    values: Sequence[Val],
-    spots: Iterable[tuple[Val | int, Val | int]],
-    vectors: int,
+    sink: Place, values: Sequence[Val], spots: Iterable[tuple[Val | int, Val | int]], vectors: int
 ) -> None:
-    """Store the results of a tile: `vectors` of each pixel, one pixel after the other. `spots` are
-    the (row, column) of the pixels from the place of `sink`."""
+    """Store the results of a tile: `values` has `vectors` vectors of each pixel, one pixel after
+    the other. `spots` are the (row, column) of each pixel, counted from where `sink` stands."""
     for p, (i, j) in enumerate(spots):
         far = isinstance(i, Val) or isinstance(j, Val)
         place, i, j = (sink.at(0, 0, 0, i, j), 0, 0) if far else (sink, i, j)
@@ -139,5 +134,5 @@ def store_tile(
 
 
 def grid(high: int, wide: int) -> list[tuple[Val | int, Val | int]]:
-    """The rows and columns of a rectangle of pixels."""
+    """The (row, column) of every pixel of a rectangle, row by row."""
     return list(itertools.product(range(high), range(wide)))

@@ -1,15 +1,15 @@
-"""Depthwise convolution on channel-blocked data: one filter a channel, no sum over channels.
+"""Depthwise convolution on channel-blocked data: one filter for each channel, no sum over channels.
 
-Of floats, and of bytes, whose sums float32 holds exactly: they become floats where they are loaded.
-A vector is a block's channels at one pixel. Small kernels are unrolled with their weights in
-registers where there are enough, two output rows at a time; larger ones loop over kernel rows.
+Inputs are floats, or bytes that become floats when they are loaded; float32 holds their sums
+exactly. A vector is the channels of a block at one pixel. Small kernels are unrolled, for one or
+two rows of outputs, with weights in registers if there are enough; others loop over kernel rows.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -26,10 +26,11 @@ from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, bias_at, initial, nest
 from tinsmith.kernels.window.convolve import grid, store_tile
-from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
+from tinsmith.kernels.window.edges import Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of
 from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
@@ -38,6 +39,12 @@ WIDENED = 1.3  # times as long: bytes that become floats where they are loaded (
 LARGEST, EXACT = 255, 1 << 24  # of magnitudes of bytes; whole numbers that float32 holds
 UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)
 WIDEST_ROW = 9  # taps of a kernel row that are unrolled (estimated)
+
+Extent = tuple[int, int]
+"""The (rows, columns) of outputs of a register tile."""
+Sums = Callable[[Ptr, tuple[Val | int, Val | int], Extent], list[Val]]
+"""sums(corner, first, extent) emits the results of a register tile, a vector for each output, row
+by row. `first` is the (row, column) of its first output, whose window begins at `corner`."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -63,7 +70,7 @@ def conv_depthwise_bytes(site: Site) -> Choice:
     packed = [Packed("weights", pack_floats, (conv.weights, conv.width))]
     edges = None
     if site.has(2):
-        edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
+        edges = edges_of(geo, zero)
         packed.append(Packed("start", pack_start, (conv.weights, zero, edges, conv.width)))
     return _choice(conv, packed, edges, EFFICIENCY / WIDENED)
 
@@ -71,8 +78,9 @@ def conv_depthwise_bytes(site: Site) -> Choice:
 def _choice(
     conv: ConvSite, packed: Sequence[Packed], edges: Edges | None, efficiency: float
 ) -> Choice:
-    """The choice of a depthwise convolution. Raises Skip if some group has more than one channel.
-    `edges`: what sums begin with, other than a bias; `efficiency`: the share of the peak."""
+    """The `Choice` of a depthwise convolution; raises Skip if some group has more than one channel.
+    `edges`: the table of what sums begin with, None for the bias. `efficiency`: share of the
+    peak."""
     site, geo, width, blocks = conv.site, conv.geo, conv.width, conv.blocks
     if not conv.groups == geo.channels == geo.out_channels:
         raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
@@ -95,33 +103,32 @@ def _choice(
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
-    """[C, ...taps] as [channel block][tap][lane], with zeros for channels that do not exist."""
-    values = values.reshape(len(values), -1)
-    channels, taps = values.shape
-    wide = np.zeros((-(-channels // width) * width, taps), values.dtype)
-    wide[:channels] = values
-    return np.ascontiguousarray(wide.reshape(-1, width, taps).swapaxes(1, 2)).reshape(-1)
+    """Pack [C, ...taps] as [channel block][tap][lane]; channels that do not exist are zeros."""
+    wide = whole_blocks(values.reshape(len(values), -1), width)
+    blocks = wide.reshape(-1, width, wide.shape[1]).swapaxes(1, 2)
+    return np.ascontiguousarray(blocks).reshape(-1)
 
 
 def pack_floats(values: np.ndarray, width: int) -> np.ndarray:
-    """Weights that are bytes, as `pack_taps` packs them, in float32."""
+    """Pack weights that are bytes as `pack_taps` does, converted to float32."""
     return pack_taps(values.astype(np.float32), width)
 
 
 def unrolled(geo: Geometry) -> bool:
+    """Whether all taps of the kernel are unrolled, so that no loop goes through them."""
     return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
 
 
 @cached(1024)
 def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
-    """How many different places of one axis a run of `outputs` results reads."""
+    """How many different inputs along an axis `outputs` neighbouring outputs read."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
 
 
 @cached(1024)
 def tiling(target: Target, geo: Geometry) -> Tiling:
-    """The best cut of a channel's outputs into tiles; its cost is in vector multiply-adds for each
-    tap, over a plane."""
+    """The cheapest cut of a plane of outputs into tiles. Its cost is that of one tap of all outputs
+    of one channel block, in vector multiply-adds."""
     rich = target.registers >= 32
     most = 16 if rich else 8 if target.has_fma else 6
     room = 32 if rich else 14 if target.has_fma else 11
@@ -162,8 +169,8 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
 
 @dataclass(frozen=True)
 class Filters:
-    """The weights of one channel block, and its bias. `held`: the weights as values, where
-    registers hold them all."""
+    """The weights of one channel block, as [tap][lane], and its bias. `held`: all weights as loaded
+    vectors if registers have room for them, else empty."""
 
     weights: Ptr
     bias: Ptr | None
@@ -171,11 +178,12 @@ class Filters:
     held: tuple[Val, ...]
 
     def tap(self, i: int) -> Val:
+        """The weights of tap number i: loaded here, unless they are held."""
         return self.held[i] if self.held else (self.weights + i * self.width).load(self.width)
 
 
 def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = None) -> Filters:
-    """The weights and the bias of one channel block; weights are the first packed array."""
+    """The filters of a channel block: weights from the first packed array, bias from the last."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
     bias = bias_at(em, block, width * (edges.places if edges else 1))
@@ -186,59 +194,79 @@ def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = 
 def emit_depthwise(
     em: Emit, geo: Geometry, blocks: int, count: int, edges: Edges | None = None
 ) -> None:
-    """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
-    b, image, plan = em.b, image_of(em.input(0), geo), tiling(em.target, geo)
-    whole = image.pointer.elem != F32
+    """Emit the kernel; its tiles are those of `each_block`."""
+    b, step, whole = em.b, image_of(em.input(0), geo).step, em.input(0).pointer.elem != F32
+
+    def block_sums(block: Val | int) -> Sums:
+        filters = filters_of(em, geo, block, edges)
+
+        def sums(corner: Ptr, first: tuple[Val | int, Val | int], extent: Extent) -> list[Val]:
+            if edges is None:
+                start = initial(b, filters.bias, (filters.width,)) * prod(extent)
+            else:
+                start = edges.start(b, filters.bias, filters.width, first, extent)
+            if unrolled(geo):
+                done = taps(geo, lambda i: corner + i * step[1], step[2], filters, start, extent[1])
+            else:
+                done = _rows(em, geo, step, corner, filters, start)
+            return [v.truncated("i32") for v in done] if whole else done
+
+        return sums
+
+    each_block(replace(em, lanewise=True), geo, tiling(em.target, geo), (blocks, count), block_sums)
+
+
+def each_block(
+    em: Emit, geo: Geometry, plan: Tiling, cut: tuple[int, int],
+    block_sums: Callable[[Val | int], Sums],
+) -> None:  # fmt: skip
+    """Emit a kernel whose outputs depend on their own channel alone. Its tiles are (batch, channel
+    block, band), the band innermost; `cut` is (channel blocks, bands of each).
+
+    `block_sums(block)` emits what is done once for a channel block, such as loading its weights,
+    and returns a function that emits the results of a register tile (`Sums`).
+    """
+    b, image, (blocks, count) = em.b, image_of(em.input(0), geo), cut
     with b.loop(em.begin, em.end) as t:
         band, block, n = digits(t, count, blocks)
         x = image.corner(n, block)
-        sink = Sink(replace(em, lanewise=True), geo).at(n, block)
-        filters = filters_of(em, geo, block, edges)
+        sink = Sink(em, geo).at(n, block)
+        sums = block_sums(block)
 
-        def plane_of(d: Val | int) -> None:
+        def plane(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-                corner = image.window(x, d, r, c)
-                if edges is None:
-                    start = initial(b, filters.bias, (filters.width,)) * (high * wide)
-                else:
-                    start = edges.start(b, filters.bias, filters.width, (r, c), (high, wide))
-                if unrolled(geo):
-                    lines = functools.partial(_line, corner, image.step[1])
-                    done = taps(geo, lines, image.step[2], filters, start, wide)
-                else:
-                    done = _rows(em, geo, image.step, corner, filters, start)
-                if whole:
-                    done = [v.truncated("i32") for v in done]
+                done = sums(image.window(x, d, r, c), (r, c), (high, wide))
                 store_tile(sink.at(0, 0, d, r, c), done, grid(high, wide), 1)
 
             sweep(b, plan, band, count, tile)
 
-        run(b, 0, geo.out[0], plane_of)
+        run(b, 0, geo.out[0], plane)
 
 
-def _line(corner: Ptr, step: int, i: int) -> Ptr:
-    return corner + i * step
+def rows_read(geo: Geometry, high: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """For every line of inputs that `high` neighbouring rows of outputs read: its number i, and
+    (q, k) for each row q of outputs that reads it with kernel row k."""
+    for i in range(geo.span(1, high)):
+        each = [(q, *divmod(i - q * geo.stride[1], geo.dilation[1])) for q in range(high)]
+        read = [(q, k) for q, k, rest in each if not rest and 0 <= k < geo.kernel[1]]
+        if read:
+            yield i, read
 
 
 def taps(
     geo: Geometry, line: Callable[[int], Ptr], gap: int, filters: Filters, start: list[Val],
     wide: int,
 ) -> list[Val]:  # fmt: skip
-    """All taps of a tile whose rows have `wide` outputs; an input vector is loaded once for all
-    outputs it reaches.
+    """Emit all taps of a tile whose rows have `wide` outputs; returns its sums, row by row. `start`
+    are the accumulators before. Each input vector is loaded once for all outputs that read it.
 
-    `line(i)` is at the first input of the tile in the i-th line that its windows read; inputs are
-    `gap` elements apart.
+    `line(i)` is the address of the tile's first input in line i of those that its windows cover;
+    neighbouring inputs are `gap` elements apart.
     """
-    high = len(start) // wide
-    acc = list(start)
-    (_, down, across), (_, below, apart) = geo.stride, geo.dilation
-    for i in range((high - 1) * down + (geo.kernel[1] - 1) * below + 1):
+    acc, across, apart = list(start), geo.stride[2], geo.dilation[2]
+    for i, read in rows_read(geo, len(start) // wide):
         loaded: dict[int, Val] = {}
-        for q in range(high):
-            k, off = divmod(i - q * down, below)
-            if off or not 0 <= k < geo.kernel[1]:
-                continue
+        for q, k in read:
             for j in range(geo.kernel[2]):
                 w = filters.tap(k * geo.kernel[2] + j)
                 for p in range(wide):
@@ -252,8 +280,8 @@ def taps(
 def row_taps(
     geo: Geometry, x: Ptr, w: Ptr, gap: int, start: list[Val], across: int, width: int
 ) -> list[Val]:
-    """Add the first `across` taps of one kernel row to the accumulators `start` of a row of
-    outputs. x is at the first input, w at the weights; inputs are `gap` elements apart."""
+    """Emit the first `across` taps of a kernel row for a row of outputs; returns their sums, added
+    to `start`. x is the address of the input, w of the weights; inputs are `gap` elements apart."""
     acc, loaded = list(start), {}
     for j in range(across):
         factor = (w + j * width).load(width)
@@ -268,8 +296,9 @@ def row_taps(
 def _rows(
     em: Emit, geo: Geometry, step: Triple, corner: Ptr, filters: Filters, start: list[Val]
 ) -> list[Val]:
-    """The sums of one row of outputs whose first window begins at `corner`, by loops over kernel
-    planes and rows, and over the taps of rows of more than WIDEST_ROW. `start`: accumulators."""
+    """Emit all taps of neighbouring outputs of one row, in loops over kernel planes and rows, and
+    over the taps of kernel rows of more than WIDEST_ROW. Returns their sums, added to `start`. The
+    first window begins at `corner`; neighbouring inputs are `step` elements apart on each axis."""
     kernel, width = geo.kernel, filters.width
     levels = [
         Level(kernel[0], geo.dilation[0] * step[0], kernel[1] * kernel[2] * width),

@@ -1,11 +1,10 @@
-"""Direct convolution: the kernel for any kernel size, stride, dilation and padding, where no
-faster algorithm fits; also the skeleton of grouped convolutions.
+"""Direct convolution of channel-blocked data, with any kernel size, stride, dilation and padding.
+Grouped convolutions use it too.
 
-Data are in blocks of channels. A tile is some pixels by some vectors of output channels, whose
-accumulators stay in registers while the products of all input channels and taps are added. The
-input is read with the halo that its windows need, so there is no code for edges. In a 1x1
-convolution (`Geometry.is_pointwise`) all pixels of an image are one row, if no halo lies between
-the rows of its tensors.
+A tile is some pixels by some vectors of output channels, whose accumulators stay in registers while
+the products of all input channels and taps are added. The input is read with the halo that its
+windows need, so there is no code for edges. In a 1x1 convolution (`Geometry.is_pointwise`) all
+pixels of an image are treated as one row, if no halo lies between the rows of its tensors.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def conv_direct(site: Site) -> Choice:
 
 
 def direct(conv: ConvSite) -> Choice:
-    """The choice for a convolution of any number of groups. If there are several, the inputs and
-    the outputs of each must fill whole blocks of channels."""
+    """The `Choice` of a direct convolution. If there are several groups, the inputs and the outputs
+    of each must fill whole blocks of channels."""
     site, geo, w, groups = conv.site, conv.geo, conv.weights, conv.groups
     rows, cols = rows_of(geo)
     way = way_of(site.target, geo, groups)
@@ -68,12 +67,9 @@ def direct(conv: ConvSite) -> Choice:
 def phases(
     threads: int, geo: Geometry, way: Blocked, order: Order, flops: float
 ) -> tuple[Phase, ...]:
-    """The phases of a direct convolution, whose tiles threads share.
-
-    One phase, or two: where the last panel of output channels is narrower than the others, its
-    tiles take less time. As a phase of their own, they are shared evenly too; no thread waits
-    between the two.
-    """
+    """The phases of a direct convolution: one, or two where threads share panels and the last panel
+    is narrower than the others. Its tiles take less time; in a phase of their own they are shared
+    evenly too. No thread waits between the two."""
 
     def emit(em: Emit, which: Which = "all") -> None:
         emit_direct(em, geo, way, order, which)
@@ -89,13 +85,13 @@ def phases(
 
 
 def rows_of(geo: Geometry) -> tuple[int, int]:
-    """How many rows of outputs are cut into tiles together, and their length: (height, width) of
-    each depth; of a pointwise convolution (1, depth * height * width)."""
+    """The (rows, columns) of outputs that are cut into tiles: (height, width) of one depth, or all
+    pixels as one row, (1, depth * height * width), if the convolution is pointwise."""
     return (1, prod(geo.out)) if geo.is_pointwise else geo.out[1:]
 
 
 def way_of(target: Target, geo: Geometry, groups: int = 1) -> Blocked:
-    """The blocks of a group's input channels, and the panels of its output channels."""
+    """How a direct convolution cuts the channels of a group into blocks and panels."""
     blocks = channel_blocks(geo.channels // groups, block_of(target))
     depth = blocks.padded * geo.taps
     cut = panels(target, geo.out_channels // groups, *rows_of(geo), depth)
@@ -103,8 +99,8 @@ def way_of(target: Target, geo: Geometry, groups: int = 1) -> Blocked:
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
-    """The geometry of a pointwise convolution with all pixels of an image in one row, if they lie
-    so in memory; else `geo` itself."""
+    """The geometry of a pointwise convolution with all pixels of an image as one row, if they lie
+    one after the other in memory. Otherwise `geo` unchanged."""
     if not lies_flat(em, geo):
         return geo
     row = (1, 1, prod(geo.out))
@@ -112,7 +108,7 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
 
 
 def lies_flat(em: Emit, geo: Geometry) -> bool:
-    """Whether a convolution is pointwise, and nothing lies between the rows of its operands."""
+    """Whether a convolution is pointwise, and no halo lies between the rows of its operands."""
     for view in (em.input(0), em.outs[0], *em.extras):
         _, _, (plane, row, pixel) = steps(view.spec, geo.rank)
         with by_formula():
@@ -124,7 +120,7 @@ def lies_flat(em: Emit, geo: Geometry) -> bool:
 
 
 def emit_direct(em: Emit, geo: Geometry, way: Blocked, order: Order, which: Which) -> None:
-    """Emit the kernel; its tiles are those of `each_panel`."""
+    """Emit the kernel, or its tiles for the panels of `which`; `each_panel` numbers the tiles."""
     geo = flattened(em, geo)
     image = image_of(em.input(0), geo)
 

@@ -1,8 +1,9 @@
-"""Zero points of depthwise convolutions of bytes, whose padding is 0 in memory.
+"""The zero point of the input in depthwise convolutions of bytes, where padding is 0 in memory.
 
-Sums are wanted of (x - zero) w over the taps that see the input. They begin with - zero w over
-these taps, so padding adds nothing. Which taps see the input depends on the row and the column of
-the output, but is the same for all rows that are not near an edge: these share a row of the table.
+An output is the sum of (x - zero) w over the taps inside the image. The kernel adds up x w, in
+which padding counts 0; so its sum must begin with the sum of -zero w over the taps inside the
+image. That is a table of starts: which taps lie inside depends on the output's row and column. All
+rows far from an edge are alike and share one row of the table.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The table of what sums begin with, and which of its rows an output has. Each of the `top`
-    first rows of outputs and of the rows from `last` on has a row of its own; those between share
-    one. Each column has its own. `rows` and `columns`: for each row and column of the table, which
-    taps see the input."""
+    """The rows and columns of the table of starts, and which of them an output has.
+
+    top      rows of outputs before this number have a row of the table each
+    last     rows of outputs from this number on likewise; all rows between share one
+    rows     for each row of the table: whether each kernel row lies inside the image
+    columns  for each column of outputs, which is a column of the table: whether each tap does
+    """
 
     top: int
     last: int
@@ -29,15 +34,15 @@ class Edges:
 
     @property
     def places(self) -> int:
-        """Entries of the table for each channel."""
+        """How many starts the table has for each channel."""
         return len(self.rows) * len(self.columns)
 
     def start(
         self, b: Builder, table: Ptr | None, width: int, first: tuple[Val | int, Val | int],
         tile: tuple[int, int],
     ) -> list[Val]:  # fmt: skip
-        """What the sums of a tile of (rows, columns) begin with, one vector for each output, row by
-        row. `first` is its first output; `table` that of a block of `width` channels."""
+        """Load what the sums of a tile of (rows, columns) begin with: a vector for each output, row
+        by row. `first`: its first output; `table`: the address of the starts of a channel block."""
         assert table is not None
         if self.places == 1:
             return [table.load(width)] * (tile[0] * tile[1])
@@ -55,11 +60,14 @@ class Edges:
 
 
 NO_EDGES = Edges(0, 1, ((True,),), ((True,),))
-"""Sums begin alike everywhere: no window sees padding."""
+"""A table of one start for all outputs, as no window reads padding."""
 
 
-def edges_of(geo: Geometry) -> Edges:
-    """The edges of a convolution. Raises Skip where its sizes are free, or its kernel is deep."""
+def edges_of(geo: Geometry, zero: int) -> Edges:
+    """The table's rows and columns, for the input's zero point. Raises Skip where that is not 0 and
+    windows read padding, if sizes are free or the kernel is deep."""
+    if not zero or not any(map(any, geo.halo)):
+        return NO_EDGES
     if geo.is_free:
         raise Skip("its padding is not 0, and its sizes are free")
     if geo.kernel[0] > 1:
@@ -82,15 +90,13 @@ def edges_of(geo: Geometry) -> Edges:
 def pack_start(
     w: np.ndarray, zero: int, edges: Edges, width: int, dtype: str = "float32"
 ) -> np.ndarray:
-    """The table of `Edges` as [block][row][column][channel]: -zero times the sum of the taps of w
-    that see the input."""
+    """The table of starts as [channel block][row][column][lane], flat: -zero times the sum of the
+    weights [C, 1, *taps] of the taps that lie inside the image."""
     if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:
         taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.int64)
         sums = np.einsum("cab,ra,kb->crk", taps, np.array(edges.rows), np.array(edges.columns))
-    channels, rows, columns = sums.shape
-    wide = np.zeros((-(-channels // width) * width, rows, columns), dtype)
-    wide[:channels] = -zero * sums
-    blocks = wide.reshape(-1, width, rows, columns).transpose(0, 2, 3, 1)
+    wide = whole_blocks((-zero * sums).astype(dtype), width)
+    blocks = wide.reshape(-1, width, *sums.shape[1:]).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocks).reshape(-1)

@@ -1,7 +1,7 @@
-"""Convolution to few outputs: vectors run along the input channels, and are summed at the end.
+"""Convolution to few output channels, by vectors of input channels.
 
 With less than half a vector of output channels, broadcasting pixels wastes most lanes. Here a
-vector is a block of input channels of one pixel, multiplied into one accumulator for each output.
+vector is a block of input channels of one pixel. Each output has a whole vector as accumulator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Val
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
@@ -24,7 +24,7 @@ from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Place, Sink, Tiling, bands, cut, digits
 from tinsmith.kernels.window.ways import Sums, over_blocks
-from tinsmith.kernels.window.weights import ChannelBlocks
+from tinsmith.kernels.window.weights import ChannelBlocks, whole_blocks
 from tinsmith.records import dataclass
 
 EFFICIENCY = 0.95  # of the peak, beside the loads that are counted (estimated)
@@ -59,18 +59,15 @@ def _pixels(target: Target, outputs: int) -> int:
 
 
 def _pack(w: np.ndarray, width: int) -> np.ndarray:
-    """[K, C, *taps] as [channel block][tap][output][channel], flat."""
-    k, c = w.shape[:2]
-    flat = w.reshape(k, c, -1)
-    wide = np.zeros((k, -(-c // width) * width, flat.shape[2]), w.dtype)
-    wide[:, :c] = flat
-    shaped = wide.reshape(k, -1, width, flat.shape[2])
-    return np.ascontiguousarray(shaped.transpose(1, 3, 0, 2)).reshape(-1)
+    """Pack weights [K, C, *taps] as [channel block][tap][output][channel], flat, with zeros."""
+    wide = whole_blocks(w.reshape(*w.shape[:2], -1).swapaxes(0, 1), width)
+    shaped = wide.reshape(-1, width, *wide.shape[1:])
+    return np.ascontiguousarray(shaped.transpose(0, 3, 2, 1)).reshape(-1)
 
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
-    """Emit the kernel; its tiles are (batch, band), the band innermost. A block of input channels
-    counts as one channel, of as many groups side by side."""
+    """Emit the kernel; its tiles are (batch, band), the band innermost. The contraction treats a
+    block of `width` input channels as one channel of `width` interleaved groups (`sides`)."""
     b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
     image, lanes = image_of(em.input(0), geo), (width,) * outputs
@@ -90,8 +87,8 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
 @dataclass(frozen=True)
 class Summing:
-    """A `Place` for kernels whose accumulators are vectors along the input channels: it collects
-    the vectors of one pixel, one for each output, and stores their sums when the last has come."""
+    """A `Place` that adds up the lanes of accumulators, which are vectors along input channels. It
+    collects the vectors of one pixel, one for each output; with the last it stores their sums."""
 
     sink: Place
     em: Emit
@@ -105,13 +102,13 @@ class Summing:
         self.vectors.append(value)
         if len(self.vectors) == self.outputs:
             n, _, *place = index
-            self.sink.put(_summed(self.em, self.em.b, self.vectors, value.ty.lanes), n, 0, *place)
+            self.sink.put(_summed(self.em, self.vectors, value.ty.lanes), n, 0, *place)
             self.vectors.clear()
 
 
-def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:
-    """The vector whose lane o is the sum of `sums[o]`, plus the bias; the others are zero."""
-    value = b.zero(F32.x(width))
+def _summed(em: Emit, sums: list[Val], width: int) -> Val:
+    """A vector whose lane o is the sum of the lanes of sums[o], plus its bias; others are zero."""
+    value = em.b.zero(F32.x(width))
     for o, part in enumerate(sums):
         one = part.reduce("add")
         bias = bias_at(em, o)

@@ -15,11 +15,11 @@ from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
-from tinsmith.kernels.window.geometry import Geometry, pool_geometry
+from tinsmith.kernels.window.geometry import pool_geometry
 from tinsmith.kernels.window.plain import Sum, Work, plain_choice
 from tinsmith.kernels.window.pool import shares_of
 from tinsmith.kernels.window.site import conv_site
-from tinsmith.kernels.window.tiles import Pieces, cut
+from tinsmith.kernels.window.tiles import Pieces, cut, sizes_of
 
 MOST_OUTPUTS = 4  # output channels of a panel (estimated)
 
@@ -29,19 +29,19 @@ def pool_max_plain(site: Site) -> Choice:
     """Maximum over windows, on plain data."""
     if site.attr("with_indices"):
         raise Skip("the places of the maxima are wanted too")
-    return _pool(site, pool_geometry(site)[0], MAXIMUM, None)
+    return _pool(site, MAXIMUM, None)
 
 
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
 def pool_average_plain(site: Site) -> Choice:
     """Average over windows, on plain data; divides by the taps that count."""
-    geo, _ = pool_geometry(site)
-    return _pool(site, geo, SUM, np.concatenate(shares_of(site)))
+    return _pool(site, SUM, np.concatenate(shares_of(site)))
 
 
-def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Choice:
-    """The choice of a pooling on plain data. `table`: by what an average multiplies its sums, the
+def _pool(site: Site, fold: Fold, table: np.ndarray | None) -> Choice:
+    """The `Choice` of a pooling on plain data. `table`: the factors of an average, which are the
     tables of `shares_of` one after the other; None for a maximum."""
+    geo, _ = pool_geometry(site)
 
     def work(em: Emit, width: int) -> Sum:
         def start(_: Val | int, outputs: int) -> list[Val]:
@@ -102,13 +102,8 @@ def conv_plain(site: Site) -> Choice:
 
 
 def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:
-    """[K, C, *taps] as [group][panel][channel][tap][output], flat."""
+    """Pack weights [K, C, *taps] as [group][panel][channel][tap][output], flat."""
     flat = w.reshape(group, -1, *w.shape[1:2], prod(w.shape[2:]))
-    parts = []
-    for g in flat:
-        first = 0
-        for count, size in panels:
-            for _ in range(count):
-                parts.append(g[first : first + size].transpose(1, 2, 0).reshape(-1))
-                first += size
-    return np.concatenate(parts)
+    parts = np.split(flat, np.cumsum(sizes_of(panels))[:-1], axis=1)  # panels of all groups
+    each = [part[g].transpose(1, 2, 0) for g in range(group) for part in parts]
+    return np.concatenate([part.reshape(-1) for part in each])

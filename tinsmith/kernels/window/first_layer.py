@@ -1,8 +1,8 @@
 """Convolution from a plain image of few channels to channel-blocked data.
 
-Networks begin with three channels in plain order; blocking them would multiply their size by five.
-A band of input rows is copied into a zero-padded workspace (or read in place where the windows
-never leave the image), and every output panel reads its pixels from there by broadcasts.
+Networks begin with three channels in plain order; as blocks of 16 channels they would take five
+times the memory. So a band of input rows is copied into a zero-padded workspace, or read in place
+if no window reaches beyond the image. All panels of output channels broadcast pixels from there.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MOST_CHANNELS = 8  # of the input, where a block has no more lanes than those (e
 
 @dataclass(frozen=True)
 class Band:
-    """Output rows done together, and the distances, in elements, of their padded input rows in the
-    workspace, to which they are `copied`, or not."""
+    """How output planes are cut into bands of rows, and how the input rows of a band lie in the
+    workspace; distances are in elements."""
 
-    rows: int
+    rows: int  # output rows of a band
     count: int  # bands of one output plane
     lines: int  # input rows of a full band
-    pitch: int
-    step: Triple  # (plane, row, pixel), as `geometry.steps`
-    channel: int
-    copied: bool
+    pitch: int  # pixels of an input row, with padding
+    step: Triple  # from one (plane, row, pixel) to the next, as `geometry.steps`
+    channel: int  # from one channel to the next
+    copied: bool  # False: the input is read in place
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -74,27 +74,22 @@ def conv_first_layer(site: Site) -> Choice:
 
 
 def _band(geo: Geometry) -> Band:
-    """A 16th of the output's rows, or fewer, so that their input rows fit into WORKSPACE."""
+    """Bands of a 16th of the output's rows, or fewer, so that their input fits into WORKSPACE."""
     copied = any(geo.begin) or any(geo.after)
-    span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
-    pitch = (geo.out[2] - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
-
-    def lines(rows: int) -> int:
-        return (rows - 1) * geo.stride[1] + span
-
+    pitch = geo.span(2, geo.out[2])
     rows = typical(-(-geo.out[1] // 16))
     each = typical(4 * geo.channels * geo.kernel[0] * pitch)
-    while rows > 1 and lines(rows) * each > WORKSPACE:
+    while rows > 1 and geo.span(1, rows) * each > WORKSPACE:
         rows -= 1
-    count = -(-geo.out[1] // rows)
-    plane = lines(rows) * pitch
-    return Band(rows, count, lines(rows), pitch, (plane, pitch, 1), geo.kernel[0] * plane, copied)
+    count, lines = -(-geo.out[1] // rows), geo.span(1, rows)
+    plane = lines * pitch
+    return Band(rows, count, lines, pitch, (plane, pitch, 1), geo.kernel[0] * plane, copied)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The input rows of a band where they are read: `x` is at the first window's first pixel;
-    channels are `channel` and axes `step` elements apart."""
+    """The input rows of a band, copied or in place. `x` is the address of the first window's first
+    pixel; from there channels are `channel` elements apart, pixels `step` on each axis."""
 
     geo: Geometry
     x: Ptr
@@ -105,8 +100,8 @@ class Rows:
 def emit_first_layer(
     em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
 ) -> None:
-    """Emit the kernel; its tiles are (batch, output plane, band). All panels of a band read the
-    rows that were copied for it."""
+    """Emit the kernel; its tiles are (batch, output plane, band), the band innermost. All panels
+    read the input rows that were copied once for the band."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
         index, d, n = digits(t, band.count, geo.out[0])
@@ -120,8 +115,8 @@ def emit_first_layer(
 def _rows_of(
     em: Emit, geo: Geometry, band: Band, n: Val | int, d: Val | int, first: Val | int
 ) -> Rows:
-    """The input rows of a band of outputs, from (d, first) of image n on; copied to the workspace
-    where the kernel copies them."""
+    """The input rows of the band of outputs of image n that begins with row `first` of plane d.
+    Emits the copy to the workspace, unless they are read in place."""
     b, source = em.b, image_of(em.input(0), geo)
     image, channel, step = source.pointer + n * source.batch, source.plane, source.step
     if not band.copied:
@@ -141,8 +136,7 @@ def _rows_of(
 def _emit_panel(
     em: Emit, source: Rows, blocks: ChannelBlocks, panel: Panel, rows: Val | int, sink: Sink
 ) -> None:
-    """Compute `rows` rows of outputs, the first at the place of `sink`, for one panel of output
-    channels."""
+    """Emit `rows` rows of outputs of one panel of channels; `sink` stands at the first row."""
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = typical(em.outs[0].spec.nbytes) > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
@@ -168,7 +162,7 @@ def _emit_panel(
 
 
 def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
-    """Prefetch the places of `wide` results: stores would wait for lines that are far away."""
+    """Prefetch the lines of `wide` results for writing: stores would wait if they are far away."""
     out = sink.em.outs[0]
     for o in range(vectors):
         for j in range(0, wide, max(1, LINE // sink.width)):

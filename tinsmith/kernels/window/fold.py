@@ -1,10 +1,11 @@
-"""What pooling does with the taps of a window: the maximum, the sum."""
+"""How pooling reduces the taps of a window to one value: to their maximum, or their sum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import Ty
@@ -16,57 +17,59 @@ Part = tuple[Val, ...]
 
 @dataclass(frozen=True)
 class Fold:
-    """What pooling does with the taps of a window: one by one, by `start` and `add`; or, unrolled,
-    column by column, by `column` and `across`. `start` is the value of no taps."""
+    """How the taps of a window are reduced to one value. In loops: from `start`, the value of no
+    taps, by `add`, tap after tap. Unrolled: each column of the window by `column`, then the columns
+    by `across`; windows that overlap share columns."""
 
     start: float
     add: Callable[[Val, Val], Val]
     flops: float  # what one tap costs, in operations at the peak rate
-    column: Callable[[Sequence[Val]], Part]  # the fold of one column of a window
-    across: Callable[[Sequence[Part]], Val]  # the fold of columns
+    column: Callable[[Sequence[Val]], Part]
+    across: Callable[[Sequence[Part]], Val]
 
 
 def larger(kept: Val, new: Val) -> Val:
-    """The maximum; NaN wins, as in the reference."""
+    """The larger value, lane by lane. NaN counts as largest, as in the reference."""
     best = (new > kept).select(new, kept)
     return new.is_nan().select(new, best)
 
 
 def _largest(xs: Sequence[Val]) -> Part:
-    """The fold of a column: (maximum of the numbers, mask of the lanes in which one is NaN). Two
-    numbers are tested for NaN at once."""
+    """`Fold.column` of the float maximum: (the largest number, whether some tap is NaN), lane by
+    lane. One comparison tests two taps for NaN."""
     pairs = [xs[i].unordered(xs[min(i + 1, len(xs) - 1)]) for i in range(0, len(xs), 2)]
     return reduce(Val.max, xs), reduce(Val.__or__, pairs)
 
 
 def _largest_of(parts: Sequence[Part]) -> Val:
+    """`Fold.across` of the float maximum: the largest number, or NaN where a column has one."""
     numbers, nans = zip(*parts, strict=True)
     return reduce(Val.__or__, nans).select(float("nan"), reduce(Val.max, numbers))
 
 
-MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
-
-
-def whole_maximum(kind: Ty) -> Fold:
-    """The maximum of whole numbers, which are never NaN."""
-    start = -(1 << kind.bits - 1) if kind.is_signed else 0
+def _by(start: float, join: Callable[[Any, Any], Any], flops: float) -> Fold:
+    """The fold that reduces taps, columns and windows by the same function `join`."""
     return Fold(
-        start, Val.max, 1.0, lambda xs: (reduce(Val.max, xs),),
-        lambda parts: reduce(Val.max, (x for (x,) in parts)),
+        start, join, flops, lambda xs: (reduce(join, xs),),
+        lambda parts: reduce(join, (x for (x,) in parts)),
     )  # fmt: skip
 
 
-SUM = Fold(
-    0.0, add, 2.0, lambda xs: (reduce(add, xs),), lambda parts: reduce(add, (x for (x,) in parts))
-)
+def whole_maximum(kind: Ty) -> Fold:
+    """The maximum of whole numbers of type `kind`, which are never NaN."""
+    return _by(-(1 << kind.bits - 1) if kind.is_signed else 0, Val.max, 1.0)
+
+
+MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
+SUM = _by(0.0, add, 2.0)
 
 
 def fold_range(
     b: Builder, low: Val | int, high: Val | int, carried: Carried,
     body: Callable[[Val | int, Carried], Carried],
 ) -> Carried:  # fmt: skip
-    """Emit `carried = body(index, carried)` for every index of [low, high), and return the last
-    `carried`. No loop is emitted for a range known to have one index or none."""
+    """Emit a loop of `carried = body(index, carried)` over the indices [low, high); returns the
+    last `carried`. A range known to have one index, or none, needs no loop."""
     if isinstance(low, int) and isinstance(high, int):
         if low >= high:
             return carried

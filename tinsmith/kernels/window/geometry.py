@@ -1,7 +1,7 @@
-"""The shape of a windowed operator, brought to three spatial axes.
+"""The geometry of convolutions and poolings, always with three spatial axes.
 
-Missing leading axes (depth, and height for 1-D data) have extent 1 and stride 0, so kernels are
-written once for (depth, height, width).
+Kernels are written once, for (depth, height, width). Leading axes that an operator lacks (depth,
+and height for 1-D data) have extent 1, and distance 0 in memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Extents of one windowed operator; spatial entries are (depth, height, width).
+    """The sizes of a convolution or pooling; triples are (depth, height, width).
 
-    size   of the input; `out` those of the output, `kernel` the taps of a window
-    begin  how far the first window begins before the input: the padding there
+    rank    spatial axes of the operator: 1 to 3
+    size    extents of the input, `out` those of the output
+    kernel  taps of a window on each axis
+    begin   padding before the input: how far the first window begins before it
     """
 
-    rank: int  # real spatial axes
+    rank: int
     batch: int
     channels: int
     out_channels: int
@@ -40,8 +42,8 @@ class Geometry:
     dilation: Triple
     begin: Triple
     most_after: Triple | None = None
-    """The most by which windows reach beyond the end of an axis of a size that is free; None if
-    they reach as far in every call."""
+    """An upper bound of `after` on each axis, for sizes that are free. None: windows reach equally
+    far beyond the end in every call."""
 
     @property
     def is_free(self) -> bool:
@@ -54,24 +56,19 @@ class Geometry:
 
     @property
     def points(self) -> int:
-        """Output places of one channel, over the batch."""
+        """Outputs of one channel, over the batch."""
         return self.batch * prod(self.out)
+
+    def span(self, axis: int, outputs: Any = 1) -> Any:
+        """How many neighbouring inputs along an axis the windows of `outputs` neighbouring outputs
+        cover, from the first tap to the last. `outputs`: a number or a Val, as is the result."""
+        gaps = (self.kernel[axis] - 1) * self.dilation[axis]
+        return (outputs - 1) * self.stride[axis] + gaps + 1
 
     @property
     def after(self) -> Triple:
-        """How far the last window reaches beyond the input's end, on each axis."""
-        reach = [
-            (o - 1) * s + (k - 1) * d + 1 - size - b
-            for o, s, k, d, size, b in zip(
-                self.out,
-                self.stride,
-                self.kernel,
-                self.dilation,
-                self.size,
-                self.begin,
-                strict=True,
-            )
-        ]
+        """How far the last window reaches beyond the input's end; an upper bound for free sizes."""
+        reach = [self.span(i, self.out[i]) - self.size[i] - self.begin[i] for i in range(3)]
         return triple([
             most if isinstance(r, Size) and most is not None else int(max(0, r))
             for r, most in zip(reach, self.most_after or (None,) * 3, strict=True)
@@ -79,7 +76,7 @@ class Geometry:
 
     @property
     def before(self) -> Triple:
-        """The most by which windows begin before the input."""
+        """How far the first window begins before the input; an upper bound for free sizes."""
         return triple([
             (k - 1) * d if isinstance(b, Size) else b
             for b, k, d in zip(self.begin, self.kernel, self.dilation, strict=True)
@@ -87,7 +84,7 @@ class Geometry:
 
     @property
     def halo(self) -> Halo:
-        """The halo of the real axes that the windows read."""
+        """The halo that the windows read: (before, after) for each axis that the operator has."""
         return tuple(zip(self.before, self.after, strict=True))[3 - self.rank :]
 
     @property
@@ -96,12 +93,12 @@ class Geometry:
 
     @estimate
     def traffic(self, weights: int = 0) -> float:
-        """Bytes of input, output and so many `weights`, all float32, each touched once."""
+        """Bytes of the input, the output and `weights` weights, all of float32."""
         values = self.channels * prod(self.size) + self.out_channels * prod(self.out)
         return 4.0 * (self.batch * values + weights)
 
     def place(self, index: Sequence[Any]) -> tuple[Any, ...]:
-        """(n, block, *real axes) from (n, block, depth, height, width)."""
+        """A tensor's index, without missing axes, from (n, block, depth, height, width)."""
         return (*index[:2], *index[5 - self.rank :])
 
 
@@ -116,13 +113,14 @@ class Widths:
 
 @dataclass(frozen=True)
 class Image:
-    """The input of a windowed operator in memory; distances are in elements.
+    """The input of a convolution or pooling in memory. Its planes are channels of plain data, or
+    blocks of channels. Distances are in elements:
 
     batch   from an image to the next
-    plane   from a channel, or block of channels, to the next
-    step    from a place to the next along (depth, height, width)
+    plane   from a plane to the next
+    step    from a pixel to the next along (depth, height, width)
     stride  from a window to the next along (depth, height, width)
-    back    from a plane's first place to where its first window begins: negative for padding
+    back    from a plane's first pixel to where its first window begins: negative for padding
     """
 
     pointer: Ptr
@@ -133,7 +131,7 @@ class Image:
     back: int
 
     def corner(self, n: Val | int, which: Val | int = 0, planes: int = 1) -> Ptr:
-        """Where the first window of image n begins, in its plane number `which` * `planes`."""
+        """The address at which the first window of image n begins, in plane `which` * `planes`."""
         return self.pointer + n * self.batch + which * (planes * self.plane) + self.back
 
     def window(self, x: Ptr, d: Val | int, r: Val | int, c: Val | int) -> Ptr:
@@ -142,7 +140,7 @@ class Image:
 
 
 def image_of(view: View, geo: Geometry) -> Image:
-    """The input `view` of an operator of this geometry, as its windows read it."""
+    """The `Image` of `view`, the input of an operator with the geometry `geo`."""
     batch, plane, step = steps(view.spec, geo.rank)
     stride = triple([k * s for k, s in zip(geo.stride, step, strict=True)])
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
@@ -150,10 +148,9 @@ def image_of(view: View, geo: Geometry) -> Image:
 
 
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
-    """Strides of a tensor in elements: batch, channel (or block of channels), and (depth, height,
-    width), with 0 for axes that the `rank` lacks."""
-    spatial = (0,) * (3 - rank) + spec.strides[2:]
-    return spec.strides[0], spec.strides[1], (spatial[0], spatial[1], spatial[2])
+    """Strides of a tensor with `rank` spatial axes, in elements: of the batch, of channels (or
+    blocks of channels), and of (depth, height, width), with 0 for missing axes."""
+    return spec.strides[0], spec.strides[1], triple(spec.strides[2:], 0)
 
 
 def conv_geometry(site: Site) -> Geometry:
@@ -166,7 +163,7 @@ def conv_geometry(site: Site) -> Geometry:
 
 @cached(1024)
 def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any) -> Geometry:
-    return _geometry(dims, weights[0], window(dims[2:], weights[2:], *attrs))
+    return geometry_of(dims, weights[0], window(dims[2:], weights[2:], *attrs))
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:
@@ -175,10 +172,11 @@ def pool_geometry(site: Site) -> tuple[Geometry, Window]:
     x = site.input(0)
     names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
     win = window(x.dims[2:], *(site.attr(name) for name in names))
-    return _geometry(x.dims, x.dims[1], win), win
+    return geometry_of(x.dims, x.dims[1], win), win
 
 
-def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+def geometry_of(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+    """The geometry of an input of `dims` under windows. Raises Skip as `conv_geometry` does."""
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")
@@ -193,8 +191,9 @@ def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry
 
 
 def _reach(end: Number, stride: int, span: int) -> int:
-    """The most by which the last window reaches beyond the input: its padding, and what rounding
-    up adds; equal padding has less than a window."""
+    """An upper bound of how far the last window of an axis reaches beyond the input: by the padding
+    `end`, plus less than a stride where the output size is rounded up. Padding that depends on a
+    free size (`auto_pad`) is smaller than the window's extent `span`."""
     return (span - 1 if isinstance(end, Size) else end) + stride - 1
 
 

@@ -1,4 +1,4 @@
-"""Pooling of whole planes of channel-blocked data to one value each."""
+"""Global pooling on channel-blocked data: each channel's plane becomes one value."""
 
 from __future__ import annotations
 
@@ -50,12 +50,11 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     batch, plane, step = steps(source.spec, rank)
     width = source.spec.layout.block
     walk = Walk(source.spec.spatial, [step[3 - rank :]])
-    extents = [*(extent for extent, _ in walk.outer), walk.length]
     strides = [*(walk.strides[0][d] for _, d in walk.outer), walk.steps[0]]
-    length = extents[-1]
+    length = walk.length
     sums = 8 if isinstance(length, Size) else min(8, length)
     whole = length // sums * sums
-    counts = [*extents[:-1], whole // sums]
+    counts = [*(extent for extent, _ in walk.outer), whole // sums]
 
     def inner(x: Ptr, carried: Carried, number: int) -> Carried:
         return [
@@ -66,7 +65,8 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     def turns(
         depth: int, carried: Carried, body: Callable[[Val | int, Carried], Carried]
     ) -> Carried:
-        """Emit `body` for every index at this depth. Sums begin anew after about `LONG` terms."""
+        """Emit `body(index, carried)` for every index at this depth. After about `LONG` terms sums
+        begin anew and are added to the earlier ones, so that rounding errors stay small."""
         count, inner = counts[depth], prod(counts[depth + 1 :])
         once = max(1, LONG // typical(inner))
         if fold is MAXIMUM or (isinstance(count, int) and count <= once):
@@ -80,7 +80,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
         return fold_range(b, 0, -(-count // once), carried, turn)
 
     def level(depth: int, x: Ptr, carried: Carried) -> Carried:
-        if depth < len(extents) - 1:
+        if depth < len(walk.outer):
             return turns(
                 depth, carried,
                 lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),

@@ -1,7 +1,8 @@
-"""Grouped convolution, by how the groups lie in the blocks.
+"""Grouped convolution, in one of three ways.
 
-Groups that fill whole blocks are direct convolutions side by side (`direct`); of others, as many as
-fill blocks are interleaved (`interleaved`), or each vector reads all that it touches (`mixed`).
+Groups whose channels fill whole blocks are direct convolutions side by side (`direct`). Of smaller
+groups, either as many as fill blocks are interleaved (`interleaved`), or each vector of outputs
+reads the inputs of all groups that have a lane in it (`mixed`).
 """
 
 from __future__ import annotations

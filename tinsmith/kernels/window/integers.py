@@ -1,9 +1,10 @@
-"""Convolutions of packed elements: the dense skeleton over rows of `codegen/products.py`. Those of
-bytes are exact in int32; `window/bfloat16.py` has those of float32 as bfloat16.
+"""Convolutions of elements that are packed in groups, such as four bytes in 32 bits, by any
+row of `codegen/products.py`. Those of bytes are exact in int32; `window/bfloat16.py` has those of
+float32 as bfloat16.
 
-Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are
-taken where zero points of weights need them, weights are packed where they are computed, and tiles
-of pixels by channels are multiplied.
+The phases, of which only the last is always there: weights that the run computes are packed; the
+input is packed with its padding, unless it is read in place; inputs are summed over each window,
+where zero points of weights need that; tiles of pixels by output channels are multiplied.
 """
 
 from __future__ import annotations
@@ -21,19 +22,14 @@ from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
-from tinsmith.kernels.dot.skeleton import (
-    HEAVY_FLOPS,
-    Ahead,
-    Tile,
-    buffer_bytes,
-    epilogue_flops,
-)
+from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk
+from tinsmith.kernels.window.contract import spots
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
@@ -44,12 +40,7 @@ from tinsmith.kernels.window.integers_plan import (
     pack_tables,
     pack_weights,
 )
-from tinsmith.kernels.window.integers_windows import (
-    Stretches,
-    contract,
-    source_of,
-    sum_windows,
-)
+from tinsmith.kernels.window.integers_windows import Stretches, contract, source_of, sum_windows
 from tinsmith.kernels.window.tiles import Sink, bands
 from tinsmith.sizes import Size, estimate, typical
 
@@ -60,21 +51,21 @@ FORM = 0.01  # longer layers of bytes may take for each form of tile less (estim
 
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer(site: Site) -> Choice:
-    """Direct convolution of bytes, exact in int32, with zero points of outputs."""
+    """Direct convolution of bytes, exact in int32, with zero points of inputs and of weights."""
     return byte_conv(site, product_of(site.target, *(site.input(i).dtype.name for i in range(2))))
 
 
 def byte_conv(site: Site, row: Product) -> Choice:
-    """The choice for a ConvInteger by a row of the table of products."""
+    """The `Choice` of a ConvInteger that multiplies by a row of the table of products."""
     geo = conv_geometry(site)
     left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
     return packed_conv(site, plan_of(site, geo, row, left, right))
 
 
 def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
-    """The choice of a convolution whose operands are packed for a row of the table of products.
-    `start`: for each group what the sums of its columns begin with, such as a bias; by default what
-    takes off the plan's zero point."""
+    """The `Choice` of a convolution of packed elements. `start`: an array of what the sums of each
+    group's columns begin with, such as a bias; None: with what corrects them for the input's zero
+    point (`Plan.zero`), or 0."""
     geo, row, cut, target = plan.geo, plan.row, plan.cut, site.target
     x, w, layout = site.input(0), site.input(1), Layout(plan.block)
     work = 2.0 * typical(plan.images * plan.runs * plan.pixels) * plan.panels * row.group
@@ -116,8 +107,8 @@ def packed_conv(site: Site, plan: Plan, start: Packed | None = None) -> Choice:
 
 
 def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) -> Plan:
-    """How a convolution is computed whose operands are packed for a row of the table of products.
-    `left` and `right` are the input and the weights."""
+    """The plan of a convolution that multiplies by a row of the table of products. `left` and
+    `right` tell how the input and the weights are packed for it, and of their zero points."""
     block = block_of(site.target)
     w, zero = site.input(1).const, None
     constant = w is not None
@@ -132,7 +123,7 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     direct = (
         constant and row.unit != MATRICES
         and not left.centred and not left.shift and geo.channels >= block
-        and _padding_is_zero(site, left, geo)
+        and (not any(map(any, geo.halo)) or _known_zero(site, left) == 0)  # padding is 0
         and (cut.groups == 1 or not cut.inputs % block)
     )  # fmt: skip
     flat = not direct and geo.is_pointwise and not any(geo.after)
@@ -155,8 +146,8 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
 def _shares(
     site: Site, geo: Geometry, cut: Cut, row: Product, most: int, panels: int
 ) -> tuple[int, bool]:
-    """Into how many parts the positions of each image's group are cut, of which there may be
-    `most`, and whether threads share these parts rather than the `panels` of output channels."""
+    """(into how many parts, at most `most`, the output pixels of each group of an image are cut,
+    whether threads share these parts rather than the `panels` of output channels)."""
     sets, lanes = geo.batch * cut.groups * panels, cut.groups * geo.taps * cut.lanes * cut.columns
     flops = 2.0 * typical(geo.batch * prod(geo.out)) * lanes * row.group / row.rate
     x, most = site.input(0), typical(most)
@@ -170,19 +161,14 @@ def _shares(
 
 
 def _known_zero(site: Site, left: Side) -> int | None:
-    """The zero point of the input as it is multiplied: shifted, or 0 where elements are centred
-    before; None if only the run knows it."""
+    """The zero point that packed elements of the input have: 0 if packing takes it off, otherwise
+    with the shift of packing added. None if only the run knows it."""
     if left.centred:
         return 0
     if left.zero is None:
         return left.shift
     zero = site.input(left.zero).const
     return None if zero is None else int(zero.reshape(())) + left.shift
-
-
-def _padding_is_zero(site: Site, left: Side, geo: Geometry) -> bool:
-    """Whether no window sees padding, or the zero point, which padding has, is known to be 0."""
-    return not any(map(any, geo.halo)) or _known_zero(site, left) == 0
 
 
 def _phases(plan: Plan) -> tuple[Phase, ...]:
@@ -206,7 +192,7 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
 
 def _multiply(em: Emit, plan: Plan) -> None:
     """Emit the phase that multiplies; its tiles are (image, group, panel of columns, part of the
-    runs), the part innermost."""
+    output pixels), the part innermost."""
     b, panels = em.b, plan.tiling.columns.count
     runs = plan.tiling.rows.count if plan.flat else plan.runs
     with matrices.configured(b, plan.row, em.workspace), b.loop(em.begin, em.end) as t:
@@ -230,7 +216,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
-    """Where a group's panel of weights that begins at `column` lies, and its table."""
+    """The addresses of a group's panel of weights that begins with `column`, and of its table."""
     columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
     if plan.constant:
         weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
@@ -242,9 +228,9 @@ def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[P
 
 
 class _Panel:
-    """Multiplies tiles of pixels of one image's group by one panel of weights, which begins with
-    `column`. `table`: zero points and sums of its columns; `left`: the input's zero point, if that
-    has to be taken off."""
+    """One panel of weights, of columns from `column` on, and one group of one image that it
+    multiplies. `table`: the address of the columns' zero points and sums; `left`: the input's zero
+    point if sums must be corrected for it, else None."""
 
     def __init__(
         self, em: Emit, plan: Plan, image: Position, group: Position, column: Position,
@@ -260,7 +246,7 @@ class _Panel:
         self.place = image // plan.cut.groups, first + column // plan.block
 
     def tile(self, run: Position, pixel: Position, height: int) -> None:
-        """Compute and store the tile of `height` pixels of a run from number `pixel` on."""
+        """Emit the tile of `height` pixels of a run, from number `pixel` on, with its stores."""
         em, plan = self.em, self.plan
         a = source_of(em, plan).at(plan, self.image, run, pixel)
         if plan.row.unit == MATRICES:
@@ -272,30 +258,26 @@ class _Panel:
         self._finish(sums, run, pixel)
 
     def _start(self) -> list[Val] | None:
-        """What the sums of each row begin with."""
+        """The vectors with which the sums of each pixel begin; None: with 0."""
         if self.start is None:
             return None
-        found, at = [], 0
-        for width in self.widths:
-            found.append((self.start + at).load(width))
-            at += width
-        return found
+        return [(self.start + first).load(width) for first, width in spots(self.widths)]
 
     def _taken_off(
         self, sums: Tile, pixels: Sequence[Position], run: Position, pixel: Position
     ) -> Tile:
-        """The sums of these pixels, counted from number `pixel` of a run, corrected for zero
-        points."""
+        """The `sums` of some pixels, corrected for zero points. `pixels` are their numbers, counted
+        from number `pixel` of a run."""
         em, plan, rows = self.em, self.plan, None
         if plan.off_rows:
             at = (self.image * plan.runs + run) * plan.pixels + pixel
             totals = (em.scratch.cast(I32) + at + plan.sums_at).fixed()
             rows = [(totals + i).load() for i in pixels]
         lefts = None if self.left is None else [self.left] * len(sums)
-        return taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
+        return taken_off(sums, rows, lefts, self.table, plan.cut.columns)
 
     def _in_matrices(self, a: Ptr, run: Position, pixel: Position, height: int) -> None:
-        """`tile` on matrix registers: sums are corrected and finished in a loop over pixels."""
+        """As `tile`, on matrix registers: a loop over pixels corrects and stores the sums."""
         em, plan, b = self.em, self.plan, self.em.b
         ways = Stretches(em, plan, a, self.weights, sum(self.widths))
         tile = matrices.Registers(b, em.workspace, height, len(self.widths))
@@ -312,8 +294,8 @@ class _Panel:
             _put(line, *place(i))
 
     def _ahead(self, pixel: Position) -> tuple[Ahead, ...]:
-        """What the tile at `pixel` prefetches: its share of the next panel of weights, where an
-        image is one run and constant weights are larger than the second-level cache."""
+        """What the tile at `pixel` prefetches: its share of the next panel of weights, if an image
+        is one run and constant weights outgrow the second-level cache. Otherwise nothing."""
         plan, size, tiles = self.plan, sum(self.widths), self.plan.tiling.rows.count
         far = 4 * plan.cut.groups * plan.panels > self.em.target.l2
         if not (plan.flat and plan.constant and far) or isinstance(tiles, Size) or tiles == 1:
@@ -323,6 +305,7 @@ class _Panel:
         return (Ahead(at.fixed(), size, tiles, 2),)
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
+        """Emit epilogue and stores of a tile, in a loop over pixels if the epilogue is long."""
         em, n = self.em, len(self.widths)
         place = self._places(run, pixel)
         if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
@@ -338,7 +321,7 @@ class _Panel:
             _put([(line + j * width).load(width) for j in range(n)], *place(i))
 
     def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
-        """For pixel number i of a tile: a sink, and the indices from there, where it is stored."""
+        """A function from a pixel's number in the tile to its place: (sink, index from there)."""
         out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
         panel = Sink(self.em, self.plan.geo).at(*self.place)
         if self.plan.flat:

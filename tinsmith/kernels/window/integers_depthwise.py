@@ -1,8 +1,8 @@
 """Depthwise convolution of bytes on channel-blocked data, exact in int32.
 
-A product of bytes adds up four taps of a kernel row at once, for each channel of a block. Blocked
-data has the channels of a pixel side by side, and four neighbouring pixels one after the other:
-their bytes are loaded together and put in the order [channel][pixel].
+One instruction multiplies and adds up the bytes of four taps of a kernel row, for each channel of a
+block. It needs the four pixels of a channel side by side. Blocked data has the channels of a pixel
+side by side; so four neighbouring pixels are loaded together and reordered to [channel][pixel].
 """
 
 from __future__ import annotations
@@ -17,24 +17,15 @@ from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.conditions import cached
-from tinsmith.kernels._kernel import (
-    Choice,
-    Emit,
-    Layout,
-    Packed,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    one_phase,
-)
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
-from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.convolve import grid, store_tile
+from tinsmith.kernels.window.depthwise import Extent, Sums, each_block, rows_read
 from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, image_of
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.kernels.window.site import ConvSite
+from tinsmith.kernels.window.tiles import Tiling, bands, cut
+from tinsmith.kernels.window.weights import whole_blocks
 from tinsmith.sizes import typical
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +54,7 @@ def conv_integer_depthwise(site: Site) -> Choice:
     zero = int(site.const(2).reshape(())) if site.has(2) else 0
     if w.dtype != np.int8 or (site.has(3) and site.const(3).any()):
         raise Skip("the weights are not int8 without a zero point")
-    edges = edges_of(geo) if zero and any(map(any, geo.halo)) else NO_EDGES
+    edges = edges_of(geo, zero)
     if geo.dilation[2] > 1 and geo.kernel[2] > 1:
         raise Skip("the taps of a row are not neighbours")
     if geo.kernel[0] > 1 or geo.taps > MOST_TAPS:
@@ -74,22 +65,16 @@ def conv_integer_depthwise(site: Site) -> Choice:
     read = typical(site.input(0).type.nbytes)
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     near = typical(geo.batch) == 1 and by_positions(
-        site, site.input(0), read, flops, plan.most_bands, blocks * count,
-        planes=2 * blocks,
-    )  # fmt: skip
-    layout = Layout(width)
+        site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+    )
     tiles = geo.batch * blocks * count
-    return Choice(
-        cost=target.time(flops, read + typical(site.out.type.nbytes)),
-        reads=site.reads([Layout(width, geo.halo), *([None] * (len(site.inputs) - 1))], layout),
-        writes=(layout,),
-        phases=one_phase(
-            tiles, lambda em: _emit(em, geo, plan, count, edges), count if near else 0
-        ),
-        packed=(
+    return ConvSite(site, geo, w, None).choice(
+        target.time(flops, read + typical(site.out.type.nbytes)),
+        one_phase(tiles, lambda em: _emit(em, geo, plan, count, edges), count if near else 0),
+        [
             Packed("weights", pack_taps, (w, width)),
             Packed("start", pack_start, (w, zero, edges, width, "int32")),
-        ),
+        ],
         unseen=(2,) if site.has(2) else (),
         by_channels=typical(geo.batch) == 1 and not near,
         detail=f"{row.name}, tile {plan}{', padding of zero points' * (edges != NO_EDGES)}",
@@ -97,19 +82,20 @@ def conv_integer_depthwise(site: Site) -> Choice:
 
 
 def pack_taps(w: Array, width: int) -> Array:
-    """[C, 1, ...taps] as [block][row of the kernel][group of taps][channel][tap of the group]."""
-    channels, across = len(w), w.shape[-1]
-    rows, groups = w[0].size // across, -(-across // GROUP)
-    wide = np.zeros((-(-channels // width) * width, rows, groups * GROUP), np.int8)
-    wide[:channels, :, :across] = w.reshape(channels, rows, across)
-    lanes = wide.reshape(-1, width, rows, groups, GROUP).transpose(0, 2, 3, 1, 4)
+    """Pack weights [C, 1, ...taps] as [channel block][kernel row][four taps][channel][tap of the
+    four], flat, each four bytes in an int32. Channels and taps that do not exist are zeros."""
+    across = w.shape[-1]
+    rows = whole_blocks(w, width).reshape(-1, across)
+    wide = np.pad(rows, [(0, 0), (0, -across % GROUP)])
+    lanes = wide.reshape(-1, width, w[0].size // across, wide.shape[1] // GROUP, GROUP)
+    lanes = lanes.transpose(0, 2, 3, 1, 4)
     return np.ascontiguousarray(lanes).view(np.int32).reshape(-1)
 
 
 @cached(1024)
 def _tiling(target: Target, geo: Geometry) -> Tiling:
-    """The best tiling; its cost is in vector instructions. Neighbouring outputs share what is put
-    in order, above all in high tiles."""
+    """The cheapest cut of a plane of outputs into tiles; its cost is in vector instructions. The
+    outputs of a tile share reordered pixels, above all in tiles of several rows."""
     most = 16 if target.registers >= 32 else 6
     _, rows, cols = map(typical, geo.out)
     best: tuple[float, int, int] | None = None
@@ -129,8 +115,8 @@ def _tiling(target: Target, geo: Geometry) -> Tiling:
 
 
 def _tile_cost(geo: Geometry, high: int, wide: int) -> float:
-    """Vector instructions of a tile: to put pixels in order, products, what becomes of results, and
-    the tile's start."""
+    """Vector instructions of a tile of high x wide outputs: to reorder pixels, to multiply, to
+    finish results, and to begin the tile."""
     groups = -(-geo.kernel[2] // GROUP)
     lines = {q * geo.stride[1] + k * geo.dilation[1] for q in range(high)
              for k in range(geo.kernel[1])}  # fmt: skip
@@ -140,61 +126,48 @@ def _tile_cost(geo: Geometry, high: int, wide: int) -> float:
 
 
 def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int, edges: Edges) -> None:
-    """Emit the kernel; its tiles are (batch, channel block, band), the band innermost."""
-    b, image, width = em.b, image_of(em.input(0), geo), block_of(em.target)
-    blocks = -(-geo.channels // width)
+    """Emit the kernel; its tiles are those of `each_block`."""
+    line, width = image_of(em.input(0), geo).step[1], block_of(em.target)
     each = geo.kernel[1] * -(-geo.kernel[2] // GROUP) * width
-    with b.loop(em.begin, em.end) as t:
-        band, block, n = digits(t, count, blocks)
-        x = image.corner(n, block)
-        sink = Sink(em, geo).at(n, block)
+
+    def block_sums(block: Val | int) -> Sums:
         weights = (em.packed[0].cast(I32) + block * each).fixed()
         begin = (em.packed[1].cast(I32) + block * (width * edges.places)).fixed()
 
-        def plane_of(d: Val | int) -> None:
-            def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-                corner = image.window(x, d, r, c)
-                start = edges.start(b, begin, width, (r, c), (high, wide))
-                sums = _sums(em, geo, corner, image.step[1], weights, start, wide)
-                store_tile(sink.at(0, 0, d, r, c), sums, grid(high, wide), 1)
+        def sums(corner: Ptr, first: tuple[Val | int, Val | int], extent: Extent) -> list[Val]:
+            start = edges.start(em.b, begin, width, first, extent)
+            return _sums(em, geo, corner, line, weights, start, extent[1])
 
-            sweep(b, plan, band, count, tile)
+        return sums
 
-        run(b, 0, geo.out[0], plane_of)
+    each_block(em, geo, plan, (-(-geo.channels // width), count), block_sums)
 
 
 def _sums(
     em: Emit, geo: Geometry, corner: Ptr, line: int, weights: Ptr, start: list[Val], wide: int
 ) -> list[Val]:
-    """The sums of a tile with `wide` outputs in a row, whose first window begins at `corner`; input
-    rows are `line` elements apart. `start` are the accumulators, `weights` those of the block."""
-    width, acc, high = block_of(em.target), list(start), len(start) // wide
+    """Emit all taps of a tile whose rows have `wide` outputs; returns its sums, row by row, added
+    to `start`. The first window begins at `corner`, input rows are `line` elements apart, and
+    `weights` is the address of the channel block's weights."""
+    width, acc = block_of(em.target), list(start)
     row = product_of(em.target, "uint8", "int8")
-    (_, down, across), (_, below, _) = geo.stride, geo.dilation
     groups = -(-geo.kernel[2] // GROUP)
-    for i in range((high - 1) * down + (geo.kernel[1] - 1) * below + 1):
-        taps = {}
-        for q in range(high):
-            k, off = divmod(i - q * down, below)
-            if not off and 0 <= k < geo.kernel[1]:
-                taps[q] = k
-        if not taps:
-            continue
+    for i, read in rows_read(geo, len(start) // wide):
         ordered: dict[int, Val] = {}
         for p in range(wide):
             for g in range(groups):
-                place = p * across + g * GROUP
+                place = p * geo.stride[2] + g * GROUP
                 if place not in ordered:
                     ordered[place] = _ordered(corner + (i * line + place * width), width)
-                for q, k in taps.items():
+                for q, k in read:
                     w = (weights + (k * groups + g) * width).load(width)
                     acc[q * wide + p] = row.step(acc[q * wide + p], ordered[place], w)
     return acc
 
 
 def _ordered(at: Ptr, width: int) -> Val:
-    """The bytes of four pixels, [pixel][channel] in memory, as a lane of four for each channel:
-    first whole lanes change places, then bytes within four of these."""
+    """Load the bytes of four pixels, [pixel][channel] in memory, as 32-bit lanes, one for each
+    channel, with its four bytes. First whole lanes change places, then bytes within 16."""
     lanes = at.cast(I32).load(width)
     each = width // GROUP  # lanes of a pixel
     if each > 1:

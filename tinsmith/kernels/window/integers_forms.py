@@ -1,14 +1,14 @@
-"""Winograd's methods F(m x m, 3x3) in whole numbers: what the transforms of one axis are.
+"""Winograd's methods F(m x m, 3x3) in whole numbers: the transforms of one axis.
 
-A method for floats has fractions in G, which transforms weights. Here each row of G is multiplied
-by what makes it whole, and column k of A' by a whole number that makes up for it, so that result i
-of an axis comes out as s[i] y[i]. With (m+2)^2 products in place of 9 m^2
+For floats the matrix G, which transforms weights, has fractions. Here each row of G is multiplied
+by a number that makes it whole, and the matrix A by whole numbers that make up for it, so that
+result i of an axis comes out as s[i] y[i] rather than y[i]. With (m+2)^2 products, not 9 m^2,
 
-    s s' y = A (U * V) A',   U = G w G',   V = B x B'
+    s[i] s[j] y[i, j] = (A (U * V) A')[i, j],   U = G w G',   V = B x B'
 
-is exact modulo 2^32: V and U fit into 16 bits, whatever bytes x and w are made of, and products
-and sums may wrap around. Of s s' = odd * 2^e the odd factor has an inverse modulo 2^32, and what
-is left, 2^e y, must fit into 32 bits: weights decide whether it does.
+is exact modulo 2^32: U and V fit into 16 bits for all bytes w and x, and products and sums may wrap
+around. To divide by s[i] s[j] = odd * 2^e, the odd factor is multiplied by its inverse modulo 2^32;
+what is left, 2^e y, is shifted. It must fit into 32 bits, which depends on the weights.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Axis = Callable[[list[Val]], list[Val]]
+"""Code that transforms the values of one axis."""
 MODULUS = 1 << 32
-"""Of sums of 32 bits."""
+"""Sums of 32 bits are known modulo this number."""
 BYTES = 255
 """The largest difference of two bytes of one signedness."""
 
@@ -34,12 +35,12 @@ class Form:
     """A method for tiles of m x m results.
 
     tile      m
-    taps      G, of whole numbers: (m + 2) x 3
-    scales    s: what each result of an axis is too large by
-    forward   the transform of m + 2 pixels of an axis, B, as code
-    backward  the transform of m + 2 products to m results of an axis, times `scales`, as code
-    around    flops that take as long as the transforms, for each lane of 32 bits of transformed
-              input or of products
+    taps      the matrix G in whole numbers, (m + 2) x 3
+    scales    s: the factor by which each result of an axis comes out too large
+    forward   emits the transform of m + 2 pixels of an axis, by the matrix B
+    backward  emits the transform of m + 2 products of an axis to m results, by the matrix A
+    around    the time of both transforms, for each 32-bit lane of transformed input or of products,
+              as the number of flops that take as long
     """
 
     tile: int
@@ -56,33 +57,33 @@ class Form:
 
     @property
     def points(self) -> int:
-        """Products of a tile, for each pair of channels."""
+        """Elements of a transformed tile: products for each pair of channels."""
         return self.window**2
 
     def result(self, i: int, j: int, v: Val) -> Val:
-        """Result (i, j) of a tile from what the transforms leave of it."""
+        """Result (i, j) of a tile from `v`, its value times the scales, modulo 2^32."""
         odd, shift = _odd_and_shift(self.scales[i] * self.scales[j])
         if odd > 1:
             v = v * _signed(pow(odd, -1, MODULUS))
         return v >> shift if shift else v
 
     def transformed(self, w: Array) -> Array:
-        """G w G' of the weights w [outputs, inputs, 3, 3]: [point, inputs, outputs]. float32 holds
-        all of these numbers."""
+        """The transformed weights G w G', as [point, inputs, outputs], of w [outputs, inputs, 3,
+        3]. They are whole numbers that float32 holds exactly."""
         g = np.array(self.taps, np.float32)
         points = np.kron(g, g) @ w.reshape(-1, 9).T.astype(np.float32)
         return points.reshape(self.points, *w.shape[:2]).swapaxes(1, 2)
 
     def fits(self, most: int) -> bool:
-        """Whether results come out right, whatever bytes the input has, with weights less their
-        zero points of which `most_of_one_sign` is `most`."""
+        """Whether results are right for all inputs, if `most_of_one_sign` of the weights, less
+        their zero points, is `most`."""
         shift = max(_odd_and_shift(s * t)[1] for s in self.scales for t in self.scales)
         return BYTES * most << shift < MODULUS // 2
 
 
 def most_of_one_sign(w: Array) -> int:
-    """The largest sum of the positive weights of an output, or of its negative ones without their
-    sign: what results are at most, over BYTES. w [outputs, k]."""
+    """The largest sum, over all outputs, of an output's positive weights, or of the magnitudes of
+    its negative ones. Results are at most BYTES times that. `w` is [outputs, k]."""
     both, rest = (v.sum(axis=1, dtype=np.int64) for v in (np.abs(w), w))
     return int((both + np.abs(rest)).max()) // 2
 
@@ -137,4 +138,4 @@ FORMS = {
         20.0,
     ),
 }
-"""By the extent of their tiles."""
+"""The methods, by the extent of their tiles."""

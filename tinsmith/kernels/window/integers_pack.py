@@ -1,9 +1,10 @@
-"""How a convolution of bytes packs its input, and weights that only the run knows."""
+"""Code of convolutions of bytes that packs the input, and weights that only the run knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I32
@@ -14,7 +15,7 @@ from tinsmith.sizes import Number, Size
 
 
 def pack_input(em: Emit, plan: Plan) -> None:
-    """Copy the input, with its padding, to scratch. A tile is one row."""
+    """Emit the phase that copies the input with its padding to scratch; a tile is one row."""
     row = plan.size[2] * plan.cut.lanes * plan.row.group
     sink = em.scratch.cast(plan.left.packed)
     zero = plan.left.zeros(em, 0, 1)
@@ -23,30 +24,26 @@ def pack_input(em: Emit, plan: Plan) -> None:
 
 
 def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> None:
-    """Copy row number t of the input with its padding, which counts those of all images, to `to`.
-    `zero`: the input's zero point."""
+    """Emit the copy of one row of the input with its padding to `to`. `t` is its number among the
+    padded rows of all groups of all images; `zero` the input's zero point, None for 0."""
     depth, height, width = plan.size
     image, d, h = t // (depth * height), t // height % depth, t % height
     begin, size = plan.geo.begin, plan.geo.size
     d, h = d - begin[0], h - begin[1]
-    inside = None
-    for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
-        if isinstance(all_of - extent, Size) or extent < all_of:
-            on = em.b.index(place).to("u64") < extent
-            inside = on if inside is None else inside & on
-    if inside is None:
-        _row(em, plan, (image, d, h), to, zero)
+    inside = [
+        em.b.index(place).to("u64") < extent
+        for place, extent, all_of in ((d, size[0], depth), (h, size[1], height))
+        if isinstance(all_of - extent, Size) or extent < all_of
+    ]
+    copy = partial(_row, em, plan, (image, d, h), to, zero)
+    if inside:
+        em.b.choose(reduce(and_, inside), copy, partial(_padding, em, plan, to, width, zero))
     else:
-        place = image, d, h
-        em.b.choose(
-            inside,
-            partial(_row, em, plan, place, to, zero),
-            partial(_padding, em, plan, to, width, zero),
-        )
+        copy()
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:
-    """Copy a row (image, depth, height) that the input has to scratch, with padding at its ends."""
+    """Emit the copy of the row at `place` (image, depth, height), with padding at both ends."""
     b, pixel = em.b, plan.cut.lanes * plan.row.group
     begin, width, after = plan.geo.begin[2], plan.geo.size[2], plan.geo.after[2]
     _padding(em, plan, to, begin, zero)
@@ -74,9 +71,9 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
 
 
 def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
-    """Emit `body(block, channels, elements)` for the channel blocks of a pixel of one group:
-    `channels` of the block exist, and take `elements` elements when they are packed; further blocks
-    without channels fill up lanes."""
+    """Emit `body(block, channels, elements)` for each channel block of a pixel of one group. So
+    many channels of the block exist, and it takes so many elements when packed. Blocks of 0
+    channels may follow, which only fill up lanes."""
     whole, rest = divmod(plan.cut.inputs, plan.block)
     if whole == 1:
         body(0, plan.block, plan.block)
@@ -91,7 +88,7 @@ def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) ->
 
 
 def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) -> None:
-    """Write `pixels` pixels of padding to `to`: their elements are the zero point, or 0 if none."""
+    """Emit `pixels` pixels of padding at `to`: the zero point, or 0 if it is None or taken off."""
     if not isinstance(pixels, Size) and not pixels:
         return
     b, packed = em.b, plan.left.packed
@@ -111,16 +108,16 @@ def _padding(em: Emit, plan: Plan, to: Ptr, pixels: Number, zero: Val | None) ->
 
 
 def pack_computed(em: Emit, plan: Plan) -> None:
-    """Pack weights that the run computes, in the order in which constant weights are packed, and
-    the table of their zero points and sums of columns. A tile is one column of a group."""
+    """Emit the phase that packs weights which the run computes, in the order of constant weights,
+    and makes their table of zero points and sums. A tile is one column (output) of a group."""
     with em.b.loop(em.begin, em.end) as t:
         _column(em, plan, t // plan.cut.columns, t % plan.cut.columns)
 
 
 def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
-    """Pack one column of a group's weights; with a table, also its zero point, and the sum of its
-    elements less that. Channels of other groups that were merged into this one get weights that
-    contribute nothing."""
+    """Emit the packing of one column of a group's weights, and, if there is a table, of its zero
+    point and the sum of its elements less that. Where groups were merged, weights between channels
+    of different groups are the zero point, which contributes nothing."""
     b, cut, right, g = em.b, plan.cut, plan.right, plan.row.group
     own = plan.geo.channels // em.site.attr("group")  # input channels of a group as it was
     each = plan.geo.out_channels // em.site.attr("group")
@@ -151,7 +148,7 @@ def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
 
 
 def _sink(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Val]:
-    """Where the packed elements of a column begin, and how many columns its panel has."""
+    """(the address of a column's first packed element, the number of columns of its panel)."""
     b, columns, g = em.b, plan.tiling.columns, plan.row.group
     depth = plan.geo.taps * plan.cut.lanes
     wide, tail = columns.size, sum(columns.tail)

@@ -1,12 +1,15 @@
-"""What a convolution of bytes computes, and how it is cut.
+"""The plan of a convolution of bytes: how its groups, pixels and channels are cut and packed.
 
-Windows are read where the input lies (`direct`) if that can be: its padding is zeros, which the
-halo of blocked data has, and its bytes need no other form. Then k runs through the channels of a
-block, the taps of a row, and only then the blocks. Else the input is packed into scratch with its
-padding, the channels of a pixel side by side, so that a row of a window is one stretch of k.
+It is a product of matrices: rows are output pixels, columns are output channels, and k goes through
+the taps and input channels of a window.
 
-Groups whose channels do not fill whole blocks on both sides are merged, with weights that
-contribute nothing in between.
+Windows are read in place (`direct`) if padding is 0, as the halo of blocked data is, and bytes are
+multiplied as they are. Then k goes through the channels of a block, the taps of a row, and last the
+blocks. Otherwise the input is packed into scratch with its padding, the channels of a pixel side by
+side: a row of a window is one stretch of k.
+
+Groups whose inputs or outputs do not fill whole blocks are merged; weights between channels of
+different groups contribute nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, known
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.window.geometry import Geometry, Triple
+from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -30,12 +33,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Cut:
-    """The groups after merging, and the channels of each.
+    """The groups of a convolution after merging.
 
     groups   how many there are
     inputs   input channels of a group; `outputs` its output channels
-    lanes    lanes of 32 bits that the packed inputs of one pixel take
-    columns  the outputs, with the padding of their last block
+    lanes    32-bit lanes that the packed inputs of one pixel take
+    columns  outputs of a group, rounded up to whole blocks
     """
 
     groups: int
@@ -46,8 +49,9 @@ class Cut:
 
 
 def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: bool = False) -> Cut:
-    """The fewest groups merged into one whose channels are whole blocks; at last all of them. With
-    `constant` weights the last one may be fewer groups than the others, if these are one block."""
+    """Merge as few groups as possible into one, so that its inputs and outputs fill whole blocks;
+    if no number does, all groups. With `constant` weights, as many groups as fill one block may be
+    merged even if the last merged group then has fewer."""
     inputs, outputs = geo.channels // groups, geo.out_channels // groups
     together = next(
         q
@@ -64,8 +68,8 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: b
 
 @dataclass(frozen=True)
 class Plan:
-    """A convolution of packed elements, and where things lie in scratch: the packed input, then
-    sums of windows, then weights and their tables where these are computed."""
+    """How a convolution of packed elements is computed. In scratch lie, in order: the packed input,
+    sums of windows, and, if the run computes weights, packed weights and their tables."""
 
     geo: Geometry
     cut: Cut
@@ -73,14 +77,14 @@ class Plan:
     tiling: Tiling  # of the pixels of a run by the columns of a group
     left: Side
     right: Side
-    parts: int  # of the runs of an image's group, for threads
-    near: bool  # threads share these parts, rather than panels of columns
+    parts: int  # into how many parts the pixels of a group of an image are cut, for threads
+    near: bool  # whether threads share these parts, rather than panels of columns
     block: int  # channels of a block
-    constant: bool  # weights and their zero points, which are packed beforehand
-    off_rows: bool  # zero points of weights may be other than 0
-    off_columns: bool  # the input's zero point, unless sums begin with what it takes off
-    direct: bool = False  # the input is not packed
-    zero: int = 0  # the input's zero point where sums do (`pack_start`)
+    constant: bool  # whether weights and their zero points are constant, and packed beforehand
+    off_rows: bool  # whether weights may have zero points, for which sums are corrected
+    off_columns: bool  # whether finished sums are corrected for the input's zero point
+    direct: bool = False  # whether the input is read in place
+    zero: int = 0  # if not 0: the input's zero point, for which `pack_start` corrects sums
 
     @property
     def flat(self) -> bool:
@@ -89,26 +93,25 @@ class Plan:
 
     @property
     def starts(self) -> bool:
-        """Whether sums begin with packed numbers: with what the input's zero point takes off, or,
-        of floats, with the bias."""
+        """Whether sums begin with packed numbers: zero point corrections, or, of floats, the
+        bias."""
         return bool(self.zero) or not self.row.is_whole
 
     @property
     def size(self) -> Triple:
         """The extents of the input with its padding."""
         both = zip(self.geo.begin, self.geo.size, self.geo.after, strict=True)
-        depth, height, width = (b + n + a for b, n, a in both)
-        return depth, height, width
+        return triple([b + n + a for b, n, a in both])
 
     @property
     def images(self) -> int:
-        """How many groups there are in all images together."""
+        """Groups of all images together: each is multiplied like an image of its own."""
         return self.geo.batch * self.cut.groups
 
     @property
     def runs(self) -> int:
-        """How many runs of neighbouring output pixels an image has: one where it is `flat`, else
-        one for each row."""
+        """How many runs of neighbouring output pixels an image has: one if it is `flat`, else one
+        for each row."""
         return 1 if self.flat else self.geo.out[0] * self.geo.out[1]
 
     @property
@@ -118,41 +121,41 @@ class Plan:
 
     @property
     def joined(self) -> bool:
-        """Whether the taps of a window's row are neighbours in the packed input."""
+        """Whether neighbouring taps of a window's row are neighbouring pixels."""
         return self.geo.dilation[2] == 1 or self.geo.kernel[2] == 1
 
     @property
     def taps(self) -> Triple:
-        """How many stretches of k a window has along each axis; the taps of a row are one where
-        they are `joined`."""
+        """How many stretches of k a window has along each axis. The taps of a row are one stretch
+        if they are `joined`."""
         depth, height, width = self.geo.kernel
         return depth, height, 1 if self.joined else width
 
     @property
     def pixel(self) -> int:
-        """How many lanes of one pixel lie side by side: those of all channels of a group, or of a
-        block."""
+        """32-bit lanes of one pixel that lie side by side: those of all channels of a group, or, of
+        an input in place, of a block."""
         return self.block // self.row.group if self.direct else self.cut.lanes
 
     @property
     def blocks(self) -> int:
-        """How many times a tile goes through its windows, each time for other channels of the
-        group."""
+        """How many times a tile goes through its windows, each time for other channels: once, or,
+        of an input in place, for each block."""
         return self.cut.lanes // self.pixel
 
     @property
     def depth(self) -> int:
-        """How many lanes of k one stretch has."""
+        """32-bit lanes of one stretch of k."""
         return self.pixel * (self.geo.kernel[2] if self.joined else 1)
 
     @property
     def image(self) -> int:
-        """How many lanes the packed input of one group of one image takes."""
+        """32-bit lanes of the packed input of one group of one image."""
         return prod(self.size) * self.cut.lanes
 
     @property
     def panels(self) -> int:
-        """How many lanes the packed weights of a group take."""
+        """32-bit lanes of the packed weights of a group."""
         return self.geo.taps * self.cut.lanes * self.cut.columns
 
     @property
@@ -189,9 +192,9 @@ class Plan:
 
 
 def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list[Array]]:
-    """For each group after merging: its weights as a matrix (taps * inputs, outputs), and its zero
-    points. A weight between two channels that belonged to different groups is its zero point, so
-    that it contributes nothing."""
+    """For each group after merging: its weights as a matrix (taps * inputs, outputs); and its zero
+    points, one for each output. Weights between channels of different groups are the zero point,
+    which contributes nothing."""
     outputs, own, *kernel = w.shape
     zeros = np.zeros(cut.groups * cut.outputs, w.dtype)
     zeros[:outputs] = 0 if zero is None else zero.reshape(-1)
@@ -210,8 +213,9 @@ def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list
 def pack_weights(
     w: Array, zero: Array | None, name: str, cut: Cut, tiling: Tiling, pixel: int
 ) -> Array:
-    """[group][panel][block of channels][tap][lane][columns of the panel] of the row `name`; blocks
-    have `pixel` lanes."""
+    """Pack weights [outputs, inputs of a group, *taps] for the row `name` of the table of products,
+    as [group][panel][channel block][tap][lane][column of the panel], flat. A channel block has
+    `pixel` lanes (`Plan.pixel`)."""
     row, found = PRODUCTS[name], []
     for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
         elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
@@ -224,8 +228,8 @@ def pack_weights(
 
 
 def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
-    """For each group: the zero points of its columns, then the sums of its columns, as int32;
-    padding columns are 0."""
+    """For each group: the zero points of its columns, then the sums of its columns' elements less
+    these, as int32 [group][2][column]. 0 in padding."""
     table = np.zeros((cut.groups, 2, cut.columns), np.int64)
     for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
         found = known(matrix, zeros, PRODUCTS[name])
@@ -234,8 +238,8 @@ def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
 
 
 def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
-    """For each group: what the sums of its columns begin with, so that the input's zero point
-    `left` is taken off."""
+    """What the sums of each group's columns begin with, as a correction for the input's zero point
+    `left`: [group][column], int32, modulo 2^32."""
     start = np.zeros((cut.groups, cut.columns), np.int64)
     for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
         start[at, : cut.outputs] = -left * known(matrix, zeros, PRODUCTS[name]).columns

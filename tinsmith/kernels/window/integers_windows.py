@@ -1,4 +1,4 @@
-"""Windows of a convolution of packed elements: where they lie, and sums over them."""
+"""Windows of a convolution of packed elements: where they lie, and code for sums over them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tinsmith.kernels.window.geometry import Triple, image_of
 from tinsmith.kernels.window.integers_plan import Plan
 from tinsmith.records import dataclass
 
-SUMMED = 4  # lanes that sums of windows are computed in, all alike
+SUMMED = 4  # lanes in which a sum of a window is computed, each the same
 
 
 @dataclass(frozen=True)
 class Source:
-    """The input that windows are read from, packed or where it lies; distances are in lanes.
+    """The input from which windows are read, packed or in place; distances are in 32-bit lanes.
 
-    first  where the first window of the first image begins
-    image  from an image to the next; of a packed input from a group of an image to the next
-    group  from a group of an image to the next, where the input is not packed
+    first  the address at which the first window of the first image begins
+    image  from an image to the next; of a packed input, from a group of an image to the next
+    group  from a group of an image to the next, if the input is in place
     step   from a pixel to the next along (depth, height, width)
     block  from a block of channels to the next
     """
@@ -35,8 +35,8 @@ class Source:
     block: int
 
     def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
-        """Where the window of an output pixel begins: pixel number `pixel` of a run. `image` counts
-        the groups of all images (`Plan.images`)."""
+        """The address at which the window of pixel number `pixel` of a run begins. `image` is the
+        number among the groups of all images (`Plan.images`)."""
         geo = plan.geo
         at = self.first
         if plan.cut.groups > 1 and plan.direct:
@@ -51,7 +51,7 @@ class Source:
 
 
 def source_of(em: Emit, plan: Plan) -> Source:
-    """The input of a plan as windows are read from it."""
+    """Where the windows of a plan lie: in scratch, if the input is packed, else in place."""
     if not plan.direct:
         _, height, width = plan.size
         lanes = plan.cut.lanes
@@ -67,22 +67,21 @@ def contract(
     em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
     ones: bool = False, start: list[Val] | None = None, ahead: tuple[Ahead, ...] = (),
 ) -> Tile:  # fmt: skip
-    """The sums of a tile, `cut` = (height, widths), whose first window begins at `a`. `start`: the
-    numbers with which the sums of each row begin (None: 0)."""
+    """Emit the sums of a tile of `cut` = (pixels, lanes of each vector of columns); returns the
+    vectors of each pixel. `a` and `weights` are the addresses of the first window and of the panel
+    of weights; with `ones`, weights count as 1. `start`: the vectors with which the sums of each
+    pixel begin, None for 0; `ahead`: what to prefetch."""
     b, (height, widths) = em.b, cut
     ways = Stretches(em, plan, a, weights, sum(widths))
     at = replace(ways.first, row=plan.row.fold if ones else plan.row, ones=ones, ahead=ahead)
-    first = None if start is None else [start] * height
     if ways.count == 1:
-        return product(b, at, height, widths, add=first)
+        return product(b, at, height, widths, add=None if start is None else [start] * height)
     n = len(widths)
 
     def tile(values: list[Val]) -> Tile:
         return [values[i * n : (i + 1) * n] for i in range(height)]
 
-    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
-    if first is not None:
-        carry = [v for line in first for v in line]
+    carry = (start or [b.zero(plan.row.sums.x(w)) for w in widths]) * height
     with b.loop(0, ways.count, carry=carry) as loop:
         here = at.at(ways.places(loop.index))
         sums = product(b, here, height, widths, add=tile(loop.vars))
@@ -91,8 +90,8 @@ def contract(
 
 
 class Stretches:
-    """The stretches of k that the window at `a` and a panel of weights of `size` columns consist
-    of: `count` of them, of which `first` are the operands."""
+    """The stretches of k of which the window at `a` consists, and with it a panel of weights of
+    `size` columns. `count`: how many there are; `first`: the operands of the first one."""
 
     def __init__(self, em: Emit, plan: Plan, a: Ptr, weights: Ptr, size: int) -> None:
         source, d = source_of(em, plan), plan.geo.dilation
@@ -103,7 +102,7 @@ class Stretches:
         self.first = Operands(a, apart, weights, size, plan.depth, row=plan.row)
 
     def places(self, number: Val) -> list[Val]:
-        """Where the operands of a stretch begin, as `Operands.at` takes them."""
+        """The addresses of both operands of a stretch, by its number, as `Operands.at` wants."""
         t: Position = number
         place: Position = 0
         for extent, step in reversed(self._levels):
@@ -115,7 +114,7 @@ class Stretches:
 
 
 def sum_windows(em: Emit, plan: Plan) -> None:
-    """The phase that computes, for each window, the sum of its elements; a tile is one run of
+    """Emit the phase that sums the elements of each window, to scratch; a tile is a run of
     pixels."""
     b, source = em.b, source_of(em, plan)
     with b.loop(em.begin, em.end) as t:

@@ -1,14 +1,17 @@
 """Convolutions of bytes, 3x3 of stride 1, by Winograd's methods, exact in int32
 (`window/integers_forms.py`).
 
-Rows of tiles are packed with their padding and transformed; then tiles of some rows, a band, are
-multiplied by a panel of weights at a time, and transformed back. These are two phases, or one for
-each band where weights take less memory than transformed tiles (`Tiles.at_once`).
+The input of each row of tiles is packed with its padding and transformed. The tiles of a band, some
+rows, are multiplied by one panel of weights after another, and transformed back. These are two
+phases, or one (`Tiles.at_once`) where weights take less memory than transformed tiles.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -45,13 +48,15 @@ channels at 7x7 to 256x256 on Zen 4 (VNNI), one thread: within 12 %. The command
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the results of a convolution are cut; distances are in lanes.
+    """How the outputs of a convolution are cut into Winograd's tiles; sizes and distances are in
+    32-bit lanes.
 
-    form         the method: how large tiles are, and their transforms
-    plan         the convolution as if all tiles were whole; `geo` as it is
-    high, wide   tiles of an image along its axes
+    form         the method, which gives the size and the transforms of tiles
+    plan         the plan of a convolution whose outputs are rounded up to whole tiles
+    geo          the geometry of the convolution itself
+    high, wide   tiles of an image along height and width
     band         rows of tiles that are multiplied together
-    at_once      whether a band is transformed and multiplied in one phase
+    at_once      whether one phase transforms and multiplies a band
     """
 
     form: Form
@@ -77,26 +82,27 @@ class Tiles:
 
     @property
     def row(self) -> int:
-        """From a row of the packed input to the next."""
+        """Distance from a row of the packed input to the next."""
         return self.plan.size[2] * self.lanes
 
     @property
     def point(self) -> int:
-        """From a point's transformed tiles to the next point's: [point][tile][lane], of a band or
-        of all images. A line more than they take, so that points do not share sets of caches."""
+        """Distance from a point's transformed tiles to the next point's, in [point][tile][lane] of
+        a band or of all images. A cache line more than needed, so that points are in different
+        cache sets."""
         tiles = self.together if self.at_once else self.geo.batch * self.high * self.wide
         return (-(-tiles * self.lanes // LINE) + 1) * LINE
 
     @property
     def sums_at(self) -> int:
-        """Where sums begin in a thread's workspace: after the packed rows of a row of tiles, and
-        the transformed tiles of a band."""
+        """The offset of sums in a thread's workspace, behind the packed input of a row of tiles
+        and, with `at_once`, the transformed tiles of a band."""
         rows = -(-self.form.window * self.row // LINE) * LINE
         return rows + self.at_once * self.form.points * self.point
 
     @property
     def tiles_at(self) -> int:
-        """Where transformed tiles begin in a thread's workspace, if a band is computed at once."""
+        """With `at_once`: the offset of the transformed tiles of a band in a thread's workspace."""
         return self.sums_at - self.form.points * self.point
 
 
@@ -120,7 +126,7 @@ def conv_integer_winograd(site: Site) -> list[Choice]:
 
 
 def _centred(w: Array, zero: Array | None, row: Product) -> Array:
-    """The weights less their zero points: [outputs, taps of all inputs]."""
+    """The weights less their zero points, as [outputs, inputs * taps]."""
     return known(w.reshape(len(w), -1).T, zero, row).elements.T
 
 
@@ -130,7 +136,7 @@ def _weight_bytes(form: Form, cut: Cut) -> int:
 
 
 def _tiles(site: Site, form: Form, geo: Geometry, row: Product) -> Tiles:
-    """How a convolution is cut into tiles of a form, to be multiplied by a row of the table."""
+    """How a convolution is cut into tiles of a form; `row` of the table of products multiplies."""
     target, block = site.target, block_of(site.target)
     high, wide = (-(-n // form.tile) for n in geo.out[1:])
     cut = cut_groups(geo, 1, row, block)
@@ -186,7 +192,7 @@ def _phases(tiles: Tiles) -> tuple[Phase, ...]:
 
 
 def _bands(em: Emit, tiles: Tiles) -> None:
-    """The phase that computes bands at once; a tile of work is one band."""
+    """Emit the phase that transforms and multiplies each band; a tile of work is one band."""
     b, columns = em.b, tiles.plan.tiling.columns
     moved = (em.workspace.cast(I32) + tiles.tiles_at).fixed()
     with b.loop(em.begin, em.end) as place:
@@ -198,14 +204,14 @@ def _bands(em: Emit, tiles: Tiles) -> None:
 
 
 def _transform_all(em: Emit, tiles: Tiles) -> None:
-    """The phase that transforms all tiles; a tile of work is one row of tiles."""
+    """Emit the phase that transforms all tiles; a tile of work is one row of tiles."""
     with em.b.loop(em.begin, em.end) as t:
         to = em.scratch.cast(I32) + t * (tiles.wide * tiles.lanes)
         _transform(em, tiles, t, to.fixed())
 
 
 def _multiply_all(em: Emit, tiles: Tiles) -> None:
-    """The phase that multiplies; its tiles of work are (image, band, panel of columns)."""
+    """Emit the phase that multiplies; its tiles of work are (image, band, panel of columns)."""
     panels = tiles.plan.tiling.columns.count
     with em.b.loop(em.begin, em.end) as t:
         place = t // panels
@@ -214,9 +220,9 @@ def _multiply_all(em: Emit, tiles: Tiles) -> None:
 
 
 def _band(room: int, high: Number, nbytes: Number) -> Number:
-    """How many rows of tiles, of `nbytes` bytes each, are multiplied together: the largest divisor
-    of `high` for which they fit `room` bytes, or 1. Of free sizes, which have no such divisors: as
-    many as fit, if all bands are to have about equally many."""
+    """How many of `high` rows of tiles are a band, if they take `nbytes` bytes each and `room`
+    bytes are there: the largest divisor of `high` that fits, or 1. Of free sizes: as many as fit,
+    or fewer, so that all bands have about equally many."""
     if isinstance(high, Size) or isinstance(nbytes, Size):
         return -(-high // -(-high // largest(room // nbytes, 1)))
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)
@@ -225,9 +231,9 @@ def _band(room: int, high: Number, nbytes: Number) -> Number:
 def pack_weights(
     w: Array, zero: Array | None, name: str, tile: int, lanes: int, tiling: Tiling
 ) -> Array:
-    """The weights w [outputs, inputs, 3, 3], less their zero points, as the form for tiles of
-    `tile` transforms them, in the order [panel][point][lane][columns of the panel]. A point has
-    `lanes` lanes of the row `name`."""
+    """Pack weights w [outputs, inputs, 3, 3], less their zero points and transformed for tiles of
+    `tile`, as [panel][point][lane][column of the panel], flat. A point has `lanes` lanes of the row
+    `name` of the table of products."""
     row, form = PRODUCTS[name], FORMS[tile]
     outputs, inputs = w.shape[:2]
     taps = _centred(w, zero, row).reshape(outputs, inputs, 3, 3)
@@ -241,13 +247,13 @@ def pack_weights(
 
 
 def _both(lines: list[list[Val]], change: Axis) -> list[list[Val]]:
-    """The transform `change` of one axis, applied to the columns, then to the rows, of `lines`."""
+    """Emit the transform `change` of one axis for the columns, then for the rows, of `lines`."""
     columns = [change(list(column)) for column in zip(*lines, strict=True)]
     return [change(list(line)) for line in zip(*columns, strict=True)]
 
 
 def _transform(em: Emit, tiles: Tiles, t: Val, to: Ptr) -> None:
-    """Pack what row of tiles number t needs of the input, and transform its tiles to `to`."""
+    """Emit the packing of the input of row of tiles t, and the transform of its tiles to `to`."""
     b, plan, form, group = em.b, tiles.plan, tiles.form, tiles.plan.row.group
     pixel, row = tiles.lanes * group, tiles.row * group
     width = 2 * plan.block if pixel % (2 * plan.block) == 0 else plan.block
@@ -270,8 +276,8 @@ def _transform(em: Emit, tiles: Tiles, t: Val, to: Ptr) -> None:
 
 
 def _multiply(em: Emit, tiles: Tiles, place: Val, c: Val, band: Ptr) -> None:
-    """Multiply the transformed tiles of one band, which begin at `band`, by panel c of the weights,
-    and store results. `place`: the number of the band, which counts those of all images."""
+    """Emit the products of the transformed tiles at `band` and panel c of the weights, and store
+    their results. `place`: the band's number among those of all images."""
     b, plan, lanes = em.b, tiles.plan, tiles.lanes
     columns, rows = plan.tiling.columns, plan.tiling.rows
     buffer = (em.workspace.cast(I32) + tiles.sums_at).fixed()
@@ -299,8 +305,9 @@ def _multiply(em: Emit, tiles: Tiles, place: Val, c: Val, band: Ptr) -> None:
 
 
 def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size: int) -> None:
-    """Transform the sums of one tile back, and store those of its results that lie in the
-    output. `where` is (number of image and band, tile's number in the band, output block)."""
+    """Emit the transform of one tile's sums to results, and store the results that lie inside the
+    output. `where`: (the band's number among those of all images, the tile's number in the band,
+    the output block). `size`: distance from a tile to the next in `sums`."""
     b, plan, form = em.b, tiles.plan, tiles.form
     place, p, block = where
     sums, point = sums.fixed(), tiles.together * size
@@ -315,13 +322,10 @@ def _finish(em: Emit, tiles: Tiles, where: tuple[Val, Val, Val], sums: Ptr, size
     for i, line in enumerate(_both(lines, form.backward)):
         for j, v in enumerate(line):
             index = tiles.geo.place((place // tiles.bands, block, 0, y + i, x + j))
-            inside = None
-            for at, extent, more, last in ((y + i, height, i, rows), (x + j, width, j, columns)):
-                if isinstance(last, Size) or more >= last:
-                    on = b.index(at) < extent
-                    inside = on if inside is None else inside & on
-            if inside is None:
+            inside = [
+                b.index(at) < extent
+                for at, extent, more, last in ((y + i, height, i, rows), (x + j, width, j, columns))
+                if isinstance(last, Size) or more >= last
+            ]
+            with b.when(reduce(and_, inside)) if inside else nullcontext():
                 em.finish(form.result(i, j, v), index)
-            else:
-                with b.when(inside):
-                    em.finish(form.result(i, j, v), index)

@@ -1,9 +1,9 @@
-"""Grouped convolution with the channels of several groups side by side, for groups that fill no
-whole vectors.
+"""Grouped convolution with interleaved groups, for groups that are narrower than a vector.
 
-Channel c of as many groups as fill them lies together in a workspace, so that one load spreads
-all of them over a vector, whose lanes are (output, group) likewise: nothing is computed in vain,
-and no group's input meets another's. Results change lanes once, when a tile is done.
+As many groups as fill vectors are a set. A set's input is copied to the workspace with the channels
+of its groups interleaved: channel 0 of each group, channel 1 of each, ... One load gives channel c
+of all groups, which is repeated over a vector with lanes (output, group). So no lane is wasted, and
+no group's input meets another's weights. When sums are done, results change to the usual order.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tinsmith.kernels.window.tiles import (
     bands,
     digits,
     plus,
+    sizes_of,
     tiling,
 )
 from tinsmith.kernels.window.ways import Sums, over_blocks
@@ -48,9 +49,11 @@ Lanes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Interleaved:
-    """How groups are computed in sets: `sides` groups side by side, whose inputs and outputs then
-    fill whole blocks of `width` channels. `cut` are the panels of a set; with more than two sides
-    one panel holds all its outputs."""
+    """How groups are interleaved.
+
+    sides  groups of a set, so many that their inputs and outputs fill blocks of `width` channels
+    cut    panels of the outputs of a set; with more than two sides one panel holds all of them
+    """
 
     widths: Widths
     width: int
@@ -76,22 +79,23 @@ class Interleaved:
 
     @property
     def channels(self) -> ChannelBlocks:
+        """How loops go through the channels of a group in the interleaved input of a set."""
         each = self.width // self.sides
         step = 2 if self.out_blocks == 1 else UNROLL  # more lets LLVM's scheduler spill
         return ChannelBlocks(self.in_blocks, each, each, min(step, each))
 
     def output(self, lane: int) -> int:
-        """The number of the output channel, of those of a set, that a lane of its panels computes.
-        Lanes take turns among the sides. Of two sides, the second begins with the channel at which
-        a block of the output begins, so that two vectors hold one whole block of each side."""
+        """The output channel, counted within a set, that a lane of its panels computes. Lane
+        k * sides + s has output k of side s; but of two sides, the second begins with an output at
+        which a block begins, and wraps around: so two vectors hold one whole block of each side."""
         side, k = lane % self.sides, lane // self.sides
         outputs = self.widths.outputs
         turn = outputs % self.width if self.sides == 2 else 0
         return side * outputs + (k + side * turn) % outputs
 
     def taken(self) -> list[Mix]:
-        """For each vector of the interleaved input of a set: which lanes of which blocks of the
-        set's own input it takes."""
+        """How the input of a set is interleaved: for each vector of the result, the blocks and
+        lanes of the set's input from which its lanes come."""
         inputs, width = self.widths.inputs, self.width
         places = [k % self.sides * inputs + k // self.sides for k in range(inputs * self.sides)]
         return [
@@ -102,9 +106,9 @@ class Interleaved:
     def given(self, first: int, count: int) -> dict[int, Mix]:
         """How results go back from (output, side) lanes to blocks of channels.
 
-        The results are vectors first .. first + count - 1 of a set. Returns, for each output block
-        of the set that they fill (its number within the set), the lanes to take: of a `Mix` the
-        vectors count from `first`. They must hold whole blocks (else KeyError)."""
+        The results are the `count` vectors of a set from number `first` on; they must hold whole
+        blocks, else KeyError. Returns, for each output block that they hold (its number within the
+        set), the vectors, counted from `first`, and lanes from which its lanes come."""
         width = self.width
         place = {self.output(first * width + k): k for k in range(count * width)}
         found = {}
@@ -113,15 +117,16 @@ class Interleaved:
         return found
 
     def rows(self) -> np.ndarray:
-        """The output channel that each lane of all panels computes; none if beyond the last."""
+        """The output channel that each lane of all sets computes; may be beyond the last
+        channel."""
         lanes = self.out_blocks * self.width
         order = np.array([self.output(lane) for lane in range(lanes)])
         return (np.arange(self.sets)[:, None] * lanes + order).reshape(-1)
 
 
 def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleaved:
-    """The fewest groups side by side that fill whole blocks, and the panels of such a set. Raises
-    Skip for more than two groups whose outputs are too many for one panel."""
+    """The sets of the fewest groups that fill whole blocks, and their panels. Raises Skip if a set
+    of more than two groups has too many outputs for one panel."""
     width, sides = block_of(target), 1
     while widths.inputs * sides % width or widths.outputs * sides % width:
         sides *= 2
@@ -143,7 +148,7 @@ def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleav
 
 
 def interleaved(conv: ConvSite) -> Choice:
-    """The choice for groups side by side. Raises Skip as `plan_interleaved` does."""
+    """The `Choice` for interleaved groups. Raises Skip as `plan_interleaved` does."""
     geo, widths, target = conv.geo, conv.widths, conv.target
     plan = plan_interleaved(target, geo, widths)
     cut, width, depth = plan.cut, plan.width, widths.inputs * geo.taps
@@ -153,8 +158,8 @@ def interleaved(conv: ConvSite) -> Choice:
     downs = [((1, geo.out[1]),) if each.wrap else each.rows for each in cuts]
     count = bands(planes, min(sum(n for n, _ in down) for down in downs), flops=flops)
     edges = _edges(downs, count)
-    lines = _reach(geo, 1, int(max(edges[:, 1] - edges[:, 0])))
-    size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]
+    lines = geo.span(1, int(max(edges[:, 1] - edges[:, 0])))
+    size = (geo.kernel[0], lines, geo.span(2, geo.out[2]))[3 - geo.rank :]
     room = spec_of(np.float32, (1, plan.in_blocks * width, *size), Layout(width))
     workspace = room.nbytes if widths.inputs > 1 else 0
     return conv.choice(
@@ -180,8 +185,8 @@ def _pack_bias(bias: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 
 def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
-    """The rows of `values`, one for each output channel, in the order of the panels' lanes; zeros
-    for lanes that are no channel."""
+    """Weights or a bias, `values[output channel]`, in the order of the lanes of all sets, with
+    zeros for lanes beyond the last channel."""
     rows = plan.rows()
     wide = np.zeros((len(rows), *values.shape[1:]), values.dtype)
     wide[rows < len(values)] = values[rows[rows < len(values)]]
@@ -189,23 +194,18 @@ def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 
 def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
-    """For each of `count` bands: its first row, and the row after its last one, taken over all ways
-    in which rows are cut (`downs`); int64."""
-    starts = [np.cumsum([0, *(s for n, s in down for _ in range(n))]) for down in downs]
+    """For each of `count` bands: (its first row, the row after its last one), int64. Panels may cut
+    rows into tiles in several ways (`downs`); a band has all rows that any of them gives it."""
+    starts = [np.cumsum([0, *sizes_of(down)]) for down in downs]
     units = [(len(start) - 1) * np.arange(count + 1) // count for start in starts]
     found = np.array([start[unit] for start, unit in zip(starts, units, strict=True)])
     return np.stack([found[:, :-1].min(0), found[:, 1:].max(0)], 1)
 
 
-def _reach(geo: Geometry, axis: int, outputs: Any) -> Any:
-    """The number of neighbouring inputs along an axis that `outputs` neighbouring outputs read."""
-    return (outputs - 1) * geo.stride[axis] + (geo.kernel[axis] - 1) * geo.dilation[axis] + 1
-
-
 def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, count: int) -> None:
-    """Emit the kernel; its tiles are (set, batch, plane, band), the band innermost. All panels of a
-    band read the rows that were copied for it. Where a block holds one channel of each group,
-    nothing is copied: the input is read where it lies."""
+    """Emit the kernel; its tiles are (set, batch, plane, band), the band innermost. All panels read
+    the input rows that were copied once for the band, to `room` in the workspace. Where groups have
+    a single channel, the input is interleaved as it lies and is not copied."""
     b, cut, width, source = em.b, plan.cut, plan.width, em.input(0)
     image = image_of(source, geo)
     copied = plan.widths.inputs > 1
@@ -252,8 +252,9 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
 def _copy(
     geo: Geometry, plan: Interleaved, spec: Spec, corner: Ptr, first: Val, space: View, rows: Val,
 ) -> None:  # fmt: skip
-    """Copy what `rows` rows of outputs read to the workspace, the groups interleaved: of the blocks
-    from number `first` on (missing ones are zeros). `corner` is the first element, in block 0."""
+    """Emit the copy of the input rows that `rows` rows of outputs read to `space`, interleaved.
+    `spec`: how the input lies; `corner`: the address of the first element to copy, in channel block
+    0; `first`: the set's first block. Blocks beyond the input's last are zeros."""
     b, width = corner.b, plan.width
     _, plane, (deep, row, _) = steps(spec, geo.rank)
     _, gap, (layer, line, _) = steps(space.spec, geo.rank)
@@ -272,20 +273,21 @@ def _copy(
             (to + q * gap).store(_blended(loaded, mix))
 
     def layers(k: Val | int) -> None:
-        with b.loop(0, _reach(geo, 1, rows)) as i, b.loop(0, _reach(geo, 2, geo.out[2])) as j:
+        with b.loop(0, geo.span(1, rows)) as i, b.loop(0, geo.span(2, geo.out[2])) as j:
             pixel(k, i, j)
 
     run(b, 0, geo.kernel[0], layers)
 
 
 def _blended(vectors: Sequence[Val], mix: Mix) -> Val:
+    """The vector whose lanes come from the lanes of `vectors` that `mix` names."""
     return blend([vectors[k] for _, k, _ in mix], [picked for _, _, picked in mix])
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A `Place` for output blocks that need not be neighbours: number o of `put` is parts[o]. With
-    `ragged`, blocks beyond the output's last are not stored."""
+    """A `Place` for output blocks that need not be neighbours: block o of a tile is stored by
+    parts[o]. With `ragged`, blocks beyond the output's last are left out."""
 
     parts: tuple[Sink, ...]
     ragged: bool

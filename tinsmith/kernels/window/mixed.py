@@ -1,7 +1,7 @@
-"""Grouped convolution where groups share blocks: every width that fits nowhere else.
+"""Grouped convolution with groups of any width, where several groups share a block of channels.
 
-An output vector reads every group that it touches, with zero weights in the lanes of the others;
-masks keep an infinite input out of lanes that it does not belong to.
+A vector of outputs adds up the products of every group that has a lane in it, with zero weights in
+the lanes of other groups. Masks keep infinite inputs, which would give NaN, out of those lanes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimat
 
 @dataclass(frozen=True)
 class Mixed(Way):
-    """Panels of output vectors, each of which reads every group that it touches.
+    """The way of groups that share vectors: a panel adds up the products of every group that has a
+    lane in it. The kernel's second packed array is `group_ids`.
 
     widths  input and output channels of a group
     step    input channels of one loop body
-    most    the most groups that a panel touches: packed weights have so many for every panel
-
-    The second packed array is `group_ids`.
+    most    the most groups that a panel touches: every panel's packed weights have room for so many
     """
 
     widths: Widths
@@ -43,7 +42,7 @@ class Mixed(Way):
     most: int
 
     def touched(self, first: int, count: int) -> tuple[int, int]:
-        """The groups [low, high) of outputs [first, first + count)."""
+        """The groups [low, high) to which the outputs [first, first + count) belong."""
         last = min(first + count, self.widths.groups * self.widths.outputs) - 1
         return first // self.widths.outputs, last // self.widths.outputs + 1
 
@@ -53,7 +52,7 @@ class Mixed(Way):
 
     @property
     def starts(self) -> list[tuple[int, int]]:
-        """(first output, outputs) of every panel."""
+        """(first output, number of outputs) of every panel."""
         whole, tail = sum(self.panels.main), sum(self.panels.tail)
         found = [(i * whole, whole) for i in range(self.panels.count)]
         return found + ([(self.panels.count * whole, tail)] if tail else [])
@@ -67,8 +66,8 @@ class Mixed(Way):
 
 @cached(512)
 def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) -> Mixed:
-    """The cheapest panels for a plane of `rows` by `cols` outputs and `taps` taps; their cost is in
-    vector multiply-adds for each tap."""
+    """The cheapest panels for planes of `rows` by `cols` outputs and kernels of `taps` taps. Their
+    cost is that of one tap, in vector multiply-adds."""
     width = block_of(target)
     blocks = -(-widths.groups * widths.outputs // width)
     step = next(s for s in (4, 2, 1) if widths.inputs % s == 0)
@@ -94,7 +93,7 @@ def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) 
 
 
 def mixed(conv: ConvSite) -> Choice:
-    """The choice for groups that share vectors."""
+    """The `Choice` of a grouped convolution whose groups share vectors."""
     geo, target = conv.geo, conv.target
     plan = plan_mixed(target, conv.widths, *geo.out[1:], geo.taps)
     flops = 2.0 * conv.width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
@@ -115,7 +114,7 @@ def mixed(conv: ConvSite) -> Choice:
 
 
 def pack_mixed(w: np.ndarray, plan: Mixed) -> np.ndarray:
-    """[K, C/group, *taps] as [panel][group of the panel][tap][channel][lane], flat."""
+    """Pack weights [K, C/group, *taps] as [panel][group of the panel][tap][channel][lane], flat."""
     k, inputs = w.shape[:2]
     flat, parts = w.reshape(k, inputs, -1), []
     for start, lanes in plan.starts:
@@ -128,7 +127,7 @@ def pack_mixed(w: np.ndarray, plan: Mixed) -> np.ndarray:
 
 
 def group_ids(plan: Mixed) -> np.ndarray:
-    """The group of every output lane of the panels, int32; -1 for those that do not exist."""
+    """The group of every lane of the panels, int32; -1 for lanes beyond the last output."""
     last, lanes = plan.starts[-1]
     ids = np.full(last + lanes, -1, np.int32)
     real = plan.widths.groups * plan.widths.outputs
@@ -137,10 +136,9 @@ def group_ids(plan: Mixed) -> np.ndarray:
 
 
 def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) -> Reduction:
-    """The reduction over the groups that a panel touches, taps, and channels, outermost first.
-
-    The taps are outside the channels, which may lie across two blocks.
-    """
+    """The function that adds the products of a tile, in loops over the groups that `panel` touches,
+    taps, and the channels of a group, which may lie in two blocks. `ids`: address of
+    `group_ids`."""
     b, image, widths, lanes = em.b, image_of(em.input(0), geo), plan.widths, panel.lanes
     width, row = block_of(em.target), sum(lanes)
     loop_body = Contraction(lanes, ChannelBlocks(1, widths.inputs, widths.inputs, plan.step))
@@ -180,7 +178,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) ->
 
 
 def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
-    """Emit the kernel. A tile is (panel, batch, band), the band innermost."""
+    """Emit the kernel; its tiles are (panel, batch, band), the band innermost."""
     image = image_of(em.input(0), geo)
 
     def body(at: PanelPlace) -> None:

@@ -1,4 +1,4 @@
-"""The order of the tiles of a convolution: images, bands of rows, panels; what is fetched again."""
+"""The order in which a convolution takes its tiles, so that little is read again from memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ KEPT = 0.6  # share of the second-level cache for what is used again (estimated)
 
 @dataclass(frozen=True)
 class Order:
-    """The order in which a direct convolution's tiles are taken (see `each_panel`), and what
-    threads share.
+    """The order in which a direct convolution takes its tiles (see `each_panel`), and how threads
+    share them.
 
     tiles   how many there are: images * groups * panels * count
     count   bands of an image
-    parts   portions of the batch (if more than images: of bands), for each of which all panels are
-            computed before the next
+    parts   portions into which all images, or all bands of all images, are divided; all panels are
+            computed for one portion before the next
     near    True: threads share the bands of each panel; False: they share the panels
-    passes  how often the weights of a panel are read: once for each band or thread that comes to it
-    again   bytes that are read again from beyond the second-level cache
+    passes  how often the weights of a panel are read: once for each band or thread
+    again   bytes that are read a second time from beyond the second-level cache
     """
 
     tiles: int
@@ -45,8 +45,8 @@ class Order:
 def order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
-    """The order for `panels` panels of each group and at most `most` bands of an image; `weights`
-    are bytes, `flops` those of the whole convolution."""
+    """The order of tiles that is estimated as fastest. `panels`: panels of each group; `most`: the
+    most bands of an image; `weights`: bytes of all weights; `flops`: of the whole convolution."""
     with estimating():
         found = _order_of(site, geo, groups, panels, typical(most), weights, flops)
     batch, parts = typical(geo.batch), typical(found.parts)
@@ -59,7 +59,7 @@ def order_of(
 def _order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
-    """What `order_of` gives, with the example's numbers for free sizes."""
+    """As `order_of`, computed with the example's numbers where sizes are free."""
     sets = geo.batch * groups * panels
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)
@@ -81,10 +81,10 @@ def _order_of(
 
 
 def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
-    """Into how many portions a batch is cut (groups of images, or bands of each), for each of which
-    all panels are computed before the next; and how many bytes are then read again from beyond the
-    second-level cache: the weights, which a portion evicts, or a portion that is too large to
-    stay."""
+    """Choose the number of portions (of images, or bands of each image) for which all panels are
+    computed in turn. Returns (portions, bytes that are read again from beyond the second-level
+    cache): the weights, where they do not stay beside a portion, and the input, where a portion
+    does not stay while all panels read it."""
     if geo.batch == 1:
         return cached_bands(target, geo, weights, panels)
     inputs, kept = geo.batch * input_bytes(geo), KEPT * target.l2
@@ -102,9 +102,9 @@ def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[
 
 
 def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
-    """Into how many bands an image is cut that is too large to stay in the second-level cache while
-    all panels read it, and how many bytes are then read again from beyond it: the weights for every
-    band, or, where that is more, the input of every panel within a band."""
+    """As `portions`, for a single image: (bands, bytes that are read again). One band if the image
+    stays in the second-level cache while all panels read it, if there are so many taps that
+    arithmetic hides the reads, or if reading the weights again for every band saves too little."""
     nbytes = input_bytes(geo)
     if geo.taps > MOST_TAPS or nbytes < KEPT * target.l2:
         return 1, 0
@@ -115,6 +115,6 @@ def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> tu
 
 
 def input_bytes(geo: Geometry) -> int:
-    """Bytes of one image, of the rows that windows reach."""
+    """Bytes of the rows of one float32 image that windows read."""
     lines = min(geo.size[1], geo.out[1] * geo.kernel[1])
     return 4 * geo.channels * geo.size[0] * lines * geo.size[2]

@@ -1,8 +1,9 @@
-"""Rows of a plain image with what lies around it, copied into a workspace."""
+"""Copies of rows of a plain image into the workspace, with padding where they leave the image."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -17,12 +18,14 @@ UNROLLED = 4  # vectors of a row that are copied without a loop, at most; estima
 
 @dataclass(frozen=True)
 class Reach:
-    """The rows of an image that some windows reach, of so many `channels`, to be copied to `space`
-    as [channels][kernel planes][rows][columns], dense.
+    """The part of an image that some windows read, which is copied to the address `space`, without
+    gaps, as [channels][kernel planes][rows][columns].
 
-    corner   the first (plane, row, column) of the input, which may lie outside the image
+    image    the address of the first channel's element (0, 0, 0)
+    corner   the (plane, row, column) at which the part begins; it may lie outside the image
     extent   the rows and columns to copy
-    channel  elements of the image from a channel to the next, as `step` for its axes
+    channel  elements from a channel to the next in the image
+    step     elements from a (plane, row, pixel) to the next in the image
     """
 
     image: Ptr
@@ -36,16 +39,12 @@ class Reach:
 
 
 def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
-    """Copy the rows of a `Reach` to its space, with `fill` where they lie outside the image. Whole
-    vectors are written, in ascending order, so that the last one reaches beyond the copy (see
-    `room`)."""
+    """Emit the copy of a `Reach`, with the value `fill` where it lies outside the image. Whole
+    vectors are written, in ascending order; the last one may reach beyond the copy (`room`)."""
     geo, step, (front, top, first) = reach.geo, reach.step, reach.corner
     lines, pitch = reach.extent
     flat = lines * pitch
     left, skipped, inside, right = parts_of(b, first, pitch, geo.size[2])
-
-    def filled(to: Ptr, count: Val | int) -> None:
-        fill_row(b, to, count, fill)
 
     with b.loop(0, reach.channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
         to = (reach.space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
@@ -54,22 +53,19 @@ def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
         source = reach.image + c * reach.channel + z * step[0] + y * step[1] + skipped
 
         def copy() -> None:
-            filled(to, left)
+            fill_row(b, to, left, fill)
             x, place = source.fixed(), (to + left).fixed()
             each_vector(
                 b, inside, lambda i, n, mask: (place + i).store((x + i).load(n, mask), mask)
             )
-            filled(to + left + inside, right)
+            fill_row(b, to + left + inside, right, fill)
 
-        def clear() -> None:
-            filled(to, pitch)
-
-        b.choose(within, copy, clear)
+        b.choose(within, copy, lambda: fill_row(b, to, pitch, fill))
 
 
 def copy_inside(b: Builder, reach: Reach) -> None:
-    """The same as `copy_rows` where the space already holds what lies outside the image. Kernel
-    planes must be neighbours (no dilation in depth)."""
+    """As `copy_rows`, but leaves elements outside the image as they are, for a space that has its
+    padding already. Kernel planes must be neighbours (no dilation in depth)."""
     geo, step, corner = reach.geo, reach.step, reach.corner
     depth, (lines, pitch) = geo.kernel[0], reach.extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
@@ -92,36 +88,33 @@ def copy_inside(b: Builder, reach: Reach) -> None:
 
 
 def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
-    """How a row's elements from column `first` on, `pitch` of them, lie about an image of `size`
-    columns: (how many come before the image, how many columns of the image precede them, how many
-    lie inside, how many come after it)."""
+    """How `pitch` columns from column `first` on overlap an image of `size` columns. Returns (how
+    many lie before the image, how many columns of the image come before them, how many lie inside
+    the image, how many lie after it). For first = -2, pitch 5, size 9: (2, 0, 3, 0)."""
     left = b.minimum(b.maximum(0 - first, 0), pitch)
     skipped = b.maximum(first, 0)
-    inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
-    return left, skipped, inside, _less(b, pitch, left) - inside
+    inside = b.maximum(b.minimum(size - skipped, pitch - left), 0)
+    return left, skipped, inside, pitch - left - inside
 
 
 def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
-    """Write `fill` to `count` elements, by whole vectors that may reach beyond them."""
+    """Write the value `fill` to `count` elements, by whole vectors that may reach beyond them."""
     lanes = b.target.lanes
     around = b.splat(fill, F32, lanes)
     run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
 
 
 def room(elements: int) -> int:
-    """Elements of workspace for a copy of `elements`: a cache line more, for writes beyond it."""
+    """Elements of workspace for a copy: a cache line more, as vectors may be written beyond it."""
     return -(-elements // LINE) * LINE + LINE
 
 
 def each_vector(
-    b: Builder,
-    count: Val | int,
-    body: Callable[[Any, int, Val | None], None],
-    unrolled: int = 1,
+    b: Builder, count: Val | int, body: Callable[[Any, int, Val | None], None], unrolled: int = 1
 ) -> None:
-    """Emit `body(index, lanes, mask)` for a row of `count` elements. If they fill a vector: whole
-    vectors without a mask, of which the last overlaps the one before, and no loop for a known count
-    of at most `unrolled` vectors. Else as `Builder.vectors` does."""
+    """Emit `body(index, lanes, mask)` for the vectors of a row of `count` elements. A row of at
+    least one vector has whole vectors (mask None), of which the last overlaps the one before, and
+    no loop if `count` is known and at most `unrolled` vectors. Shorter: as `Builder.vectors`."""
     lanes = b.target.lanes
 
     def whole() -> None:
@@ -132,14 +125,8 @@ def each_vector(
         with blocks(b, count, lanes) as i:
             body(i, lanes, None)
 
-    def short() -> None:
-        b.vectors(count, lanes, body)
-
+    short = partial(b.vectors, count, lanes, body)
     if not isinstance(count, int):
         b.choose(b.index(count) >= lanes, whole, short)
     elif count:
         (whole if count >= lanes else short)()
-
-
-def _less(b: Builder, a: int, c: Val | int) -> Val | int:
-    return a - c if isinstance(c, int) else b.index(a) - c

@@ -1,4 +1,4 @@
-"""Panels of output channels: one after the other, or as the tiles of a kernel."""
+"""Loops over panels of output channels: all panels in turn, or tiles of one panel each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tinsmith.kernels.window.tiles import Panels, digits, plus
 from tinsmith.records import dataclass
 
 Which = Literal["all", "main", "tail"]
-"""Panels: all, those before the last, or the last alone, which is narrower."""
+"""Which panels: all of them, "main" those before the narrower last one, "tail" the last one."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Output channels that are computed together, in vectors: `lanes` has the channels of each.
-    `block` and `channel` are the numbers of the first block and of the first channel."""
+    """Output channels that are computed together. `lanes`: the channels of each vector; `block` and
+    `channel`: the numbers of the first block of channels and of the first channel."""
 
     lanes: tuple[int, ...]
     block: Val | int
@@ -27,9 +27,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class PanelPlace:
-    """One tile of work: a band of image n for one panel of a group. `band` is (which, of how many).
-    The panel's block and channel count the vectors and lanes of all packed panels before it, of all
-    groups."""
+    """One tile of a kernel: a band of image n for one panel of a group. `band` is (its number, how
+    many there are). The panel's `block` and `channel` count the vectors and lanes of all packed
+    panels before it, including those of other groups."""
 
     panel: Panel
     group: Val | int
@@ -39,8 +39,8 @@ class PanelPlace:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the tiles of a convolution are numbered: `count` bands of each of `batch` images, in
-    `parts` portions. All panels are computed for one portion before the next."""
+    """The images and bands of a kernel's tiles: `count` bands of each of `batch` images. They are
+    taken in `parts` portions; all panels are computed for one portion before the next."""
 
     batch: int
     count: int
@@ -51,8 +51,9 @@ def pick_panel(
     b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None],
     group: Val | int = 0, among: Which = "all",
 ) -> None:  # fmt: skip
-    """Emit `body(panel)` for panel number `which` of a group. `among` says which panels that may
-    be, so that no branch is emitted where it can only be one kind."""
+    """Emit `body(panel)` for panel number `which` of a group. Where `which` may be a wide panel or
+    the narrower last one, this is a branch with two copies of the body; `among` tells that it can
+    only be one of them."""
     vectors, lanes = len(cut.main), sum(cut.main)
     block = group * (cut.count * vectors + len(cut.tail))
     channel = group * (cut.count * lanes + sum(cut.tail))
@@ -72,7 +73,7 @@ def pick_panel(
 
 
 def every_panel(b: Builder, cut: Panels, body: Callable[[Panel], None]) -> None:
-    """Emit `body` for every panel."""
+    """Emit `body(panel)` for every panel of one group, in order."""
     run(b, 0, cut.count, lambda p: pick_panel(b, cut, p, body, among="main"))
     if cut.tail:
         pick_panel(b, cut, cut.count, body, among="tail")
@@ -82,15 +83,14 @@ def each_panel(
     em: Emit, cut: Panels, groups: int, tiles: Tiles, body: Callable[[PanelPlace], None],
     among: Which = "all",
 ) -> None:  # fmt: skip
-    """Emit a loop over the kernel's tiles that calls `body` with the `PanelPlace` of each. Tiles
-    are numbered, from the outermost to the innermost index:
+    """Emit `body(place)` in a loop over the kernel's tiles. A tile's number consists of these
+    indices, outermost first:
 
     one part                 (group, panel, image, band)
-    several, of one group    (part, panel, image, band): all panels for each part of the batch
+    several, of one group    (part, panel, image, band)
     more parts than images   (image, band, panel)
 
-    `among`: in one part of one group, the tiles may be those of "all" panels, of all but the
-    "tail", or of that alone.
+    `among`: the panels of which the tiles are; other than "all" only for one part of one group.
     """
     batch, count, parts = tiles.batch, tiles.count, tiles.parts
     assert among == "all" or groups == parts == 1, (among, groups, parts)

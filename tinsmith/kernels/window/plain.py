@@ -1,8 +1,8 @@
-"""Windows on plain data: vectors run along the rows of the image.
+"""Convolution and pooling on plain data: a vector is neighbouring pixels of a row of the image.
 
-A segment of input rows is copied into a padded workspace (or read in place where the windows never
-leave the image); a tile is some rows of neighbouring vectors for a panel of output channels. The
-last tile of a row, and the last rows of a segment, overlap those before: nothing is masked.
+An output plane is cut into segments, whose input is copied into a padded workspace, or read in
+place if no window leaves the image. A tile is some rows of neighbouring vectors, for a panel of
+output channels. Last tiles overlap those before, so nothing is masked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.padded import Reach, copy_inside, copy_rows, room
-from tinsmith.kernels.window.tiles import Pieces, digits
+from tinsmith.kernels.window.tiles import Pieces, digits, sizes_of
 from tinsmith.records import dataclass
 
 WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed (estimated)
-LONGEST = 2048  # outputs of a row that are one segment's (estimated)
+LONGEST = 2048  # outputs of a row that are in one segment, at most (estimated)
 MOST_STRIDE = 4  # input vectors that the lanes of one come from (estimated)
 MOST_UNROLLED = 5  # taps of a kernel row in one loop body (estimated)
 EFFICIENCY = 0.9  # of the peak, beside what `tile_of` counts (estimated)
@@ -32,27 +32,26 @@ EFFICIENCY = 0.9  # of the peak, beside what `tile_of` counts (estimated)
 
 @dataclass(frozen=True)
 class Segments:
-    """How an output plane is cut into segments: `bands` of rows times `parts` of columns, all of
-    nearly one size. The input of the largest has `lines` rows of `pitch` elements for each plane;
-    `copied`: it is copied to the workspace."""
+    """How an output plane is cut into segments: `bands` of rows by `parts` of columns."""
 
     bands: int
     parts: int
-    rows: int  # of the smallest segment, as `columns`
-    columns: int
-    lines: int
-    pitch: int
-    copied: bool
+    rows: int  # outputs of the smallest segment; others have at most one more
+    columns: int  # likewise
+    lines: int  # input rows of the largest segment
+    pitch: int  # input columns of the largest segment
+    copied: bool  # whether the input of segments is copied to the workspace
 
     def plane(self) -> int:
+        """Elements of the copy of one input plane."""
         return self.lines * self.pitch
 
 
 @dataclass(frozen=True)
 class Tile:
     """A register tile: `rows` rows of `vectors` neighbouring vectors of `width` pixels, for each
-    output channel of a panel. `cost`: of an output plane, for one tap of one input channel and one
-    panel, in multiply-adds of whole vectors."""
+    output channel of a panel. `cost`: that of an output plane for one panel, tap and input channel,
+    in multiply-adds of whole vectors."""
 
     rows: int
     vectors: int
@@ -63,28 +62,25 @@ class Tile:
 def segments(
     geo: Geometry, channels: int, most: int = WORKSPACE, longest: int = LONGEST, least: int = 1
 ) -> Segments:
-    """The cut of an output plane whose input is `channels` deep, or Skip: into segments of at most
-    so many columns, as many rows as `most` bytes of input allow, and at least so many bands."""
+    """Cut an output plane whose windows read `channels` channels into segments of at most `longest`
+    columns, whose input takes at most `most` bytes, in at least `least` bands. Raises Skip for a
+    stride of more than MOST_STRIDE."""
     if geo.stride[2] > MOST_STRIDE:
         raise Skip(f"a stride of {geo.stride[2]} leaves too little of a vector")
     copied = any(geo.begin) or any(geo.after) or geo.stride[2] > 1
     parts = -(-geo.out[2] // longest)
     wide = -(-geo.out[2] // parts)
-    pitch = (wide - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
+    pitch = geo.span(2, wide)
     line = 4 * channels * geo.kernel[0] * pitch
-    span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
-    rows = max(1, (most // line - span) // geo.stride[1] + 1)
+    rows = max(1, (most // line - geo.span(1)) // geo.stride[1] + 1)
     bands = min(geo.out[1], max(least, -(-geo.out[1] // rows)))
-    high = -(-geo.out[1] // bands)
-    lines = (high - 1) * geo.stride[1] + span
-    return Segments(
-        bands, parts, geo.out[1] // bands, geo.out[2] // parts, lines, pitch, copied
-    )  # fmt: skip
+    lines = geo.span(1, -(-geo.out[1] // bands))
+    return Segments(bands, parts, geo.out[1] // bands, geo.out[2] // parts, lines, pitch, copied)
 
 
 @cached(1024)
 def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: float) -> Tile:
-    """The cheapest tile of a panel of `outputs` channels; a product takes `slots` issue slots."""
+    """The cheapest tile of a panel of `outputs` channels; a tap takes `slots` issue slots."""
     width = 1
     while width * 2 <= min(target.lanes, cut.columns):
         width *= 2
@@ -110,13 +106,13 @@ def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: f
 
 @dataclass(frozen=True)
 class Sum:
-    """What is computed of one input plane, or of all planes of a group. Three functions emit a
-    tile:
+    """Three functions that emit the sums (or maxima) of a tile:
 
-    body    adds one tap: (its weights or None, its vectors of the input, accumulators, outputs of
-            the panel) -> accumulators, outputs innermost
-    start   the first accumulators of a panel: (its first output channel, outputs) -> one each
-    finish  a result: (accumulator, its place (d, r, c)) -> value
+    body    body(weights or None, input vectors, accumulators, outputs of the panel) adds one tap
+            and returns the new accumulators, [vector][output]
+    start   start(first output channel, outputs) gives the accumulators with which a vector starts,
+            one for each output
+    finish  finish(accumulator, (d, r, c)) gives the result at that place of the output plane
     """
 
     body: Callable[[Ptr | None, list[Val], list[Val], int], list[Val]]
@@ -125,23 +121,14 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """An operator whose windows see `inputs` channels at a time (those of a group), and how it is
-    cut. `panels` cut the outputs of a group, as (count, channels); `fill` is the number that lies
-    around the image."""
-
-    geo: Geometry
-    inputs: int
-    panels: Pieces
-    fill: float
-    cut: Segments
-    tile: Tile
-
-
-@dataclass(frozen=True)
 class Work:
-    """What is computed of windows: `of(em, lanes)` gives it for vectors of so many lanes. Outputs
-    come in `panels`; a product takes `slots` issue slots; `fill` lies around the image."""
+    """What an operator computes of its windows.
+
+    of      of(em, lanes) gives the code for vectors of that many lanes
+    panels  the output channels of a group, cut into panels
+    slots   issue slots of adding one tap to one accumulator
+    fill    the value of padding
+    """
 
     of: Callable[[Emit, int], Sum]
     panels: Pieces = ((1, 1),)
@@ -149,25 +136,35 @@ class Work:
     fill: float = 0.0
 
 
+@dataclass(frozen=True)
+class Windows:
+    """An operator on windows of `inputs` channels (those of a group), and how it is cut."""
+
+    geo: Geometry
+    inputs: int
+    work: Work
+    cut: Segments
+    tile: Tile
+
+
 def plain_choice(
-    site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work,
-) -> Choice:  # fmt: skip
-    """The choice for windows over groups of `inputs` channels, on plain data. `packed` are the
-    arrays that `work` reads. Raises Skip for a stride of more than MOST_STRIDE."""
-    panels = work.panels
+    site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work
+) -> Choice:
+    """The `Choice` of an operator on plain data whose windows read groups of `inputs` channels.
+    `packed`: the arrays that the code of `work` reads. Raises Skip as `segments` does."""
     target, cut = site.target, segments(geo, inputs)
-    tile = tile_of(target, geo, cut, panels[0][1], work.slots)
-    windows = Windows(geo, inputs, panels, work.fill, cut, tile)
+    tile = tile_of(target, geo, cut, work.panels[0][1], work.slots)
+    windows = Windows(geo, inputs, work, cut, tile)
     planes = geo.batch * (geo.channels // inputs) * geo.out[0]
     pieces = planes * cut.bands * cut.parts
     copied = inputs * geo.kernel[0] * cut.plane() if cut.copied else 0
-    products = planes * tile.cost * sum(n for n, _ in panels) * inputs * geo.taps
+    products = planes * tile.cost * len(sizes_of(work.panels)) * inputs * geo.taps
     time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
     time += target.time(0, 8.0 * pieces * copied)
     return Choice(
         cost=overlap(time, target.time(0, geo.traffic())), reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(pieces, lambda em: _emit(em, windows, work.of(em, tile.width))),
+        phases=one_phase(pieces, lambda em: _emit(em, windows)),
         packed=tuple(packed), workspace=4 * room(copied) if copied else 0,
         repeats=_tiles_overlap(geo, cut, tile),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
@@ -175,8 +172,8 @@ def plain_choice(
 
 
 def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
-    """Whether some segment is no multiple of a tile, so that its last tiles overlap others and
-    results are stored twice (`Choice.repeats`)."""
+    """Whether the rows or columns of some segment are no multiple of a tile's, so that its last
+    tiles overlap others and store some results twice (`Choice.repeats`)."""
     rows, columns = (
         {cut.rows, -(-geo.out[1] // cut.bands)},
         {cut.columns, -(-geo.out[2] // cut.parts)},
@@ -185,13 +182,14 @@ def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
     return any(n % tile.rows for n in rows) or any(n % across for n in columns)
 
 
-def _emit(em: Emit, windows: Windows, work: Sum) -> None:
+def _emit(em: Emit, windows: Windows) -> None:
     """Emit the kernel; its tiles are those of `each_segment`."""
+    code = windows.work.of(em, windows.tile.width)
 
     def body(at: Segment) -> None:
-        done, rows = 0, at.rows(em, 0, windows.inputs, windows.fill)
-        for size in (size for count, size in windows.panels for _ in range(count)):
-            _panel(em, windows, work, at, rows, done, size)
+        done, rows = 0, at.rows(em, 0, windows.inputs, windows.work.fill)
+        for size in sizes_of(windows.work.panels):
+            _panel(em, windows, code, at, rows, done, size)
             done += size
 
     each_segment(em, windows.geo, windows.cut, windows.inputs, body)
@@ -199,10 +197,10 @@ def _emit(em: Emit, windows: Windows, work: Sum) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """The input rows of a segment, as tiles read them; distances are in elements.
+    """The input of a segment, copied or in place; distances are in elements.
 
-    x      where the first window begins
-    reach  from a channel to the next, and from a tap to the next along (depth, height, width)
+    x      the address at which the first window begins
+    reach  from a channel to the next, then from a tap to the next along (depth, height, width)
     pitch  from a row to the next
     """
 
@@ -213,8 +211,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of image `n` and group `g`: `high` rows and `wide` columns from the output `place`
-    on. The group's input channels begin at `image`."""
+    """A segment of the outputs of image `n` and group `g`: `high` rows and `wide` columns, from the
+    output `place` (depth, height, width) on. `image`: the address of the group's first input."""
 
     geo: Geometry
     cut: Segments
@@ -226,8 +224,8 @@ class Segment:
     image: Ptr
 
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
-        """The input rows of `count` channels from number `first` on. Where the plan copies, they
-        are copied to the beginning of the workspace, with `fill` around the image."""
+        """The input of `count` channels of the group from number `first` on. Emits the copy to the
+        beginning of the workspace, with the value `fill` around the image, if `cut` copies."""
         geo, cut = self.geo, self.cut
         if cut.copied:
             copy_rows(em.b, self._reach(em, first, count), fill)
@@ -240,24 +238,24 @@ class Segment:
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
 
     def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
-        """The same as `rows`, where the workspace already holds what lies around the image."""
+        """As `rows` with a copy, for a workspace that has the padding around the image already."""
         copy_inside(em.b, self._reach(em, first, count))
         return self.copied(em)
 
     def copied(self, em: Emit) -> Rows:
-        """The input rows of a segment where they have been copied to the workspace."""
+        """The input of the segment as it lies in the workspace after a copy."""
         geo, cut = self.geo, self.cut
         plane = cut.plane()
         reach = (geo.kernel[0] * plane, plane, geo.dilation[1] * cut.pitch, geo.dilation[2])
         return Rows(em.workspace.cast(F32).fixed(), reach, cut.pitch)
 
     def _corner(self) -> list[Val | int]:
-        """The first input of the first window, which may lie outside the image."""
+        """The first window's first (plane, row, column), which may lie outside the image."""
         axes = zip(self.place, self.geo.stride, self.geo.begin, strict=True)
         return [o * s - p for o, s, p in axes]
 
     def _reach(self, em: Emit, first: Val | int, count: Val | int) -> Reach:
-        """The rows to be copied, of `count` channels from number `first` on."""
+        """The part of the image to copy, of `count` channels from number `first` on."""
         geo, cut = self.geo, self.cut
         _, channel, step = steps(em.input(0).spec, geo.rank)
         image, space = self.image + first * channel, em.workspace.cast(F32)
@@ -268,8 +266,8 @@ class Segment:
 def each_segment(
     em: Emit, geo: Geometry, cut: Segments, inputs: int, body: Callable[[Segment], None]
 ) -> None:
-    """Emit the loop over the kernel's tiles, which calls `body` for the segment of each: (batch,
-    group of `inputs` channels, output plane, band, part), the part innermost."""
+    """Emit `body(segment)` in a loop over the kernel's tiles, which are (batch, group of `inputs`
+    channels, output plane, band, part), the part innermost."""
     b, source = em.b, image_of(em.input(0), geo)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:
@@ -281,7 +279,7 @@ def each_segment(
 
 
 def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | int, Val | int]:
-    """Where part number `index` of the `count` parts of a `length` begins, and how long it is."""
+    """(begin, length) of part number `index` of a `length` that is cut into `count` even parts."""
     if count == 1:
         return 0, length
     first = index * length // count
@@ -289,17 +287,16 @@ def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | 
 
 
 def _panel(
-    em: Emit, windows: Windows, work: Sum, at: Segment, source: Rows, done: int, size: int
+    em: Emit, windows: Windows, code: Sum, at: Segment, source: Rows, done: int, size: int
 ) -> None:
-    """Compute all tiles of a panel of `size` output channels, which are those of the group from
-    number `done` on."""
+    """Emit all tiles of a segment for a panel of `size` output channels, from number `done` on."""
     geo, tile, (d, first, left) = windows.geo, windows.tile, at.place
-    channel = at.g * sum(n * each for n, each in windows.panels)
+    channel = at.g * sum(sizes_of(windows.work.panels))
     weights = None
     if em.site.has(1):
         depth = windows.inputs * geo.taps
         weights = (em.packed[0] + channel * depth + done * depth).fixed()
-    start = work.start(channel + done, size)
+    start = code.start(channel + done, size)
     grid = list(product(range(tile.rows), range(tile.vectors), range(size)))
 
     with (
@@ -307,19 +304,19 @@ def _panel(
         blocks(em.b, at.wide, tile.vectors * tile.width) as c,
     ):
         corner = (source.x + r * (geo.stride[1] * source.pitch) + c * geo.stride[2]).fixed()
-        sums = _sums(em.b, windows, work, source, corner, weights, start)
+        sums = _sums(em.b, windows, code, source, corner, weights, start)
         for (i, j, k), value in zip(grid, sums, strict=True):
             place = (d, first + (r + i), left + (c + j * tile.width))
             index = geo.place((at.n, channel + (done + k), *place))
-            em.finish(work.finish(value, place), index)
+            em.finish(code.finish(value, place), index)
 
 
 def _sums(
-    b: Builder, windows: Windows, work: Sum, source: Rows, corner: Ptr, weights: Ptr | None,
+    b: Builder, windows: Windows, code: Sum, source: Rows, corner: Ptr, weights: Ptr | None,
     start: list[Val],
 ) -> list[Val]:  # fmt: skip
-    """The accumulators of one tile over all channels and taps: [row][vector][output channel].
-    `corner` is its first input; `start` the accumulators that each vector starts with."""
+    """Emit one tile over all channels and taps; returns its accumulators, [row][vector][output].
+    `corner` is the address of its first input; `start`: the first accumulators of a vector."""
     geo, tile = windows.geo, windows.tile
     outputs, across = len(start), geo.kernel[2]
     row = 0 if weights is None else outputs
@@ -337,7 +334,7 @@ def _sums(
                 strided(x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2])
                 for i, j in product(range(tile.rows), range(tile.vectors))
             ]
-            acc = work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
+            acc = code.body(None if weights is None else w + u * outputs, xs, acc, outputs)
         return acc
 
     start = start * (tile.rows * tile.vectors)
@@ -345,8 +342,8 @@ def _sums(
 
 
 def strided(x: Ptr, width: int, stride: int) -> Val:
-    """The `width` elements at x, x + `stride`, ..., from `stride` whole vectors; the last one is
-    read to its end."""
+    """The vector of the `width` elements at x, x + stride, x + 2 stride, ... It is picked from
+    `stride` whole vectors; so elements up to x + stride * width are read."""
     value = x.load(width)
     if width == 1:
         return value

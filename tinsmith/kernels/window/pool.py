@@ -1,7 +1,7 @@
 """Pooling on channel-blocked data: maximum and average over windows.
 
-Padding never enters a window: rows clip the range of their kernel rows at run time, and columns
-are cut into runs whose windows are clipped alike while code is generated.
+Taps in the padding are left out: code computes which kernel rows lie inside the image, and columns
+of the output are cut into runs whose windows keep the same taps, each with code of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tinsmith.kernels.window.fold import (
     fold_range,
     whole_maximum,
 )
-from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry, triple
 from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, smallest, typical
@@ -45,6 +45,7 @@ PARALLEL_VALUES = 1 << 17  # input values times taps that one thread does alone 
 WIDEST = 9  # taps of a kernel row, and rows, that are unrolled (estimated)
 
 Range = tuple[Val | int, Val | int]
+"""Indices [low, high)."""
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32 int8 uint8")
@@ -63,8 +64,7 @@ def pool_average(site: Site) -> Choice:
     geo, win = pool_geometry(site)
     if not geo.is_free:
         return _pool(site, geo, SUM, shares_of(site))
-    pads = site.attr("count_include_pad")
-    ends = (0,) * (3 - geo.rank) + tuple(win.end)
+    pads, ends = site.attr("count_include_pad"), triple(win.end, 0)
     counted = tuple(
         (-p, n + e) if pads else (0, n) for p, n, e in zip(geo.begin, geo.size, ends, strict=True)
     )
@@ -72,17 +72,16 @@ def pool_average(site: Site) -> Choice:
 
 
 def shares_of(site: Site) -> tuple[np.ndarray, ...]:
-    """Tables for (depth, height, width), by which averages divide: the product of an output's three
-    entries is the factor of its sum."""
+    """The factors of an average: three tables, with a number for each output index along depth,
+    height and width. An output is its sum times the product of its three numbers."""
     geo, win = pool_geometry(site)
-    ends = (0,) * (3 - geo.rank) + tuple(win.end)
-    pads = site.attr("count_include_pad")
+    pads, ends = site.attr("count_include_pad"), triple(win.end, 0)
     return tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
 
 
 def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
-    """For each output along one axis: 1 / the number of its taps that count. Taps in the padding
-    count up to `end` behind the input, where `end` is given; else none of them."""
+    """For each output along one axis: 1 / the number of its taps that count, float32. None of the
+    padding counts if `end` is None; else all before the input, and `end` places behind it."""
     low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
     taps = (_taps_within(geo, axis, o, low, high) for o in range(geo.out[axis]))
     counts = np.array([last - first for first, last in taps])
@@ -90,18 +89,18 @@ def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
 
 
 MOST_RUNS = 300
-"""Of columns with the same taps: windows of as many columns at a border are no real model's."""
+"""The most runs of columns that get code of their own. No real model has windows that need more."""
 Counted = tuple[Range, ...]
-"""The places of each axis whose taps count in an average."""
+"""For each axis the range of input indices whose taps count in an average; may include padding."""
 
 
 def _pool(
     site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None,
     counted: Counted = (),
 ) -> Choice:  # fmt: skip
-    """The choice of a pooling. An average multiplies each sum by a share: of constant sizes from
-    the tables `shares` (one for each axis); where sizes are free, from the taps that lie in the
-    ranges `counted`. Other poolings have neither."""
+    """The `Choice` of a pooling. An average multiplies each sum by a factor. Of constant sizes it
+    comes from the tables `shares` (see `shares_of`); where sizes are free, it is computed from the
+    number of taps in the ranges `counted`. A maximum has neither."""
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = typical(geo.points) * blocks * width * geo.taps
@@ -136,8 +135,8 @@ def _pool(
 
 @dataclass(frozen=True)
 class Run:
-    """`count` neighbouring columns of the output, from `start` on, whose windows keep the same taps
-    [low, high) of a kernel row. `share`: this axis' factor of an average (1 for none)."""
+    """`count` neighbouring columns of the output, from `start` on, whose windows have the same taps
+    [low, high) of a kernel row inside the image. `share`: their factor of an average, or 1."""
 
     start: int
     count: int
@@ -147,7 +146,7 @@ class Run:
 
 
 def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
-    """All columns of the output as runs; `shares` are their factors of an average. Where sizes are
+    """All columns of the output as runs. `shares`: the width's table of an average. Where sizes are
     free: one run, of the columns whose windows lie inside the input."""
     if geo.is_free:
         first, behind = inner_columns(geo)
@@ -167,9 +166,8 @@ def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
 def inner_columns(geo: Geometry) -> tuple[Number, Number]:
     """The columns [first, behind) of the output whose windows lie inside the input."""
     size, begin, stride = geo.size[2], geo.begin[2], geo.stride[2]
-    span = (geo.kernel[2] - 1) * geo.dilation[2] + 1
     first = smallest(-(-begin // stride), geo.out[2])
-    behind = smallest(largest(first, (size + begin - span) // stride + 1), geo.out[2])
+    behind = smallest(largest(first, (size + begin - geo.span(2)) // stride + 1), geo.out[2])
     return first, behind
 
 
@@ -178,8 +176,8 @@ def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
 
 
 def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple[int, int]:
-    """The taps [first, last) of output `o` that lie at places [low, high) of the input; (0, 0) if
-    none does."""
+    """The taps [first, last) of output `o`, along one axis, that read input indices [low, high);
+    (0, 0) if none does."""
     begin, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
     first = -(-max(0, low - begin) // gap)
     last = min(geo.kernel[axis], -(-max(0, high - begin) // gap))
@@ -187,7 +185,7 @@ def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
-    """The taps [low, high) of output `o` that lie inside the input, along one axis."""
+    """The taps [low, high) of output `o` inside the input, along one axis: numbers or code."""
     if isinstance(o, int):
         if not isinstance(geo.size[axis], Size):
             return _taps_inside(geo, axis, o)
@@ -207,8 +205,8 @@ def emit_pool(
     em: Emit, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None, counted: Counted,
     blocks: int, count: int,
 ) -> None:  # fmt: skip
-    """Emit a pooling. A tile is one (batch, band of rows, channel block), the block innermost.
-    Tiles are taken from last to first: the input that was written last is still in the cache."""
+    """Emit a pooling; its tiles are (batch, band of rows, channel block), the block innermost. They
+    are taken from last to first, as the input that was written last is still in the cache."""
     b, image = em.b, image_of(em.input(0), geo)
     step, stride = image.step, image.stride
     runs = _runs(geo, None if shares is None else shares[2])
@@ -259,9 +257,9 @@ def emit_pool(
 def _lines(
     b: Builder, geo: Geometry, fold: Fold, step: Triple, ranges: tuple[Range, Range]
 ) -> list[Val | int] | None:
-    """The offsets, in elements, of the rows of a window (from kernel plane and row 0), where their
-    loop is unrolled; None where it is not. In a maximum, rows outside the input are replaced by the
-    first or last row inside."""
+    """The offsets, in elements, of the rows of a window from kernel plane and row 0, if the loop
+    over them is unrolled; else None. `ranges`: the kernel planes and rows inside the input. If only
+    the run knows these, a maximum reads the first or last row inside in place of others."""
     found: list[Val | int] = [0]
     for axis, (low, high) in enumerate(ranges):
         if isinstance(low, int) and isinstance(high, int):
@@ -280,15 +278,15 @@ def _lines(
 
 
 def _sees(geo: Geometry, axis: int) -> bool:
-    """Whether every window has a tap inside the input, on one axis."""
+    """Whether every window has a tap inside the input, along one axis."""
     if geo.is_free:
         return geo.dilation[axis] == 1
     return all(len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis]))
 
 
 def _shares_here(b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted) -> Val:
-    """The factor of an average at these indices of the output (the last may be missing): 1 / the
-    number of taps that lie in the ranges `counted`."""
+    """Emit the factor of an average at `index`, (depth, height) or (depth, height, width) of the
+    output: 1 / the number of taps in the ranges `counted` of these axes."""
     taps: Number | Val = 1
     for axis, o in enumerate(index):
         low, high = counted[axis]
@@ -304,8 +302,9 @@ def _edges(
     b: Builder, geo: Geometry, fold: Fold, line: Ptr, step: Triple, row: Sequence[Position],
     place: Sink, counted: Counted,
 ) -> None:  # fmt: skip
-    """Compute the columns at both ends of a row of outputs, one by one, where sizes are free: their
-    windows may reach beyond the input. Taps outside it are left out."""
+    """Emit the columns at both ends of a row of outputs, one by one, where sizes are free. Taps of
+    their windows outside the input are left out. `line`: the address at which the row's first
+    window begins; `row`: its (depth, height); `place`: the sink at the row's beginning."""
     width = place.width
     first, behind = inner_columns(geo)
 
@@ -336,8 +335,8 @@ def _edges(
 @dataclass(frozen=True)
 class Neighbours:
     """`wide` neighbouring windows of a run of columns, in vectors of `width` channels. `corner` is
-    the address of the first window's kernel plane 0, row 0 and first tap that is kept; places of
-    the input are `step` elements apart on each axis."""
+    the address of the first window's tap `run.low` in kernel plane 0 and row 0; neighbouring pixels
+    of the input are `step` elements apart on each axis."""
 
     geo: Geometry
     fold: Fold
@@ -349,8 +348,8 @@ class Neighbours:
 
 
 def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
-    """Emit the folds of neighbouring windows, one vector for each, without a loop; `lines` are the
-    offsets of their rows (`_lines`). Each column of taps is folded once for all its windows."""
+    """Emit the results of neighbouring windows, a vector for each, without a loop; `lines` are the
+    offsets of their rows (`_lines`). Windows that share a column of taps share its reduction."""
     geo, fold, step, run, width = at.geo, at.fold, at.step, at.run, at.width
     rows = [(at.corner + line).fixed() for line in lines]
     columns: dict[int, Part] = {}
@@ -367,8 +366,8 @@ def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
 
 
 def _window(b: Builder, these: Neighbours, ranges: tuple[Range, Range]) -> Carried:
-    """Emit the folds of neighbouring windows, one vector for each; `ranges` are the kernel planes
-    and rows [low, high) whose taps are taken."""
+    """Emit the results of neighbouring windows, a vector for each, in loops over kernel planes and
+    rows; `ranges` are those [low, high) that lie inside the input."""
     geo, fold, step, wide, width = these.geo, these.fold, these.step, these.wide, these.width
     gap, across = geo.dilation, these.run.high - these.run.low
 

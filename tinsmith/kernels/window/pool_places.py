@@ -1,4 +1,4 @@
-"""Maximum over windows together with the places of the maxima, on channel-blocked data."""
+"""Maximum over windows, together with the index of each maximum, on channel-blocked data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from tinsmith.kernels.window.pool import clipped
 from tinsmith.kernels.window.tiles import digits
 
 TAP = 8.0
-"""What one tap costs, in operations at the peak rate: a load, comparisons, two
-selections (estimated)."""
+"""What one tap costs, in operations at the peak rate: load, compare, select twice (estimated)."""
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
 def pool_places(site: Site) -> Choice:
-    """The first maximum of each window and its place in the flat input, a channel a lane.
+    """The first maximum of each window and its place, on channel-blocked data.
 
-    Output 0 has the maxima, output 1 the places: int64 indices into the plain input."""
+    Output 0 has the maxima; output 1 has their int64 indices in the flattened plain input."""
     if not site.attr("with_indices"):
         raise Skip("no places are wanted")
     geo, _ = pool_geometry(site)
@@ -43,12 +42,10 @@ def pool_places(site: Site) -> Choice:
 
 
 def _distances(geo: Geometry, order: int) -> Triple:
-    """By how much the place of an element in its plane grows with its index on each axis, in
-    row-major order or (`order`) in column-major order."""
+    """The strides by which ONNX numbers the elements of a plane, along (depth, height, width): in
+    row-major order if `order` is 0, else in column-major order."""
     depth, height, width = geo.size
-    if order:
-        return (1, depth, depth * height)
-    return (height * width, width, 1)
+    return (1, depth, depth * height) if order else (height * width, width, 1)
 
 
 def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
@@ -76,8 +73,9 @@ def _window(
     em: Emit, geo: Geometry, x: Ptr, out: tuple[Val | int, Val | int, Val | int], step: Triple,
     distances: Triple, width: int,
 ) -> tuple[Val, Val]:  # fmt: skip
-    """The maxima of the window of output `out`, a channel a lane, and their places in the plane;
-    -1 where it sees only padding."""
+    """Emit the window of output `out`. Returns two vectors, with a channel in each lane: the maxima
+    and their int32 numbers in the plane, -1 if the window has only padding. `x` is the address of
+    the plane, `step` its strides, `distances` those of `_distances`."""
     b = em.b
     corner = [o * s - p for o, s, p in zip(out, geo.stride, geo.begin, strict=True)]
 
@@ -98,9 +96,8 @@ def _window(
 
 
 def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
-    """The step of a search for the maximum, lane by lane: `held` is the (value, place) found so
-    far, `value` at `place` is compared with it. Returns the pair of the larger value; the held one
-    where both are equal. NaN is larger than all numbers."""
+    """One step of the search for the maximum, lane by lane. `held` is the [value, place] found so
+    far; returns it, or [value, place] where `value` is larger. NaN is larger than all numbers."""
     best, where = held
     better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
     return [better.select(value, best), better.select(place, where)]

@@ -1,4 +1,4 @@
-"""What a convolution is, decoded once for all kernels that may compute it."""
+"""A convolution's geometry, weights and bias, decoded once for all kernels that may compute it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ConvSite:
-    """A convolution, or a transposed one, by weights that are constants.
+    """A convolution or transposed convolution with constant weights.
 
-    weights  as the operator has them: [outputs, inputs of a group, *taps], transposed convolutions'
-             [inputs, outputs of a group, *taps]
+    weights  as the operator has them: [outputs, inputs of a group, *taps], of a transposed
+             convolution [inputs, outputs of a group, *taps]
     bias     one number for each output channel, or None
     """
 
@@ -36,12 +36,12 @@ class ConvSite:
 
     @property
     def width(self) -> int:
-        """Channels of a block."""
+        """Channels of a block: the lanes of a vector."""
         return block_of(self.site.target)
 
     @property
     def blocks(self) -> int:
-        """Blocks of all input channels."""
+        """How many blocks the input channels fill, the last one perhaps in part."""
         return -(-self.geo.channels // self.width)
 
     @property
@@ -54,20 +54,20 @@ class ConvSite:
         return Widths(groups, geo.channels // groups, geo.out_channels // groups)
 
     def time(self, flops: float, efficiency: float) -> float:
-        """Seconds of `flops` operations at a share of the peak (`efficiency`), where input, output
-        and weights are touched once."""
+        """Estimated seconds of a kernel of `flops` operations at the share `efficiency` of the
+        peak, which reads input and weights once and writes the output once."""
         return self.target.time(flops, self.geo.traffic(self.weights.size), efficiency)
 
     def packed_bias(self, pack: Callable[..., Array], *more: Any) -> list[Packed]:
-        """The packed bias, made by `pack(bias, *more)`, as a list of one; an empty list if none."""
+        """A list of the packed bias, which `pack(bias, *more)` makes; empty if there is no bias."""
         return [] if self.bias is None else [Packed("bias", pack, (self.bias, *more))]
 
     def choice(
         self, cost: float, phases: tuple[Phase, ...], packed: Sequence[Packed],
         halo: Halo | None = None, **more: Any,
     ) -> Choice:  # fmt: skip
-        """A choice that reads and writes blocks of channels. `halo`: that of the input, by default
-        what its windows read; `more` are other fields of the `Choice`."""
+        """A `Choice` that reads and writes blocked layouts. `halo`: the halo of the input, None for
+        what its windows read; `more`: further fields of the `Choice`."""
         layout = Layout(self.width)
         read = Layout(self.width, self.geo.halo if halo is None else halo)
         reads = self.site.reads_first(read, layout)
@@ -75,18 +75,18 @@ class ConvSite:
 
 
 def conv_site(site: Site) -> ConvSite:
-    """A Conv site decoded, or Skip where its weights or bias are no constants."""
+    """The convolution of a Conv site. Raises Skip if its weights or bias are not constant."""
     return constants_of(site, conv_geometry(site))
 
 
 def dense_site(site: Site) -> ConvSite:
-    """`conv_site` where every output is a sum over all channels, else Skip."""
+    """As `conv_site`, for kernels without groups: raises Skip if there are several."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     return conv_site(site)
 
 
 def constants_of(site: Site, geo: Geometry) -> ConvSite:
-    """A site of this geometry with its weights and bias, or Skip where these are no constants."""
+    """As `conv_site`, for a site whose geometry is known."""
     bias = site.const(2, "the bias") if site.has(2) else None
     return ConvSite(site, geo, site.const(1, "the weights"), bias)

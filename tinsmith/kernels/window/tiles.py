@@ -1,8 +1,8 @@
-"""Register tiles: how outputs are cut into blocks of accumulators, and the code around them.
+"""Register tiles: how outputs are cut into tiles and panels, and the loops over them.
 
-A tile computes `rows` x `cols` output pixels for a panel of output vectors, all held in registers
-while the products of every input channel and tap are added. Panels are described by the lanes of
-their vectors; the last vector of the last panel may be half as wide where few channels are left.
+A tile computes rows x cols output pixels for a panel of output channels. Its accumulators stay in
+registers while the products of every input channel and tap are added. Panels are described by the
+lanes of their vectors, such as (16, 16, 8): the last vector of the last panel may be half as wide.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Val
@@ -23,13 +24,13 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, largest, pieces, typical
 
 Pieces = tuple[tuple[int, int], ...]
-"""A length cut in pieces, in order: `count` pieces of `size` for each (count, size)."""
+"""A length cut into pieces, as (count, size) in order: ((2, 5), (1, 4)) is 14 as 5 + 5 + 4."""
 
 PARALLEL_FLOPS = 4e5  # operations: fewer are done by one thread (estimated)
 UNROLL = 4  # input channels in one loop body: with more, LLVM's scheduler spills
 MOST_VECTORS = 6  # output vectors of a panel (estimated)
 MOST_WRAPPED = 8  # pixels of a tile that wraps over rows, an address register each
-ROW_AND_COLUMN = 4.0  # issue slots to find the place of one of them (estimated)
+ROW_AND_COLUMN = 4.0  # issue slots to find the row and column of such a pixel (estimated)
 WRAPPING = 0.03  # share of its time that its addresses cost (estimated)
 L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache (estimated)
 CROWDED, CROWDING = 0.05, 1.8
@@ -41,8 +42,8 @@ peak; machine and command were not recorded.)"""
 
 @cached(4096)
 def cut(length: int, most: int) -> Pieces:
-    """`length` in the fewest pieces of at most `most`, balanced: up to two (count, size), or, for a
-    length that only the call tells, one for each size."""
+    """Cut `length` into the fewest pieces of at most `most`, whose sizes differ by at most 1. A
+    length that only the call tells is cut as `sizes.pieces` does."""
     if isinstance(length, Size):
         return pieces(length, most)
     if not length:
@@ -52,13 +53,18 @@ def cut(length: int, most: int) -> Pieces:
     return tuple((n, s) for n, s in ((more, size + 1), (number - more, size)) if n)
 
 
+def sizes_of(cuts: Pieces) -> list[int]:
+    """The size of every piece, in order."""
+    return [size for count, size in cuts for _ in range(count)]
+
+
 @dataclass(frozen=True)
 class Tiling:
-    """How the rows and columns of an output plane are cut into tiles; `cost` is that of one
-    reduction step (one channel and tap) of the whole plane, in vector multiply-adds.
+    """How the rows and columns of an output plane are cut into tiles.
 
-    If `wrap` is not 0, tiles go on from row to row: `cols` then cuts the pixels of all rows, one
-    row of `wrap` pixels after the other, and `rows` is one piece.
+    cost  of one input channel and tap for the whole plane, in vector multiply-adds
+    wrap  0, or the pixels of a row: then tiles go on from row to row, `cols` cuts the pixels of all
+          rows, one row after the other, and `rows` is one piece
     """
 
     rows: Pieces
@@ -94,7 +100,7 @@ def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
 
 
 def fits(target: Target, pixels: int, vectors: int) -> bool:
-    """Whether a tile's accumulators, its weights and a broadcast stay in registers."""
+    """Whether a tile's accumulators, a weight for each vector, and a pixel stay in registers."""
     sums = pixels * vectors
     if target.registers >= 32:
         return sums <= 26 and sums + vectors <= 28
@@ -104,8 +110,8 @@ def fits(target: Target, pixels: int, vectors: int) -> bool:
 
 
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
-    """Issue slots of one of the `depth` reduction steps of a tile of `pixels` by vectors of
-    `lanes`, with the tile's start and end spread over its steps."""
+    """Issue slots of a tile of `pixels` by vectors of `lanes` for one of its `depth` steps (an
+    input channel and tap). The tile's start and end are spread over all steps."""
     width = block_of(target)
     whole = float(len(lanes)) if target.pipes > 1 else sum(lanes) / width
     made = pixels * whole
@@ -124,10 +130,11 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
 
 @cached(4096)
 def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
-    """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps.
+    """The cheapest tiles for rows x cols outputs of a panel with vectors of `lanes`. `depth`: the
+    steps of a sum, one for each input channel and tap.
 
-    Tiles that wrap over rows waste no registers at the ends of short rows. Their pixels lie at no
-    constant distances, so that each takes an address register.
+    Tiles that wrap over rows waste no registers at the ends of short rows. But distances between
+    their pixels are not constant, so each pixel takes an address register.
     """
     if isinstance(rows, Size) or isinstance(cols, Size):
         return free_tiling(target, rows, cols, lanes, depth)
@@ -164,8 +171,8 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
 def free_tiling(
     target: Target, rows: Number, cols: Number, lanes: tuple[int, ...], depth: int
 ) -> Tiling:
-    """The tiling for rows or columns that only the call tells: as many columns at once as the
-    example's best, and one row."""
+    """As `tiling`, for rows or columns that only the call tells: tiles of one row, and of as many
+    columns as are cheapest for the sizes of the example."""
     high, wide = typical(rows), typical(cols)
     best = None
     for across in range(1, min(wide, 26) + 1):
@@ -180,8 +187,8 @@ def free_tiling(
 
 @dataclass(frozen=True)
 class Panels:
-    """Output channels in panels: `count` panels with vectors of `main` lanes each, then one with
-    vectors of `tail` lanes, unless that is empty. `cost` as in `Tiling`, for all panels."""
+    """Output channels cut into panels: `count` panels whose vectors have the lanes `main`, then one
+    with the lanes `tail`, unless `tail` is empty. `cost` as in `Tiling`, of all panels together."""
 
     count: int
     main: tuple[int, ...]
@@ -199,8 +206,8 @@ class Panels:
 def panels(
     target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0
 ) -> Panels:
-    """The best cut of `channels` output channels in vectors of `width` (a block's), with the
-    tiling each cut allows."""
+    """The cheapest cut of `channels` output channels into panels, each with its best tiling of
+    rows x cols outputs. `depth` as in `tiling`; `width`: lanes of a vector (0: of a block)."""
     width = width or block_of(target)
     blocks = -(-channels // width)
     half = width
@@ -229,36 +236,34 @@ def panels(
 
 def unroll(channels: int) -> int:
     """How many channels one loop body takes, so that few or none beyond `channels` are computed."""
-    if channels % UNROLL == 0:
-        return UNROLL
-    return (
-        min(range(2, 8), key=lambda u: (-(-channels // u) * u, u != UNROLL, -u))
-        if channels > 1
-        else 1
-    )
+    if channels == 1:
+        return 1
+    return min(range(2, 8), key=lambda u: (-(-channels // u) * u, u != UNROLL, -u))
 
 
 def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
-    """Into how many bands the outputs of each of `units` pairs of image and panel are cut: so many
-    that there are PARTS tiles in all, and one for each of `threads` that share a panel; at most
-    `most`, and one if there are at most PARALLEL_FLOPS `flops`."""
+    """Into how many bands each of `units` (image, panel) pairs is cut, so that threads can share
+    them: at least `threads`, and so many that there are PARTS tiles in all, but at most `most`. One
+    if the whole work is at most PARALLEL_FLOPS `flops`."""
     with estimating():
         found = max(1, min(most, max(threads, -(-PARTS // units))))
         return typical(found) if flops > PARALLEL_FLOPS else 1
 
 
 class Place(Protocol):
-    """Where a tile's vectors go: `Sink`, or what behaves like it."""
+    """What stores the result vectors of a tile: a `Sink`, or an object with the same methods."""
 
     def at(self, *index: Val | int) -> Place: ...
     def put(self, value: Val, *index: Val | int) -> None: ...
 
 
 class Sink:
-    """Stores results with their epilogue. Output 0 and the extras are moved to one place together
-    (`at`), from which all that is stored next (`put`) has constant offsets. Indices (depth, height,
-    width) are multiplied by `spread`: 2 stores at every other place of the output. `block` is the
-    number of the output channel block at the place."""
+    """Stores result vectors in output 0, after the epilogue.
+
+    `at` moves to an index of the output, for example a tile's first pixel; `put` then stores at
+    constant offsets from there. The operands of the epilogue (extras) move along. Indices (depth,
+    height, width) are multiplied by `spread`: with 2 every other pixel of the output is written.
+    `block` is the output channel block at which the sink stands."""
 
     def __init__(
         self, em: Emit, geometry: Geometry, block: Val | int = 0, spread: Triple = (1, 1, 1)
@@ -267,7 +272,7 @@ class Sink:
         self.width = em.outs[0].spec.layout.block
 
     def at(self, *index: Val | int) -> Sink:
-        """Move by (n, block, depth, height, width); trailing zeros may be left out."""
+        """A sink moved on by (n, block, depth, height, width); trailing zeros may be left out."""
         full = self._place((*index, *(0,) * (5 - len(index))))
 
         def moved(view: View) -> View:
@@ -286,8 +291,8 @@ class Sink:
         return self.geometry.place((*index[:2], *far))
 
     def put(self, value: Val, *index: Val | int) -> None:
-        """Apply the epilogue to a vector of results, and store it at (n, block, depth, height,
-        width) from this place; lanes that the vector lacks are stored as zeros."""
+        """Apply the epilogue to a vector, and store it at the offset (n, block, depth, height,
+        width) from here. A vector of fewer lanes than a block is filled up with zeros."""
         full = self._place(index)
         lanes = value.ty.lanes
         if lanes < self.width:
@@ -307,8 +312,8 @@ def plus(a: Val | int, b: Val | int) -> Val | int:
 
 
 def digits(flat: Val | int, *extents: int) -> list[Val | int]:
-    """A flat number taken apart into an index for each of the extents, innermost first, and what
-    is left: the outermost index."""
+    """The indices of which a flat number consists, innermost first: one for each of the extents,
+    and the outermost. digits((i * 4 + j) * 3 + k, 3, 4) is [k, j, i]."""
     found = []
     for extent in extents:
         found.append(flat % extent)
@@ -320,32 +325,24 @@ def sweep(
     b: Builder, tiles: Tiling, band: Val | int, count: int,
     tile: Callable[[Val | int, Val | int, int, int], None],
 ) -> None:  # fmt: skip
-    """Call `tile(row, col, rows, cols)` for every tile of band `band` of `count`.
-
-    Bands divide the rows, or the columns where there are fewer rows than bands and columns.
-    """
+    """Emit `tile(row, col, rows, cols)` for every tile of band number `band` of `count`: for the
+    tile of rows x cols outputs that begins at (row, col). Bands divide the rows of tiles, or the
+    columns where there are fewer rows than bands and columns."""
     with estimating():
         by_rows = bool(tiles.row_units >= min(count, tiles.col_units))
+    rows = partial(walk, b, tiles.rows, band, count if by_rows else 1)
+    cols = partial(walk, b, tiles.cols, band, 1 if by_rows else count)
     if any(isinstance(n, Size) for n, _ in tiles.cols):  # loops that may be empty: outside
-        walk(
-            b, tiles.cols, band, 1 if by_rows else count,
-            lambda c, w: walk(
-                b, tiles.rows, band, count if by_rows else 1, lambda r, h: tile(r, c, h, w)
-            ),
-        )  # fmt: skip
-        return
-
-    def row(start: Val | int, high: int) -> None:
-        walk(b, tiles.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
-
-    walk(b, tiles.rows, band, count if by_rows else 1, row)
+        cols(lambda c, w: rows(lambda r, h: tile(r, c, h, w)))
+    else:
+        rows(lambda r, h: cols(lambda c, w: tile(r, c, h, w)))
 
 
 def walk(
     b: Builder, pieces: Pieces, band: Val | int, count: int, body: Callable[[Val | int, int], None],
 ) -> None:  # fmt: skip
-    """Emit `body(start, size)` for every piece of band number `band` of `count`, among which the
-    pieces are divided evenly."""
+    """Emit `body(start, size)` for every piece of band number `band`; the pieces are divided evenly
+    among `count` bands."""
     total = sum(n for n, _ in pieces)
     shared = isinstance(count, Size) or count > 1
     if shared:

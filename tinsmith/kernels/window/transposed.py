@@ -1,8 +1,8 @@
-"""Transposed convolution on channel-blocked data, in gather form.
+"""Transposed convolution on channel-blocked data, as direct convolutions.
 
-Along an axis of stride s the outputs o with the same phase o mod s all read the same taps, at
-inputs that move by one: each phase is a direct convolution of stride 1 that writes every s-th
-output. Phases with equally many taps and outputs share their code and differ by a table.
+Along an axis of stride s, all outputs o of one phase, o mod s, use the same taps, and the inputs
+that they read move on by one from output to output: each phase is a direct convolution of stride 1
+that writes every s-th output. Phases with equally many taps and outputs share code and a table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from tinsmith.kernels._kernel import (
     Emit,
     Packed,
     Site,
-    Skip,
     Tier,
     kernel,
     one_phase,
@@ -32,7 +30,7 @@ from tinsmith.kernels.float_products import are_finite
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import EFFICIENCY
-from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, image_of, triple
+from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, geometry_of, image_of, triple
 from tinsmith.kernels.window.mixed import Mixed, group_ids, plan_mixed
 from tinsmith.kernels.window.panels import PanelPlace, Tiles, each_panel
 from tinsmith.kernels.window.site import constants_of
@@ -46,9 +44,9 @@ from tinsmith.sizes import typical
 
 @dataclass(frozen=True)
 class AxisPhase:
-    """One phase of an axis of a transposed convolution: its `count` outputs `at`, `at` + stride,
-    `at` + 2 stride, ..., which see the same taps. Output number t of these reads the inputs
-    `first` + t + j * gap (`Axes.gaps`), times kernel element `taps[j]`, for each j."""
+    """One phase of an axis: the `count` outputs at, at + stride, at + 2 stride, ..., which use the
+    same taps. Output number t of these adds up, for each j, input first + t + j * gap times kernel
+    element taps[j]; gap is that of `Axes.gaps`."""
 
     at: int
     count: int
@@ -56,31 +54,37 @@ class AxisPhase:
     first: int
 
 
+Member = tuple[AxisPhase, ...]
+"""A phase of each axis, (depth, height, width): one direct convolution."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """Phases of the stride that share code, as they have equally many outputs (`out`) and taps
-    (`kernel`) on each axis. A member is a phase of each axis: (depth, height, width)."""
+    """Direct convolutions that share code, as they have equally many outputs (`out`) and taps
+    (`kernel`) on each axis."""
 
     out: Triple
     kernel: Triple
-    members: tuple[tuple[AxisPhase, AxisPhase, AxisPhase], ...]
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True)
 class Phases:
-    """A transposed convolution as direct convolutions of stride 1, one for each phase. `after`: how
-    far they read beyond the input's end, on each axis."""
+    """A transposed convolution as direct convolutions of stride 1.
 
-    geometry: (
-        Geometry  # of the whole: `out` and `kernel` as given, `begin` and `after` of the input
-    )
+    geometry  the transposed convolution's, but with `begin` as the direct ones need it
+    dilation  of the direct convolutions
+    after     how far they read beyond the input's end, on each axis
+    """
+
+    geometry: Geometry
     groups: tuple[Group, ...]
-    dilation: Triple  # of the phases
+    dilation: Triple
     after: Triple
 
     @property
     def products(self) -> int:
-        """Output places times taps, over one image."""
+        """The sum of outputs times taps over all direct convolutions, for one image and channel."""
         return sum(len(g.members) * prod(g.out) * prod(g.kernel) for g in self.groups)
 
 
@@ -98,8 +102,8 @@ def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -
 
 
 def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase]:
-    """The runs of one phase's outputs that read the same taps, of an input of `size`; taps that
-    would be read beyond the input are left out. Neighbouring taps are `gap` inputs apart."""
+    """Cut a phase into runs of outputs that read the same taps, without the taps that lie outside
+    an input of `size`. Neighbouring taps are `gap` inputs apart."""
     found: list[AxisPhase] = []
     for t in range(phase.count):
         places = range(phase.first + t, phase.first + t + gap * len(phase.taps), gap)
@@ -115,13 +119,22 @@ def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase
 
 @dataclass(frozen=True)
 class Axes:
-    """The three axes of a transposed convolution: the phases of each, and how far apart their taps
-    are in the input (`gaps`). `geometry` has all extents as given; its `begin` is the padding, by
-    which the result is cut at its beginning."""
+    """The three axes of a transposed convolution.
+
+    geometry  its sizes; `begin` is the padding, which is cut off the result at its beginning
+    phases    the phases of each axis
+    gaps      on each axis, how many inputs apart neighbouring taps of a phase are
+    """
 
     geometry: Geometry
     phases: tuple[tuple[AxisPhase, ...], ...]
     gaps: Triple
+
+    @property
+    def least(self) -> Triple:
+        """On each axis, the first input that output number 0 of any phase reads; in padding below
+        0."""
+        return triple([min([p.first for p in axis if p.taps], default=0) for axis in self.phases])
 
 
 def axes_of(site: Site) -> Axes:
@@ -130,33 +143,24 @@ def axes_of(site: Site) -> Axes:
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
-    rank, out = len(win.kernel), tuple(win.out)
-    if not 1 <= rank <= 3:
-        raise Skip(f"there are {rank} spatial axes")
-    if 0 in (*x, *w, *out):
-        raise Skip("there is nothing to compute")
-    sizes: tuple[Any, ...] = out
-    geo = Geometry(
-        rank, x[0], x[1], w[1] * site.attr("group"), triple(x[2:]), triple(sizes),
-        triple(win.kernel), triple(win.stride), triple(win.dilation), triple(win.begin, 0),
-    )  # fmt: skip
+    geo = replace(geometry_of(x, w[1] * site.attr("group"), win), most_after=None)
     each = zip(geo.out, geo.kernel, geo.stride, geo.dilation, geo.begin, strict=True)
     gaps = [d // gcd(d, s) for d, s in zip(geo.dilation, geo.stride, strict=True)]
     return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
 
 
 def phases(found: Axes, exact: bool = False) -> Phases:
-    """The direct convolutions of which a transposed one consists, in groups that share code.
-    Where it must be `exact`, taps that would read the padding around the input are left out: there
-    infinity times zero would give NaN."""
+    """The direct convolutions of which a transposed one consists, in groups that share code. With
+    `exact`, taps in the padding around the input are left out: infinite weights would give NaN
+    there."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)
         axes = tuple(tuple(run for p in axis for run in inside(p, *rest)) for axis, *rest in each)
-    together: dict[tuple[Triple, Triple], list[tuple[AxisPhase, AxisPhase, AxisPhase]]] = {}
-    for a, c, d in itertools.product(*axes):
-        counts = (a.count, c.count, d.count)
-        together.setdefault((counts, (len(a.taps), len(c.taps), len(d.taps))), []).append((a, c, d))
+    together: dict[tuple[Triple, Triple], list[Member]] = {}
+    for member in itertools.product(*axes):
+        out, kernel = triple([p.count for p in member]), triple([len(p.taps) for p in member])
+        together.setdefault((out, kernel), []).append(member)
     before, after = [], []
     for axis, extent, gap in zip(axes, geo.size, gaps, strict=True):
         used = [p for p in axis if p.taps]
@@ -203,6 +207,7 @@ def conv_transposed(site: Site) -> Choice:
 
 
 def _way(target: Target, widths: Widths, largest: Group) -> Way:
+    """How the direct convolutions cut and sum channels: as is best for the group `largest`."""
     width, taps, (_, rows, cols) = block_of(target), prod(largest.kernel), largest.out
     if widths.groups > 1 and (widths.inputs % width or widths.outputs % width):
         return plan_mixed(target, widths, rows, cols, max(1, taps))
@@ -212,7 +217,7 @@ def _way(target: Target, widths: Widths, largest: Group) -> Way:
 
 
 def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
-    """The packed weights of each phase, one after the other; w is [C, K/group, *taps]."""
+    """The weights [C, K/group, *taps] of each member of each group, packed, one after the other."""
     taps = triple(w.shape[2:])
     turned = w.reshape(widths.groups, widths.inputs, widths.outputs, *taps).swapaxes(1, 2)
     whole = turned.reshape(-1, *turned.shape[2:])  # [K, C/group, *3 taps]
@@ -226,18 +231,19 @@ def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
 
 
 def _table(plan: Phases) -> np.ndarray:
-    """A row of 6 for each phase: its first output, then its first input, on three axes; int64."""
-    rows = [
-        [*(p.at for p in member), *(p.first for p in member)]
-        for group in plan.groups
-        for member in group.members
-    ]
+    """The `_row` of each member of each group, flat, int64."""
+    rows = [_row(member) for group in plan.groups for member in group.members]
     return np.array(rows, np.int64).reshape(-1)
 
 
+def _row(member: Member) -> list[int]:
+    """Where a direct convolution begins: its first output, then its first input, on three axes."""
+    return [*(p.at for p in member), *(p.first for p in member)]
+
+
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
-    """Emit the kernel; its tiles are (group, panel, batch, band). A tile computes its band of the
-    outputs of every phase of the stride."""
+    """Emit the kernel; its tiles are (channel group, panel, batch, band), the band innermost. A
+    tile computes its band of every direct convolution."""
     geo = plan.geometry
     image = image_of(em.input(0), geo)
     beside = way.blocks.count * image.plane if isinstance(way, Blocked) else 0
@@ -258,8 +264,8 @@ def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
 def _emit_group(
     em: Emit, plan: Phases, way: Way, group: Group, at: PanelPlace, x: Ptr, sink: Sink
 ) -> None:
-    """Emit a band of each phase of a group of phases. `em.packed` begins with the group's weights
-    and its rows of the table."""
+    """Emit a band of each direct convolution of a group. `em.packed` begins with the group's
+    weights and its rows of the table."""
     geo, tap = plan.geometry, way.rows * way.stored
     step = image_of(em.input(0), geo).step
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)
@@ -274,8 +280,7 @@ def _emit_group(
         convolve(em, sub, at.band, sums, corner, Sink(to.em, geo, to.block, geo.stride))
 
     if len(group.members) == 1:
-        (member,) = group.members
-        phase(0, [*(p.at for p in member), *(p.first for p in member)])
+        phase(0, _row(group.members[0]))
     else:
         with em.b.loop(0, len(group.members)) as m:
             line = em.packed[1] + m * 6

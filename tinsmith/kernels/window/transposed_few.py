@@ -1,7 +1,8 @@
-"""Transposed convolution to few channels, on plain data: vectors run along the rows of the input.
+"""Transposed convolution to few channels, on plain data: a vector is neighbouring pixels of a row.
 
-Blocks of channels would be mostly padding. A tile adds up some columns (see `transposed_plan`) at
-neighbouring places; the sums go to a buffer, which whole rows of outputs are made of.
+Blocks of so few channels would be mostly padding. A tile computes some columns at neighbouring
+places (`transposed_ways` explains these words) and stores them in a buffer. From the buffer rows of
+outputs are put together, which get bias and epilogue.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tinsmith.kernels.window.transposed import axes_of
 from tinsmith.kernels.window.transposed_mix import are_alike, mix, unmix
 from tinsmith.kernels.window.transposed_plan import Few, Tile, plan_few, seconds
 from tinsmith.kernels.window.transposed_ways import Kind, Terms, Way
+from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.records import dataclass
 
 MOST_OUTPUTS = 8  # channels of a group
@@ -58,7 +60,7 @@ def conv_transposed_few(site: Site) -> Choice:
     places, pieces, tile = few.places, few.cut, few.tile
     tiles = groups * places.batch * places.out[0] * pieces.bands * pieces.parts
     moved = site.input(0).type.nbytes + site.out.type.nbytes
-    packed = [Packed("bias", _pack_bias, (bias, few))]
+    packed = [Packed("bias", padded_bias, (bias, axes.geometry.out_channels))]
     for number in range(len(few.ways)):
         packed.append(Packed("weights", _pack, (w, few, number), fits=are_moderate))
         packed.append(Packed("columns", _table, (few, number)))
@@ -79,8 +81,8 @@ def conv_transposed_few(site: Site) -> Choice:
 
 
 def _pack(w: np.ndarray, few: Few, number: int) -> np.ndarray:
-    """[C, outputs, *taps] as [group][part of the input channels][kind][panel][input channel][step]
-    [column that sees it], of one of the ways."""
+    """Pack weights [C, outputs, *taps] for way number `number`, flat, as [group][part of the input
+    channels][kind][panel][input channel][step][column that sees it]."""
     flat, kernel = w.reshape(-1, few.inputs, prod(w.shape[1:])), few.axes.geometry.kernel
     panels = []
     for kind in few.tile.kinds[number]:
@@ -98,7 +100,8 @@ def _pack(w: np.ndarray, few: Few, number: int) -> np.ndarray:
 
 
 def _weights(flat: np.ndarray, sums: list[Terms]) -> np.ndarray:
-    """Sums of taps, [group, input channel, number of the sum]; rounded once."""
+    """Sums of weights, [group, input channel, number of the sum], each rounded once. `flat` is
+    [group, input channel, tap of each output]; `sums` has the terms of each sum."""
     total = np.zeros((*flat.shape[:2], len(sums)))
     for j in range(max(map(len, sums), default=0)):
         terms = [terms[j] if j < len(terms) else (0, 0.0) for terms in sums]
@@ -106,12 +109,8 @@ def _weights(flat: np.ndarray, sums: list[Terms]) -> np.ndarray:
     return total.astype(flat.dtype)
 
 
-def _pack_bias(bias: np.ndarray | None, few: Few) -> np.ndarray:
-    return np.zeros(few.axes.geometry.out_channels, np.float32) if bias is None else bias
-
-
 def _table(few: Few, number: int) -> np.ndarray:
-    """Where each column of each panel begins in a row of the buffer, in elements; int64."""
+    """Where each column of each panel of a way begins in a row of the buffer; int64."""
     numbers = [c.number for k in few.tile.kinds[number] for p in k.panels for c in p]
     return np.array(numbers, np.int64) * few.pitch
 
@@ -134,7 +133,7 @@ def _emit(em: Emit, few: Few) -> None:
 
 
 def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
-    """Compute the outputs of one segment by way number `number` of the plan."""
+    """Emit the outputs of one segment, computed by way number `number` of the plan."""
     b, (copied, sequences, sums, _) = em.b, few.sizes(em.target.lanes)
     way, kinds, tile = few.ways[number], few.tile.kinds[number], few.tile
     space = em.workspace.cast(F32) + copied
@@ -166,9 +165,9 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
 
 def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
-    """The input rows of `count` channels of a segment from number `first` on. Where the input is
-    one row that is cut in parts, parts inside it are read where they lie; others are copied with
-    padding."""
+    """The input of `count` channels of a segment from number `first` on, by the definition. Where
+    the input is one long row (`Few.reads_inside`), segments that need no padding are read in place;
+    others are copied, if the plan copies."""
     b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
     rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:
@@ -188,21 +187,21 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
 
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
-    """A context that emits a loop over tiles of `size` along an axis of `count`, and gives the
-    start of each. The last tile overlaps the one before, or, where sums are added to the buffer,
-    reaches beyond the end, where that has room."""
+    """A loop over tiles of `size` along an axis of `count`, as a context with the start of each.
+    The last tile overlaps the one before, or reaches beyond the end if tiles add to the buffer."""
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some input channels of a segment, whose products are added together.
+    """Some input channels of the segment `at`, which are multiplied together.
 
-    source   their rows
+    source   their input rows
     weights  their packed weights, for all kinds of panels
-    count    how many channels they are
-    table    where the columns of a kind of panels begin in a row of the buffer
-    ahead    the rows of so many channels later are prefetched; 0: none
+    count    how many channels these are
+    table    the address of the table of a kind of panels: where its columns begin in a row of the
+             buffer
+    ahead    how many channels ahead rows are prefetched; 0: they are not
     """
 
     at: Segment
@@ -214,8 +213,8 @@ class Part:
 
 
 def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Ptr) -> None:
-    """Emit the products of a part by all panels of a kind, for the tile rows from `r` on. They are
-    added to the buffer where it has sums of earlier input channels, else stored there."""
+    """Emit the products of a part by all panels of a kind, for the tiles that begin with row `r`.
+    They are added to the buffer if it has sums of earlier input channels, else stored there."""
     b, tile = em.b, few.tile
     weights, depth = part.weights + part.count * kind.weights, part.count * kind.products
     grid = list(product(range(tile.rows), range(tile.vectors), range(kind.columns)))
@@ -242,8 +241,8 @@ def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Pt
 def _sums(
     em: Emit, tile: Tile, kind: Kind, part: Part, corner: Ptr, weights: Ptr, start: list[Val]
 ) -> list[Val]:
-    """The sums of a panel's columns at the places of a tile, added to `start`, columns innermost.
-    `corner` is the tile's first input, `weights` the panel's."""
+    """Emit the sums of a tile for one panel; returns [row][vector][column], added to `start`.
+    `corner` is the address of the tile's first input, `weights` that of the panel's weights."""
     source, columns = part.source, kind.columns
     grid = product(range(tile.rows), range(tile.vectors))
     far = [i * source.pitch + j * tile.width for i, j in grid]
@@ -272,8 +271,9 @@ def _sums(
 def _finish(
     em: Emit, few: Few, way: Way, at: Segment, r: Val | int, buffer: Ptr, line: Ptr
 ) -> None:
-    """Write the outputs of row `r` of a segment, whose columns begin at `buffer`: products become
-    outputs (`unmix`), phases are interleaved in `line`, and results get bias and epilogue."""
+    """Emit the outputs of row `r` of a segment. From `buffer`, where the columns of that row begin,
+    products become outputs (`unmix`), phases of the last axis are interleaved in `line`, and
+    results are stored with bias and epilogue."""
     b, geo, (planes, rows, across), pitch = em.b, few.axes.geometry, few.phases, few.pitch
     (d, first, left), (_, high, wide) = at.place, few.step
     whole = across * wide

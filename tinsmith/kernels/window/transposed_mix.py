@@ -1,9 +1,9 @@
-"""Transposed convolution by fewer products: the sums of inputs, the outputs of the products, and
-whether inputs are of one size.
+"""Transposed convolution by fewer products: code for sums of inputs (`mix`), for outputs from
+products (`unmix`), and for the check whether inputs are of similar size (`are_alike`).
 
-Sums of inputs that differ much round away the smaller ones, and spread what is not finite. So
-inputs are judged first, those of a segment together: what is typical is the geometric mean of the
-largest of all channels at each place; places of zeros do not count.
+Sums of inputs that differ much round away the smaller ones, and one infinity spreads to many
+outputs. So each segment is checked first: no input may be much larger than the geometric mean, over
+all pixels that are not 0, of the largest magnitude among the channels of a pixel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.padded import UNROLLED, each_vector, fill_row, parts_of
 from tinsmith.kernels.window.plain import Rows, Segment, strided
-from tinsmith.kernels.window.transposed_plan import Few, judged
+from tinsmith.kernels.window.transposed_plan import Few, judged, mixed
 from tinsmith.kernels.window.transposed_ways import Way
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.outliers import RATIO
@@ -30,8 +30,8 @@ DROPPED = 17  # bits of logarithms, so that their sums stay below 2^31
 
 
 def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
-    """Whether the inputs of a segment are finite and of similar size, so that sums of them lose no
-    accuracy. (Some neighbours may be looked at as well.) `space` has room for `judged` elements."""
+    """An i1: whether the inputs of a segment (and perhaps some beside it) are finite and of similar
+    size, so that sums of them lose no accuracy. `space` has room for `judged` elements."""
     b, source, geo, cut = em.b, em.input(0), at.geo, at.cut
     lanes, space = b.target.lanes, space.cast(I32)
     _, channel, step = steps(source.spec, geo.rank)
@@ -66,8 +66,8 @@ def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
 
 
 def _are_alike(b: Builder, space: Ptr, total: int) -> Val:
-    """`are_alike`, from the bits of the largest magnitude among all channels at each of `total`
-    places."""
+    """The end of `are_alike`: its result, from the bits of the largest magnitude among the channels
+    of each of `total` pixels, at `space`."""
     lanes = b.target.lanes
     zero = b.zero(I32.x(lanes))
     with b.loop(0, total, lanes, carry=[zero] * 3) as i:
@@ -82,17 +82,17 @@ def _are_alike(b: Builder, space: Ptr, total: int) -> Val:
 
 
 def _bits(value: float) -> int:
-    """The bits of a positive number, which are its logarithm, nearly."""
+    """The bits of a positive float32 as an int, which grow nearly as its logarithm does."""
     return int(np.float32(value).view(np.int32))
 
 
 def mix(
     em: Emit, few: Few, way: Way, at: Segment, first: Val | int, count: Val | int, space: Ptr
 ) -> Rows:
-    """Compute the sequences of a way, which are sums of inputs, for `count` channels of a segment
-    from number `first` on, in `space`: [channel][plane][sequence][line][pitch]. Gives them as the
-    rows that tiles read."""
-    b, (lines, pitch) = em.b, few.mixed(em.target.lanes)
+    """Emit the sequences of a way (its sums of inputs) for `count` channels of a segment from
+    number `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns the rows for
+    tiles."""
+    b, (lines, pitch) = em.b, mixed(few.places, few.cut, few.ways, em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None
     if copied is None:
@@ -110,15 +110,16 @@ def mix(
 def _mix_rows(
     em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr, filled: Val
 ) -> None:
-    """Emit the sequences of channel c and kernel plane z whose terms are rows: line y of sequence s
-    is the sum over (i, factor) of factor * input row (y * stride + i), from the segment's first.
+    """Emit the sequences of channel c and kernel plane z for a way along the height. Line y of
+    sequence s is the sum, over its terms (i, factor), of factor times input row y * stride + i of
+    the segment.
 
-    They go to `to` as [sequence][line][pitch], with zeros around, as outside the image all is 0.
-    `filled`: an i1, true where an earlier channel has already put the zeros at the ends of rows."""
+    They go to `to` as [sequence][line][pitch], with zeros for inputs outside the image. `filled`:
+    an i1, whether an earlier channel has written the zeros at both ends of lines already."""
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes
-    high, pitch = few.mixed(lanes)
+    high, pitch = mixed(few.places, few.cut, few.ways, lanes)
     front, top, first = (o * s - p for o, s, p in zip(at.place, geo.stride, geo.begin, strict=True))
     left, skipped, inside, _ = parts_of(b, first, few.cut.pitch, geo.size[2])
     zeros, image = em.workspace.cast(F32), at.image + c * channel + skipped
@@ -150,10 +151,11 @@ def _mix_rows(
 
 
 def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
-    """Emit the sequences of channel c and kernel plane z whose terms are neighbouring columns of
-    the `copied` rows, to `to` as [sequence][line][pitch]."""
+    """Emit the sequences of channel c and kernel plane z for a way along the width, from the rows
+    that were `copied`, to `to` as [sequence][line][pitch]. Column x of sequence s is the sum, over
+    its terms (i, factor), of factor times input column x * step + i."""
     b, lanes, step = em.b, em.target.lanes, way.step
-    lines, pitch = few.mixed(lanes)
+    lines, pitch = mixed(few.places, few.cut, few.ways, lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]
     seen = sorted({i for terms in way.sequences for i, _ in terms})
     with b.loop(0, lines) as y, b.loop(0, pitch, lanes) as x:
@@ -166,8 +168,8 @@ def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to:
 
 
 def unmix(b: Builder, few: Few, way: Way, source: Ptr) -> None:
-    """Turn the products of places that are computed as one into their outputs, in place:
-    [places][phases of the last axis][columns]. There are more products than outputs."""
+    """Emit the change of products into outputs, in place at `source`: [product][phase of the last
+    axis][place] becomes [place of those computed as one][phase of the last axis][place]."""
     across, pitch = few.phases[2], few.pitch
     results = [[(i, float(v)) for i, v in enumerate(row) if v] for row in floats(way.algorithm.at)]
 
@@ -186,7 +188,7 @@ def unmix(b: Builder, few: Few, way: Way, source: Ptr) -> None:
 
 
 def _sum(terms: list[tuple[Val, float]]) -> Val:
-    """The sum of the `terms` (value, factor), one of a positive factor first, if there is one."""
+    """The sum of the `terms` (value, factor), beginning with a positive factor if there is one."""
     first, *rest = sorted(terms, key=lambda t: t[1] < 0)
 
     def add(total: Val, term: tuple[Val, float]) -> Val:

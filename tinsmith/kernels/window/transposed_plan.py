@@ -1,6 +1,6 @@
-"""Plans of transposed convolutions to few channels: places, ways, segments and tiles.
+"""How transposed convolutions to few channels are cut: ways, segments and tiles, and their cost.
 
-See `transposed_ways` for places and columns.
+`transposed_ways` explains places, columns and ways.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ EFFICIENCY = 0.9  # share of the peak that the products reach; estimated
 @dataclass(frozen=True)
 class Tile:
     """A register tile: `rows` rows of `vectors` neighbouring vectors of `width` places, by the
-    columns of a panel. `kinds[i]` are the kinds of panels of way i. `cost` is that of the first way
-    for one plane of places of one group, in multiply-adds of whole vectors."""
+    columns of a panel. kinds[i]: the panels of way i. `cost`: of the first way, for a plane of
+    places of one group, in multiply-adds of whole vectors."""
 
     rows: int
     vectors: int
@@ -65,55 +65,57 @@ class Tile:
 class Few:
     """The plan of a transposed convolution to few channels.
 
-    places  a convolution of the input whose outputs are the places, and whose kernel covers all
-            offsets
-    ways    one, by the definition; or two: by fewer products, and by the definition for inputs
-            that differ much in size
-    cut     how a plane of places is cut into segments
+    places   the geometry of a convolution whose outputs are the places, and whose windows cover all
+             inputs that columns read
+    inputs   input channels of a group; `outputs` its output channels
+    ways     one, the definition; or two: fewer products, and the definition for segments whose
+             inputs differ much in size
+    cut      how a plane of places is cut into segments
+    depth    how many input channels are multiplied at a time
     """
 
     axes: Axes
     places: Geometry
-    inputs: int  # channels of a group, as `outputs`
+    inputs: int
     outputs: int
     ways: tuple[Way, ...]
     cut: Segments
-    depth: int  # input channels at a time
+    depth: int
     tile: Tile
 
     @property
     def phases(self) -> Triple:
+        """How many phases each axis has: outputs of a place along that axis."""
         z, y, x = map(len, self.axes.phases)
         return z, y, x
 
     @property
     def step(self) -> Triple:
         """How many neighbouring places along each axis are computed as one."""
-        first = self.ways[0]
-        return triple([first.step if a == first.axis else 1 for a in range(3)])
+        return self.ways[0].steps
 
     @property
     def saves(self) -> bool:
-        """Whether there is a way of fewer products beside the definition."""
+        """Whether one of two ways takes fewer products than the definition."""
         return len(self.ways) > 1
 
     @property
     def reads_inside(self) -> bool:
-        """Whether the input is one row, and segments inside it are read in place, not copied."""
+        """Whether the input is one row, of which segments without padding are read in place."""
         places, cut = self.places, self.cut
         one = places.size[:2] == places.kernel[:2] == (1, 1)
         return one and cut.parts > 1 and cut.copied and not self.saves
 
     @property
     def adds(self) -> bool:
-        """Whether tiles add their products to sums in the buffer, as they must where input channels
-        come in several parts. An element then may belong to one tile only: rather than overlap with
-        the tiles before, the last ones reach beyond the rows and columns of a segment."""
+        """Whether the last tiles reach beyond the rows and columns of a segment, for which the
+        buffer has room, rather than overlap those before: with `saves`, and if tiles add to the
+        buffer, as they must where input channels come in several parts."""
         return self.saves or self.depth < self.inputs
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The rows and columns of the largest segment in the buffer."""
+        """(rows, columns) of places that the buffer has for the largest segment."""
         high, wide = largest(self.places, self.cut)
         if self.adds:
             across = self.tile.vectors * self.tile.width
@@ -123,22 +125,17 @@ class Few:
 
     @property
     def pitch(self) -> int:
-        """Elements from one column to the next in the buffer."""
+        """Elements from one column of a row of places to the next in the buffer."""
         return self.extent[1]
 
     @property
     def row(self) -> int:
-        """Elements of all columns of a row of places, in the buffer."""
+        """Elements of all columns of one row of places in the buffer."""
         return max(len(way.columns) for way in self.ways) * self.pitch
 
-    def mixed(self, lanes: int) -> tuple[int, int]:
-        """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment: how many rows it
-        has, and elements from row to row, a multiple of `lanes`."""
-        return mixed(self.places, self.cut, self.ways, lanes)
-
     def sizes(self, lanes: int) -> tuple[int, int, int, int]:
-        """Elements of the parts of the workspace, in order: the copy of the input, its sequences,
-        the buffer of sums, and a row of outputs. Parts that are not needed have 0."""
+        """Elements of the four parts of the workspace, in order: the copy of the input, its
+        sequences, the buffer of columns, and a row of outputs. 0 for parts that are not needed."""
         across = self.phases[2] * self.step[2]
         planes, cut = self.depth * self.places.kernel[0], self.cut
         copied = cut.copied and room(planes * cut.plane())
@@ -146,7 +143,7 @@ class Few:
         if self.saves:  # the copy is read beyond its last row; without one, there is a row of zeros
             copied += room(2 * self.step[2] * lanes + cut.pitch)
             most = max(len(way.sequences) for way in self.ways)
-            high, pitch = self.mixed(lanes)
+            high, pitch = mixed(self.places, cut, self.ways, lanes)
             sequences = room((planes * most * high + 1) * pitch)
             sequences = max(sequences, room(judged(self.places, cut, lanes)[1]))
         line = self.pitch * across if across > 1 else 0
@@ -154,13 +151,13 @@ class Few:
 
 
 def largest(places: Geometry, cut: Segments) -> tuple[int, int]:
-    """The rows and columns of the largest segment."""
+    """(rows, columns) of places in the largest segment."""
     return -(-places.out[1] // cut.bands), -(-places.out[2] // cut.parts)
 
 
 def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
-    """For `transposed_mix.are_alike`: how many vectors of inputs are judged at a time, and of how
-    many elements the largest magnitudes are kept, in whole vectors."""
+    """What `transposed_mix.are_alike` goes through: (vectors that it takes at a time, elements of
+    workspace for the largest magnitude at each pixel of a segment's input, in whole vectors)."""
     wide = places.size[2] if cut.parts == 1 else max(lanes, cut.pitch)
     vectors = next(v for v in (4, 2, 1) if v * lanes <= min(places.size[2], wide))
     total = min(cut.lines, places.size[1]) * wide + vectors * lanes
@@ -168,7 +165,8 @@ def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
 
 
 def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) -> tuple[int, int]:
-    """(rows, pitch) of one sequence, as `Few.mixed`."""
+    """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment; pitch is elements
+    from row to row, a multiple of `lanes`."""
     high, wide = largest(places, cut)
     rows, columns = (max(way.reach[a] for way in ways) for a in (1, 2))
     return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes
@@ -176,17 +174,16 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
 
 @cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
-    """The cheapest plan for so many threads. Raises Skip for too many columns or different taps.
-    With the precision "exact" only the definition is considered, no sums of inputs."""
+    """The cheapest plan for so many threads. Raises Skip if a place has too many columns, or these
+    have too many different taps. With the precision "exact" the only way is the definition."""
     geo = axes.geometry
     outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
     if columns > MOST_COLUMNS:
         raise Skip(f"a place has {columns} outputs, more than {MOST_COLUMNS}")
-    least = triple([min([p.first for p in axis if p.taps], default=0) for axis in axes.phases])
     axis = 1 if axes.phases[1][0].count > 1 else 2
     taps = [len(p.taps) for p in axes.phases[axis]]
-    best = _plan(target, threads, axes, groups, (way_of(axes, least, outputs, bilinear(1, 1), 2),))
+    best = _plan(target, threads, axes, groups, (way_of(axes, outputs, bilinear(1, 1), 2),))
     time = WORTH * seconds(target, best)
     if geo.size[2] < target.lanes or axes.gaps[axis] > 1 or not target.has_fma:
         return best  # (without multiply-adds the sums of inputs do not stay in 16 registers)
@@ -199,7 +196,7 @@ def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: s
         if products > TRIED * min(tried.values()):
             continue
         each = (algorithm, bilinear(algorithm.m, 1))
-        ways = tuple(way_of(axes, least, outputs, a, axis) for a in each)
+        ways = tuple(way_of(axes, outputs, a, axis) for a in each)
         try:
             found = _plan(target, threads, axes, groups, ways)
         except Skip:
@@ -210,7 +207,7 @@ def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: s
 
 
 def seconds(target: Target, few: Few) -> float:
-    """Seconds of all arithmetic, and of copying the input into the workspace, on one core."""
+    """Estimated seconds of a plan on one core: arithmetic, and copies of the input."""
     places, groups = few.places, few.places.channels // few.inputs
     planes = groups * places.batch * places.out[0]
     products = planes * few.tile.cost
@@ -221,7 +218,7 @@ def seconds(target: Target, few: Few) -> float:
 
 
 def _plan(target: Target, threads: int, axes: Axes, groups: int, ways: tuple[Way, ...]) -> Few:
-    """The best plan for these ways, or Skip."""
+    """The cheapest plan for these ways. Raises Skip as `_tile` does."""
     geo, lanes = axes.geometry, target.lanes
     inputs, outputs = geo.channels // groups, geo.out_channels // groups
     places = _places(axes, ways)
@@ -257,34 +254,30 @@ def _plan(target: Target, threads: int, axes: Axes, groups: int, ways: tuple[Way
 
 
 def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
-    """Numbers of input channels that are worth taking at a time, of `nbytes` bytes each: as many as
-    the first-level or the second-level cache holds. All channels are one of them, if they take at
-    most `most` times what the second-level cache holds."""
+    """Numbers of input channels that may be worth multiplying at a time, if a segment of one takes
+    `nbytes` bytes: as many as the first-level cache holds, as many as a share of the second-level
+    cache holds, and all `inputs`, if these are at most `most` times the latter."""
     near, far = int(NEAR * target.l1 / nbytes), target.l2 // ROOM // nbytes
     found = {n for n in (near, far) if LEAST <= n < inputs}
     return found | {inputs} if inputs <= most * far else found
 
 
 def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
-    """The `Few.places` of these ways; places that are computed as one count as one output."""
-    first, one = ways[0], (1, 1, 1)
-    least = [min([p.first for p in axis if p.taps], default=0) for axis in axes.phases]
-    out, reach, stride = [], [], []
-    for a, axis in enumerate(axes.phases):
-        step = first.step if a == first.axis else 1
-        out.append(-(-axis[0].count // step))
-        stride.append(step)
-        reach.append(max(way.span if a == way.axis else way.reach[a] for way in ways))
+    """The `Few.places` of these ways. Places that are computed as one count as one output."""
+    stride = ways[0].steps
+    out = [-(-axis[0].count // step) for axis, step in zip(axes.phases, stride, strict=True)]
+    reach = [max(w.span if a == w.axis else w.reach[a] for w in ways) for a in range(3)]
     return replace(
-        axes.geometry, out=triple(out), kernel=triple(reach), stride=triple(stride), dilation=one,
-        begin=triple([-n for n in least]),
+        axes.geometry, out=triple(out), kernel=triple(reach), stride=stride, dilation=(1, 1, 1),
+        begin=triple([-n for n in axes.least]),
     )  # fmt: skip
 
 
 def _segments(
     target: Target, places: Geometry, inputs: int, bands: int, parts: int, ways: tuple[Way, ...],
 ) -> Segments:  # fmt: skip
-    """The cut of a plane of places in so many bands and at least so many parts."""
+    """Cut a plane of places into `bands` bands of rows by at least `parts` parts of columns, so
+    many parts that the input of a segment's row stays in cache."""
     kernel = prod(places.kernel[:2])
     count = len(ways[0].sequences) if len(ways) > 1 else 1
     longest = target.l2 // ROOM // (4 * inputs * kernel)
@@ -299,8 +292,8 @@ def _tile(
     target: Target, places: Geometry, pieces: Segments, inputs: int, depth: int,
     ways: tuple[Way, ...], far: bool,
 ) -> Tile:  # fmt: skip
-    """The cheapest tile; raises Skip if the code of every tile is too long. `far`: what a tile
-    reads comes from the second-level cache."""
+    """The cheapest tile. Raises Skip if the code of every tile is too long. `far`: whether the
+    input that tiles read comes from the second-level cache."""
     best: Tile | None = None
     saves = len(ways) > 1
     columns = len(ways[0].columns)
@@ -338,8 +331,8 @@ def _tile(
 def _mixing(
     target: Target, places: Geometry, pieces: Segments, inputs: int, ways: tuple[Way, ...]
 ) -> float:
-    """Issue slots, for one plane of places of a group, of telling whether its inputs are of
-    similar size (`are_alike`) and of computing the sequences (`mix`)."""
+    """Issue slots of `are_alike` and of the sequences (`mix`), for one plane of places of a
+    group."""
     way, count = ways[0], pieces.bands * pieces.parts * inputs * places.kernel[0]
     rows, columns = mixed(places, pieces, ways, target.lanes)
     loads = way.algorithm.reach * (2 * way.step - 1 if way.axis == 2 else 1)
@@ -349,15 +342,15 @@ def _mixing(
 
 
 def _most_columns(target: Target, sums: int) -> int:
-    """Columns of a panel whose `sums` each stay in registers, with their input and a weight."""
+    """The most columns of a panel whose `sums` each stay in registers, with inputs and a weight."""
     registers = 24 if target.registers >= 32 else 16 if target.has_fma else 10
     most = (registers - sums - 1) // sums
     return min(most, MOST_ALONE) if sums == 1 and target.registers < 32 else most
 
 
 def _widths(target: Target, pieces: Segments) -> list[int]:
-    """The numbers of lanes that vectors may have: as many as the target and the columns of a
-    segment allow, or half of it where the target computes halves as fast."""
+    """The lanes that vectors of a tile may have: the most that the target and the columns of a
+    segment allow, and half as many where the target computes two halves in the time of a whole."""
     width = 1
     while width * 2 <= min(target.lanes, pieces.columns):
         width *= 2
@@ -366,8 +359,7 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
 
 def _elements(kind: Kind, rows: int, across: int) -> int:
     """How many elements of one input channel a tile of `rows` by `across` places reads for one
-    panel: of each line of the input (z, y) that some offset reaches, `across` and the distance of
-    the offsets in x."""
+    panel. For each line (z, y) of inputs: `across`, plus by how much its offsets differ in x."""
     lines: dict[tuple[int, int], list[int]] = {}
     for (z, y, x), _ in kind.steps:
         for r in range(rows):
@@ -378,9 +370,12 @@ def _elements(kind: Kind, rows: int, across: int) -> int:
 def _slots(
     target: Target, kind: Kind, sums: int, share: float, depth: int, nbytes: float, adds: bool
 ) -> float:
-    """Issue slots of a tile for one panel. A vector takes `share` of a whole vector's multiply-add;
-    `nbytes` bytes of each channel are read from the second-level cache; with `adds` all sums are
-    read, too."""
+    """Issue slots of a tile of `sums` vectors for one panel and `depth` input channels.
+
+    share   slots of a multiply-add: 1, or 0.5 for half vectors if two are computed at once
+    nbytes  bytes of each channel that are read from the second-level cache
+    adds    whether sums in the buffer are loaded and added to
+    """
     stream = target.pipes * nbytes / L2_BYTES
     loads = 0.5 * target.pipes * (len(kind.steps) * sums + kind.products)
     chain = 5.0 * target.pipes * kind.products / kind.columns

@@ -1,9 +1,12 @@
-"""Ways to compute the columns of transposed convolutions to few channels.
+"""Ways to compute transposed convolutions to few channels: places, columns, panels of columns.
 
-Along an axis of stride s, the outputs from s*t to s*t + s - 1 belong to place t. A column is one of
-those on each axis, of one output channel: at every place it sees the same taps, at the same offsets
-of the input. Where several taps of one axis fall on an output, some neighbouring places of that
-axis are computed as one, of fewer products of sums of inputs and sums of weights (Cook-Toom).
+Along an axis of stride s, the outputs s*t, s*t + 1, ..., s*t + s - 1 belong to place t. A place on
+all axes thus has s_z * s_y * s_x outputs of each channel. A column is one of these, for one output
+channel: at every place it multiplies the same taps by inputs at the same offsets from the place.
+
+By the definition a column is computed tap by tap. Where outputs have several taps along an axis,
+Winograd's methods F(m, r) compute m neighbouring places of that axis as one, by fewer products of
+sums of inputs (sequences) and sums of weights. A column is then one of these products.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from itertools import product
 
 from tinsmith.conditions import cached
 from tinsmith.kernels.window.geometry import Triple, triple
-from tinsmith.kernels.window.tiles import cut
+from tinsmith.kernels.window.tiles import cut, sizes_of
 from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.winograd.choose import GROWTH
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, floats, supported
@@ -22,21 +25,24 @@ from tinsmith.records import dataclass
 MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
 
 Terms = tuple[tuple[int, float], ...]
-"""A sum of (number, factor) terms: of inputs by their offset, or of taps by their number."""
+"""A sum of factor times input, or tap, for each (number, factor). Inputs are numbered by their
+offset along an axis, taps through all kernels of a group's outputs."""
 Sum = tuple[tuple[Triple, float], ...]
-"""A sum of taps times factors; a tap is told by its places in a `Column.taps`, one an axis."""
+"""A sum of factor times tap for each (tap, factor). Tap (z, y, x) is kernel element (taps[0][z],
+taps[1][y], taps[2][x]) of a column's `taps`."""
 Places = tuple[tuple[int, ...], ...]
-"""For each axis, the offsets of the inputs that a phase's taps see."""
+"""For each axis, the offset from a place of the input that each tap of a phase reads."""
 Step = tuple[Triple, tuple[int, ...]]
-"""An offset of the input (z, y, x), and the numbers of the columns of a panel that see it."""
+"""An offset (z, y, x) from a place, and which columns of a panel read the input there."""
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a column sees; columns that differ only in their taps share one `Seen`.
+    """The inputs of a column, and how its weights are made. Columns that differ only in their
+    channel and kernel elements share one `Seen`.
 
-    offsets  of the inputs that it sees; z counts sequences too (`Way`)
-    sums     for each offset, the weight: a sum of taps, by their places in the column's `taps`
+    offsets  the offset (z, y, x) from a place of each input; z numbers sequences as well (`Way`)
+    sums     for each offset its weight, a sum of taps
     """
 
     offsets: tuple[Triple, ...]
@@ -45,11 +51,15 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One result at each place: for one output channel, the sum over some taps of each axis of
-    inputs times weights. By the definition it is an output; by fewer products one product, of which
-    `transposed_mix.unmix` makes outputs."""
+    """One sum of inputs times weights at each place. By the definition it is an output; by fewer
+    products it is one product, of which `transposed_mix.unmix` makes outputs.
 
-    number: int  # of (channel, phase on the outer axes, product, phase on the last axis), flat
+    number   its flat index among all, [channel][phase on depth, height][product][phase on width]
+    channel  the output channel, counted within its group
+    taps     the kernel indices of its phase on each axis
+    """
+
+    number: int
     seen: Seen
     channel: int
     taps: tuple[tuple[int, ...], ...]
@@ -59,8 +69,8 @@ class Column:
         return self.seen.offsets
 
     def weights(self, kernel: Triple) -> dict[Triple, Terms]:
-        """What each input is multiplied by, for each offset at which the column reads one: a sum of
-        (number of a tap among those of all kernels, factor)."""
+        """For each offset the weight of the input there: a sum of taps, which are numbered through
+        all kernels (of extents `kernel`) of a group's outputs."""
         (_, high, wide), (planes, rows, columns) = kernel, self.taps
         first = self.channel * kernel[0]
         return {
@@ -74,13 +84,13 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One way to compute all outputs: columns, of which those of `algorithm.m` neighbouring places
-    along `axis` are computed as one.
+    """One way to compute all outputs. `algorithm.m` neighbouring places along `axis` are computed
+    as one; the definition is F(1, 1).
 
-    sequences  sums of inputs, which are read in place of the input: number s of plane z is plane z
-               * len(sequences) + s
-    reach      how many offsets columns see along each axis
-    span       how many inputs a place reads along `axis`
+    sequences  sums of inputs along `axis`, which columns read in place of the input: sequence s of
+               input plane z is their plane z * len(sequences) + s
+    reach      on each axis, how many neighbouring offsets columns read
+    span       how many neighbouring inputs along `axis` one place takes, before they are summed
     """
 
     algorithm: Bilinear
@@ -95,17 +105,22 @@ class Way:
         return self.algorithm.m
 
     @property
+    def steps(self) -> Triple:
+        """How many neighbouring places along each axis are computed as one."""
+        return triple([self.step if a == self.axis else 1 for a in range(3)])
+
+    @property
     def products(self) -> int:
         return self.algorithm.products
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Panels of columns that see the same offsets, so that one piece of code serves all.
+    """Panels of columns with the same offsets, so that one piece of code serves all of them.
 
-    steps    the offsets, each with the columns of a panel that see it
-    first    how many columns the kinds before this one have
-    weights  how many weights, for each input channel, the kinds before this one have
+    steps    the offsets, each with the columns of a panel that read it
+    first    how many columns all kinds before this one have
+    weights  how many weights, for each input channel, all kinds before this one have
     """
 
     steps: tuple[Step, ...]
@@ -119,14 +134,14 @@ class Kind:
 
     @property
     def products(self) -> int:
-        """How many products there are for each place and input channel."""
+        """How many products a panel has for each place and input channel."""
         return sum(len(seen) for _, seen in self.steps)
 
 
 def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
-    """The algorithms F(m, r) of Winograd that may compute m neighbouring places of an axis as
-    one: m is at most `places`, r at most `taps` (the most taps of an axis that one output has),
-    and the error growth at most what the precision allows."""
+    """The methods F(m, r) of Winograd by which m neighbouring places of an axis may be computed as
+    one. `taps`: the most taps that an output has along the axis; `places`: places of the axis. The
+    growth of errors is at most what `precision` allows."""
     sizes = product(range(2, MOST_PLACES + 1), range(2, MOST_TAPS + 1))
     found = [bilinear(m, r) for m, r in sizes if supported(m, r, 1)]
     return [
@@ -135,17 +150,17 @@ def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
 
 
 @cached(16)
-def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: int) -> Way:
-    """The way that computes m neighbouring places of `axis` as one by `algorithm`, F(m, r); F(1, 1)
-    is the definition. Columns that see the same offsets lie side by side. `outputs` are those of a
-    group; `least` is the first offset of each axis, which counts as 0."""
+def way_of(axes: Axes, outputs: int, algorithm: Bilinear, axis: int) -> Way:
+    """The way that computes m neighbouring places of `axis` as one by `algorithm`, F(m, r). Columns
+    with the same offsets are neighbours in it. `outputs`: output channels of a group. Offsets count
+    from the first input that a place reads (`Axes.least`)."""
     sequences: dict[Terms, int] = {}
     step, count, across = algorithm.m, algorithm.products, len(axes.phases[2])
     factors = floats(algorithm.g).tolist()
     of = [[(j, c) for j, c in enumerate(row) if c] for row in floats(algorithm.bt).tolist()]
     offsets = [
         [tuple(p.first - low + j * gap for j in range(len(p.taps))) for p in phases]
-        for phases, gap, low in zip(axes.phases, axes.gaps, least, strict=True)
+        for phases, gap, low in zip(axes.phases, axes.gaps, axes.least, strict=True)
     ]
     found: dict[Places, list[list[tuple[int, Triple, Sum]]]] = {}
     for places in dict.fromkeys(product(*offsets)):
@@ -179,8 +194,8 @@ def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: i
 
 
 def _seen(each: list[list[tuple[int, Triple, Sum]]], planes: int) -> list[Seen]:
-    """What each product sees: each[i] has (sequence, offset, weight) of product i. As every plane
-    consists of `planes` sequences, sequence s of plane z is plane z * planes + s."""
+    """The `Seen` of each product; each[i] has the (sequence, offset, weight) of product i. With
+    `planes` sequences, sequence s of plane z is plane z * planes + s."""
     return [
         Seen(
             tuple((z * planes + s, y, x) for s, (z, y, x), _ in rows),
@@ -191,9 +206,9 @@ def _seen(each: list[list[tuple[int, Triple, Sum]]], planes: int) -> list[Seen]:
 
 
 def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Triple, Sum]]:
-    """What one product of an algorithm adds up: (offset of the first input, weight) for each block
-    of neighbouring taps of the axis, as many as there are `factors` (a row of G), by which they are
-    multiplied. `places` are the offsets of the taps of each axis."""
+    """The terms of one product of an algorithm F(m, r): (offset of the first input, weight). Taps
+    of the axis are taken in blocks of r neighbours. A block's weight is the sum of its taps times
+    `factors`, a row of the matrix G. `places`: the offsets of the taps on each axis."""
     numbered = [list(enumerate(offsets)) for offsets in places]
     along, size = numbered[axis], len(factors)
     firsts = range(len(along) % size - size if len(along) % size else 0, len(along), size)
@@ -211,8 +226,8 @@ def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Tr
 
 @cached(64)
 def kinds(way: Way, most: int) -> tuple[Kind, ...]:
-    """The columns of a way in panels of at most `most` columns, panels with the same steps together
-    as one kind. The columns of a panel see the same planes."""
+    """The columns of a way in panels of at most `most` columns. Panels with the same steps are one
+    kind; the columns of a panel read the same planes."""
     every = dict.fromkeys(c.seen for c in way.columns)
     planes = {seen: frozenset(o[0] for o in seen.offsets) for seen in every}
     alike: dict[frozenset[int], list[Column]] = {}
@@ -222,7 +237,7 @@ def kinds(way: Way, most: int) -> tuple[Kind, ...]:
     together: dict[tuple[int, tuple[Step, ...]], list[tuple[Column, ...]]] = {}
     for columns in alike.values():
         done = 0
-        for size in (size for count, size in cut(len(columns), most) for _ in range(count)):
+        for size in sizes_of(cut(len(columns), most)):
             panel = tuple(columns[done : done + size])
             seen = tuple(c.seen for c in panel)
             if seen not in known:
@@ -239,6 +254,6 @@ def kinds(way: Way, most: int) -> tuple[Kind, ...]:
 
 
 def _steps(seen: tuple[Seen, ...]) -> tuple[Step, ...]:
-    """Each offset that columns of a panel see, ascending, with the numbers of those columns."""
+    """The offsets that a panel's columns read, ascending, with the numbers of those columns."""
     offsets = sorted({o for s in seen for o in s.offsets})
     return tuple((o, tuple(k for k, s in enumerate(seen) if o in s.offsets)) for o in offsets)

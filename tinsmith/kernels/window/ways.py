@@ -1,5 +1,5 @@
-"""Ways to sum the products of a panel of output channels: over the blocks of input channels of its
-own group, or (`mixed.py`) over every group to which lanes of its vectors belong."""
+"""How the products of a panel of output channels are added up: `Blocked` goes through blocks of
+input channels, `Mixed` (`mixed.py`) through all groups that have a lane in the panel."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
 from tinsmith.records import dataclass
 
 SPARE = 4
-"""Vector registers beside those of sums and weights, where taps share what they
-read (estimated)."""
+"""Vector registers that are kept free beside accumulators and weights, where taps share the pixels
+that they read (estimated)."""
 
 Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]
 """reduce(x, w, accumulators, pixels, fetch) emits all products of a tile, and returns the new
 accumulators. x is the address of its first input, w of its first weights; `pixels` are the offsets
-of its pixels from x; `fetch` is what to prefetch meanwhile, or None."""
+of its pixels from x; `fetch` are weights to prefetch meanwhile, or None."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What is computed for one panel.
+    """The sums of one panel of output channels.
 
-    lanes    of each of its vectors
+    lanes    lanes of each of its vectors
     weights  where its packed weights begin
-    start    gives the accumulators with which a pixel starts: the bias, or zeros
-    reduce   adds the products of a tile
-    depth    how many products an output has
+    start    a function: the accumulators with which a pixel starts, the bias or zeros
+    reduce   a function: adds the products of a tile
+    depth    how many products one output adds up
     """
 
     lanes: tuple[int, ...]
@@ -58,13 +58,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class Way:
-    """How a convolution's channels are cut and summed. The packed arrays begin with the weights and
-    end with the bias, if there is one.
+    """How the output channels of a convolution are cut into panels, and input channels summed. Of
+    the kernel's packed arrays the first has the weights; the last has the bias, if there is one.
 
-    panels  the panels of output channels that each group has
+    panels  panels of the output channels of a group
     groups  how many groups there are
     depth   products that an output adds up for each tap
-    stored  packed weights that each lane of a panel has for each tap, padding included
+    stored  packed weights of each lane of a panel for each tap, including padding
     """
 
     panels: Panels
@@ -74,25 +74,26 @@ class Way:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The lanes of the vectors of a panel, but for the last one, which may have fewer."""
+        """The lanes of the vectors of every panel but the last, which may be narrower."""
         return self.panels.main if self.panels.count else self.panels.tail
 
     @property
     def rows(self) -> int:
-        """Output lanes of all panels."""
+        """Lanes of all panels of all groups: outputs, with padding."""
         cut = self.panels
         return self.groups * (cut.count * sum(cut.main) + sum(cut.tail))
 
     def pack(self, w: np.ndarray) -> np.ndarray:
-        """The weights [outputs, inputs of a group, *taps] as panels read them, flat."""
+        """Pack weights [outputs, inputs of a group, *taps] in the order of the panels, flat."""
         raise NotImplementedError
 
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
+        """The function that adds the products of a tile of `panel`."""
         raise NotImplementedError
 
     def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
-        """What is computed for a panel of this convolution; `panel.channel` counts the lanes of all
-        packed panels before it."""
+        """The sums of a panel. `panel.channel` is the number of lanes of all packed panels before
+        it, which tells where its weights and bias lie."""
         weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
         reduce = self.reduction(em, geo, panel)
         start = partial(initial, em.b, bias_at(em, panel.channel), panel.lanes)
@@ -101,8 +102,11 @@ class Way:
 
 @dataclass(frozen=True)
 class Blocked(Way):
-    """The way of groups whose input channels fill blocks of their own; `blocks` says how these are
-    walked. Pixels are prefetched `early` blocks of channels before their turn (0: they are not)."""
+    """The way of groups whose input channels fill blocks of their own, which no other group shares.
+
+    blocks  how loops go through the input channels of a group
+    early   how many blocks of channels ahead pixels are prefetched; 0: they are not
+    """
 
     blocks: ChannelBlocks
     early: int
@@ -117,12 +121,13 @@ class Blocked(Way):
 
 
 def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0) -> Blocked:
+    """A `Blocked` for these panels and blocks, with its `depth` and `stored` worked out."""
     return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early)
 
 
 def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
-    """The reduction `it`, with loops over channel blocks, taps, and the channels of a block,
-    outermost first."""
+    """The function that adds the products of a tile, in loops over channel blocks, then taps, then
+    the channels of a block. `it` says what a loop body multiplies; its `levels` are set here."""
     image, blocks = image_of(em.input(0), geo), it.channels
     stored = blocks.stored * sum(it.lanes)
     levels = [Level(blocks.count, image.plane, geo.taps * stored)]
@@ -146,8 +151,9 @@ def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
 def _share_reads(
     target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
-    """Whether several taps of a kernel row (`last`) read the same pixels, so that each is loaded
-    once for all of them, and registers hold the weights of the whole row."""
+    """Whether the loop over the taps of a kernel row (`last`) should be unrolled, so that each
+    pixel is loaded once: if several taps read the same, and registers hold the weights of the
+    row."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
         return False
     places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]
@@ -156,8 +162,8 @@ def _share_reads(
 
 
 def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
-    """The loops of `nest` over the taps along (depth, height, width). `step` are distances in the
-    input; each tap has `stored` packed weights."""
+    """The loops of `nest` over the taps along (depth, height, width). `step`: distances of
+    neighbouring pixels in the input; `stored`: how many packed weights each tap has."""
     return [
         Level(geo.kernel[i], geo.dilation[i] * step[i], prod(geo.kernel[i + 1 :]) * stored)
         for i in range(3)

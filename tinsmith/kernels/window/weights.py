@@ -1,4 +1,4 @@
-"""Weights in the order in which a tile reads them: panel by panel, without gaps."""
+"""Packing of constant weights and biases, in the order in which tiles read them: panel by panel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ChannelBlocks:
-    """How input channels are walked: `count` blocks, of which the last may be shorter.
+    """How loops go through input channels, in blocks of which the last may be shorter.
 
-    `step` channels make one loop body; `last` is the channels read of the last block, rounded up
-    to whole steps (the lanes beyond the last channel are zero, in the input and the weights).
-    `stored` is the channels of a block in the packed weights.
+    count  blocks
+    width  channels of a block
+    last   channels read of the last block, rounded up to whole steps; beyond the last real channel,
+           input and weights are zeros
+    step   channels of one loop body
     """
 
     count: int
@@ -30,15 +32,16 @@ class ChannelBlocks:
 
     @property
     def stored(self) -> int:
+        """Channels that each block has in the packed weights."""
         return self.width if self.count > 1 else self.last
 
     @property
     def padded(self) -> int:
-        """How many channels are computed, with those that only fill the last loop body."""
+        """How many channels are computed, including those that only fill the last loop body."""
         return (self.count - 1) * self.width + self.last
 
     def of(self, b: Builder) -> Callable[[Val | int], Val | int]:
-        """A function that gives how many channels of the block of a number are computed."""
+        """A function from the number of a block to how many of its channels are computed."""
 
         def channels(block: Val | int) -> Val | int:
             if self.last == self.width or self.count == 1:
@@ -60,11 +63,14 @@ def channel_blocks(channels: int, width: int) -> ChannelBlocks:
     return ChannelBlocks(count, width, -(-last // step) * step, step)
 
 
-def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
-    """[K, C, *taps] as [panel][channel block][tap][channel][the panel's lanes], flat.
+def whole_blocks(values: Array, width: int) -> Array:
+    """`values` with zeros appended along the first axis, up to a multiple of `width`."""
+    return np.pad(values, [(0, -len(values) % width), *[(0, 0)] * (values.ndim - 1)])
 
-    Outputs and channels that do not exist are zeros.
-    """
+
+def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
+    """Pack weights [K, C, *taps] as [panel][channel block][tap][channel][lane of the panel], flat.
+    Weights of outputs and channels that do not exist are zeros."""
     k, c = w.shape[:2]
     flat = wide = w.reshape(k, c, -1)
     whole, tail = cut.count * sum(cut.main), sum(cut.tail)
@@ -86,14 +92,14 @@ def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
 
 
 def pack_groups(w: Array, cut: Panels, blocks: ChannelBlocks, groups: int) -> Array:
-    """`pack_panels` of each group of outputs, one after the other."""
+    """The weights of each group of outputs as `pack_panels` packs them, one after the other."""
     if groups == 1:
         return pack_panels(w, cut, blocks)
     return np.concatenate([pack_panels(part, cut, blocks) for part in np.split(w, groups)])
 
 
 def padded_bias(bias: Array | None, count: int) -> Array:
-    """The bias, or zeros, for `count` outputs, with zeros for those that do not exist."""
+    """The bias [K], or zeros if None, with zeros appended up to `count` outputs."""
     wide = np.zeros(count, np.float32)
     if bias is not None:
         wide[: len(bias)] = bias
@@ -101,7 +107,7 @@ def padded_bias(bias: Array | None, count: int) -> Array:
 
 
 def pack_bias(bias: Array, cut: Panels, groups: int = 1) -> Array:
-    """The bias in the order of the lanes of each group's panels; zeros for missing outputs."""
+    """The bias [K] in the order of the lanes of each group's panels, flat; zeros in padding."""
     row = cut.count * sum(cut.main) + sum(cut.tail)
     wide = np.zeros((groups, row), bias.dtype)
     wide[:, : len(bias) // groups] = bias.reshape(groups, -1)

@@ -2,15 +2,14 @@
 what it costs.
 
 F(m, r) computes m results of r taps. U are the transformed weights, V the transformed data, M their
-products; a position is one element of the transform domain (`tiling.py` has the layouts).
+products. A position is one element of the transform domain (`tiling.py` has the layouts).
 
-The transforms are bound by loads and stores: with their arithmetic replaced by copies they take as
-long. Tried without gain: other strides between the positions of V and
-M, all positions of a tile side by side, huge pages, and interleaving the next block's transform
-with the products of the current block.
+The transforms are bound by loads and stores: with copies in place of their arithmetic they take as
+long. Tried without gain: other strides between positions of V and M, all positions of a tile side
+by side, huge pages, and transforming the next block between the products of the current one.
 
-Slots are issue slots of multiply-adds. `python -m benchmarks.micro --only winograd` prints the
-estimate beside the time.
+A slot is the time in which a core issues one multiply-add of vectors. `python -m benchmarks.micro
+--only winograd` prints the estimate beside the time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported, with_whole_taps
 from tinsmith.kernels.winograd.program import data_program, result_program
-from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
+from tinsmith.kernels.winograd.taps import MOST_SUMS, channels_together, tap_operations
 from tinsmith.kernels.winograd.tiling import Partition, WinogradPlan
 from tinsmith.kernels.winograd.weights import packed_bytes
 from tinsmith.sizes import Size, typical
@@ -55,28 +54,29 @@ LEAST_GAIN = 1.15
 EFFICIENCY = 0.95
 """The share of the multiply-add peak that the products reach. Estimated."""
 MAKING = (0.87, 0.63)
-"""The same share where weights are transformed from taps in each run, by `Target.pipes` - 1: loads
-and stores of sums compete with the multiply-adds. Set on Zen 4; docs/kernels.md has the times."""
+"""The same share where weights are transformed from taps in each run, for cores with one and with
+two pipes (`Target.pipes`): loads and stores of sums compete with the multiply-adds. Set on Zen 4;
+docs/kernels.md has the times."""
 FILLED, CROWDING = 0.6, 0.3
-"""FILLED: the share of L2 that the weights, a block's V and M, and its input and results may take
-before V and M begin to be evicted. CROWDING: the share of V and M that is evicted for each factor e
-beyond that (pages lie anywhere, so some cache sets are full before others). Estimated."""
+"""If the weights and a block's V, M, input and results take more than the share FILLED of L2, by a
+factor x, then CROWDING * log(x) of V and M is evicted: pages lie anywhere, so that some cache sets
+are full before others. Estimated."""
 MOST_REREAD = 0.5
-"""A share of L2. If one position of V is larger, each panel of split-precision products reads it
-from L3 again; if all of V is larger, so does each block of outputs whose weights are made of taps.
-Other products take long enough to hide these reads. Estimated."""
+"""A share of L2. In split precision each panel reads one position of V; with weights made of taps,
+each block of outputs reads all of V. If V, or its position, is larger than this share, it is read
+from L3 each time. Other products take long enough to hide these reads. Estimated."""
 MOST_SHARE = 1 / 3
-"""The largest share of a block's tiles that one input element may be part of: if it were part of
-more, it would raise the block's typical tile size, and no tile would stand out (`outliers.py`). An
+"""The largest share of a block's tiles that may read the same input element: if more did, a large
+element would raise the block's typical size, and no tile would stand out (`outliers.py`). An
 element S times as large as the others is found if S > RATIO ** (1 / (1 - share)), which is 1,400 at
-1/3; one below that disturbs other windows by at most 3e-2 of their root mean square
-(docs/numerics.md). Blocks that hold the whole input, and those with a tile less, may exceed it."""
+1/3; a smaller one disturbs other windows by at most 3e-2 of their root mean square
+(docs/numerics.md). Blocks of the whole input, and blocks with one tile less, may exceed it."""
 EXPOSED = 0.35
 """The share of the time of reading weights from L3 that prefetching does not hide. Set on Zen 4;
 the command was not recorded."""
 TURNING = 0.03
-"""The relative extra time of blocks about as long as a row of tiles that continue in the next row,
-where prefetches miss. Set on Zen 4; the command was not recorded."""
+"""The share of time that is added for blocks of about a row of tiles that begin in one row and end
+in the next, where hardware prefetches miss. Set on Zen 4; the command was not recorded."""
 SPLITTING = 16.0
 """Instructions that split one vector into bfloat16 hi and lo parts and store them. Estimated."""
 ARRIVING, SHORTEST = 3.0, 5.0
@@ -84,18 +84,18 @@ ARRIVING, SHORTEST = 3.0, 5.0
 register tile, on cores that issue one multiply-add a cycle. Measured on Zen 4 with AVX-512; the
 command was not recorded."""
 APART, STARTING = 11, 3.0
-"""On the same cores, register tiles of more than APART accumulators no longer overlap with the next
-tile: each accumulator more takes STARTING slots to load and to store. Measured likewise."""
+"""On the same cores, register tiles of more than APART accumulators do not overlap with the next
+tile: each accumulator beyond takes STARTING slots to load and store. Measured as the above."""
 TRANSFORMING = 0.75
 """Slots of one instruction, load or store of a transform. Estimated."""
 BEYOND_L2, BEYOND_L3 = 1.15, 1.5
-"""The factor by which transforms slow down if the tensors exceed L2, and L3. Estimated."""
+"""The factors on the time of transforms if input and results exceed L2, and L3. Estimated."""
 
 
 @cached(1024)
 def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
-    """The pairs of algorithms (for rows, for columns) that are worth comparing: square tiles, and
-    others that need fewer products in all. No tile is larger than the output."""
+    """Return the pairs of algorithms (for rows, for columns) that are worth comparing: square
+    tiles, and others that need fewer products in all. No tile is larger than the output."""
     found: dict[tuple[Bilinear, Bilinear], int] = {}
     apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
     axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))
@@ -120,7 +120,7 @@ def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Biline
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
-    """The multiplications of the definition divided by those of the algorithm."""
+    """Return the multiplications of the definition, divided by those of the algorithm."""
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
@@ -129,8 +129,8 @@ def best_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1,
     split: bool = False, words: bool = False,
 ) -> tuple[WinogradPlan, float]:  # fmt: skip
-    """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
-    (`cost`). `split`: by products in split precision; `words`: with weights of 24 bits."""
+    """Return the cheapest plan of a convolution for an algorithm (`rows`, `cols`), and its seconds
+    (`cost`). `split`: products are in split precision; `words`: weights have 24 bits."""
     width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
     draft = WinogradPlan(
@@ -154,8 +154,7 @@ def best_plan(
 
 
 def typical_geometry(geo: Geometry) -> Geometry:
-    """The same convolution with the example's number in place of each size that only a call
-    tells."""
+    """Return the same convolution with the example's numbers for sizes that only a call tells."""
     if not is_free(geo):
         return geo
     triples = {name: triple(list(map(typical, getattr(geo, name)))) for name in SPATIAL}
@@ -167,12 +166,13 @@ SPATIAL = ("size", "out", "begin")
 
 
 def is_free(geo: Geometry) -> bool:
+    """Return whether only a call tells some size, that of the batch included."""
     return geo.is_free or isinstance(geo.batch, Size)
 
 
 def without_sizes(plan: WinogradPlan) -> WinogradPlan:
-    """The same plan with the example's numbers in place of free sizes. Packed arrays, which depend
-    on none, are made from it."""
+    """Return the same plan with the example's numbers for sizes that only a call tells: packed
+    arrays, which depend on no such size, are made from it."""
     if not plan.is_free:
         return plan
     return replace(plan, geo=typical_geometry(plan.geo), blocks=typical(plan.blocks))
@@ -181,9 +181,9 @@ def without_sizes(plan: WinogradPlan) -> WinogradPlan:
 def free_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
 ) -> tuple[WinogradPlan, float]:
-    """A plan for sizes that only a call tells, cut as is best for the example's, and its cost in
-    seconds for these. If a call has several blocks, each has at least half of the plan's `tiles`,
-    so many that `MOST_SHARE` holds."""
+    """Return a plan for sizes that only a call tells, cut as is best for the example's sizes, and
+    its seconds for these. If a call has several blocks, each has at least half of the plan's
+    `tiles`, which are enough for `MOST_SHARE`."""
     draft, _ = best_plan(target, typical_geometry(geo), rows, cols, threads)
     seen = replace(draft, geo=geo).seen
     tiles = max(draft.tiles, 2 * math.ceil(seen / MOST_SHARE))
@@ -201,8 +201,8 @@ def free_plan(
 def taps_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[WinogradPlan, float] | None:
-    """The plan and the cost in seconds of an algorithm whose weights are kept as taps; None if its
-    accumulators are more than `taps.MOST_SUMS`."""
+    """Return the plan of an algorithm whose weights are kept as taps, and its seconds; None if it
+    needs more accumulators than `taps.MOST_SUMS`."""
     width = block_of(target)
     plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
@@ -210,14 +210,14 @@ def taps_plan(
         whole=True, channels_together=channels_together(target),
     )  # fmt: skip
     plan = replace(plan, tiles=plan.total)
-    if not fits(plan):
+    if plan.positions * plan.tiles > MOST_SUMS:
         return None
     slots = plan.outputs * (plan.tiles + tap_operations(plan) / plan.positions)
     return plan, cost(target, plan, slots / MAKING[target.pipes - 1], threads)
 
 
 def _counts(target: Target, draft: WinogradPlan) -> set[int]:
-    """The numbers of blocks worth considering:
+    """Return the numbers of blocks that are worth considering:
 
     - one block, and one for each image, if V and M of a block then fit the caches;
     - so many that V and M of a block fill one of several shares of L2. Blocks are then whole rows
@@ -246,10 +246,11 @@ def _counts(target: Target, draft: WinogradPlan) -> set[int]:
 def register_tiles(
     target: Target, tiles: int, outputs: int, depth: int, words: bool = False
 ) -> tuple[int, Partition, float]:
-    """The cheapest register tiling of a block of `tiles` tiles: vectors of output channels in a
-    panel, how the tiles are cut into register tiles, and the slots of one input channel. `words`:
-    the slots that unpack 24-bit weights are included."""
-    best: tuple[float, int, Partition] | None = None
+    """Return the cheapest register tiling of a block of `tiles` tiles: the vectors of output
+    channels of a panel, how the tiles are cut into register tiles, and the slots of one input
+    channel at one position. `outputs`: output blocks; `depth`: input channels; `words`: slots that
+    unpack 24-bit weights are included."""
+    found: list[tuple[int, Partition, float]] = []
     # The most accumulators, and registers beside them for a panel's weights. The factors below are
     # the loads of data, for each vector of a panel, and a narrower last panel. Estimated.
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
@@ -269,25 +270,21 @@ def register_tiles(
                 slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
                 slots += panels * count * n * unpacking(target) * words
         slots *= 1 + 0.03 / vectors + 0.02 * bool(outputs % vectors and outputs > vectors)
-        slots /= EFFICIENCY
-        if best is None or slots < best[0]:
-            best = (slots, vectors, micro)
-    assert best is not None
-    return best[1], best[2], best[0]
+        found.append((vectors, micro, slots / EFFICIENCY))
+    return min(found, key=lambda tiling: tiling[2])
 
 
 def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float]:
-    """What `register_tiles` gives, (vectors, cut of the tiles, slots), for matrix registers."""
-    count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
-    return (
-        min(2, draft.outputs),
-        Partition(count, -(-tiles // count)),
-        product_slots(product) / draft.depth,
-    )
+    """Return what `register_tiles` returns, (vectors, cut of the tiles, slots), for matrix
+    registers, which hold 16 tiles or 16 output channels each."""
+    count = -(-tiles // SIDE)
+    slots = product_slots(replace(draft, tiles=tiles).product) / draft.depth
+    return min(2, draft.outputs), Partition(count, -(-tiles // count)), slots
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
-    """Issue slots of one step (one input channel) of a register tile."""
+    """Return the slots of one step (one input channel) of a register tile of `tiles` tiles by
+    `vectors` vectors of output channels."""
     done = tiles * vectors
     if target.pipes == 1:
         start = STARTING * max(0, done - APART)
@@ -299,9 +296,9 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
 
 
 def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> float:
-    """Seconds of a plan on one core; with several threads, those of the busiest thread times
-    their number. `slots` are those of one input channel at one position, as `register_tiles` gives
-    them. The first block of each thread reads its weights from memory."""
+    """Return the estimated seconds of a plan on one core; with several threads, those of the
+    busiest thread times their number. `slots`: of one input channel at one position, as
+    `register_tiles` returns them. For its first block each thread reads weights from memory."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
@@ -334,8 +331,8 @@ def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> 
 
 
 def _foreign(plan: WinogradPlan, threads: int) -> float:
-    """Elements of V and M that threads read after other threads have written them, in a plan whose
-    stages are phases. Threads that share output blocks (`of_taps`) all read V."""
+    """Return how many elements of V and M threads read that other threads have written, in a plan
+    whose stages are phases. If threads share output blocks (`of_taps`), all read all of V."""
     others = threads - 1
     if plan.of_taps:
         return others * (plan.m_start + (plan.size - plan.m_start) / threads)
@@ -343,7 +340,7 @@ def _foreign(plan: WinogradPlan, threads: int) -> float:
 
 
 def transforms(target: Target, plan: WinogradPlan) -> float:
-    """Issue slots of both transforms of all tiles; more if the tensors exceed L2 or L3."""
+    """Return the slots of both transforms of all tiles."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
     into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))

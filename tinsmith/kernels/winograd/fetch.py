@@ -1,7 +1,7 @@
-"""Prefetches of tensors that come from memory, spread evenly over the products of a block.
+"""Prefetches of input and output, spread evenly over the products of a block of tiles.
 
-While one block is multiplied, the input of the next block and the output lines of this one are
-prefetched. Addresses may lie outside the tensors: prefetches never fault.
+While one block is multiplied, the input of the next block is prefetched, and the output lines to
+which this block's results go. Addresses may lie outside the tensors: prefetches never fault.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ INTO_L1, INTO_L2 = 3, 2  # localities of LLVM's prefetch: into L1 (highest), int
 
 
 def is_far(target: Target, nbytes: int) -> bool:
-    """Whether tensors of `nbytes` bytes together are prefetched: caches may not hold them."""
+    """Return whether caches may not hold input and output, `nbytes` bytes together."""
     return typical(nbytes) >= target.l2 // 2
 
 
 def tensors(
     em: Emit, plan: WinogradPlan, source: View, start: Val, count: Val | int
 ) -> Prefetch | None:
-    """The function that emits the prefetches of register tile i of a block of `count` tiles from
-    tile `start` on: shares of the next block's input and of this block's output. None if the
-    tensors fit the caches, or if tiles do not lie side by side (dilation, or planes of frames)."""
+    """Return the function that emits the prefetches of register tile i of a block, the `count`
+    tiles from tile `start` on. None if input and output fit in caches, or neighbouring tiles do not
+    lie side by side (dilation, frames)."""
     out = em.outs[0]
     apart = max(plan.geo.dilation) > 1 or plan.frames is not None
     if apart or not is_far(em.target, source.spec.nbytes + out.spec.nbytes):
@@ -40,21 +40,19 @@ def tensors(
     first = _corner(plan, source, start + count, plan.rows.stride, plan.cols.stride, True)
     here = _corner(plan, out, start, 1, 1, False)
     rows, cols = plan.rows, plan.cols
-    asks = [
-        _ask(em, plan, Lines(source, first, rows.reach, cols.m * cols.stride, False)),
-        _ask(em, plan, Lines(out, here, rows.m, cols.m, True)),
-    ]
+    inputs = _fetcher(em, plan, Lines(source, first, rows.reach, cols.m * cols.stride, False))
+    outputs = _fetcher(em, plan, Lines(out, here, rows.m, cols.m, True))
 
     def prefetch(i: Val) -> None:
-        for ask in asks:
-            ask(i)
+        inputs(i)
+        outputs(i)
 
     return prefetch
 
 
 def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """The address in `view` of the first element of a tile: `down` and `right` times as many
-    rows and columns on as its first result; `padded`: less the padding before the image."""
+    """Emit and return the address in `view` of the first element of a tile: at (`down` * row,
+    `right` * column) of its first result; `padded`: less the padding before the image."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
@@ -66,8 +64,8 @@ def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, pa
 
 @dataclass(frozen=True)
 class Lines:
-    """What the tiles of a block touch of a tensor, in every channel block: from address `at` on,
-    `rows` lines, of `wide` pixels for each tile. `written`: the tensor is the output."""
+    """The part of a tensor that the tiles of a block read, or write if `written`: in every channel
+    block `rows` lines from address `at` on, with `wide` pixels for each tile."""
 
     view: View
     at: Ptr
@@ -76,8 +74,8 @@ class Lines:
     written: bool
 
 
-def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
-    """The function that emits register tile i's prefetches of a tensor, whose cache lines are
+def _fetcher(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
+    """Return the function that emits register tile i's prefetches of `of`, whose cache lines are
     divided evenly among all register tiles of a block."""
     b, line, rows = em.b, LINE, of.rows
     _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
@@ -88,7 +86,7 @@ def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
     pieces = -(-length // -(-segments * length // takers))
     share = -(-length // pieces)
 
-    def ask(i: Val) -> None:
+    def prefetch(i: Val) -> None:
         segment, piece = i // pieces, i % pieces
         with b.when(segment < segments):
             near = of.at + (segment // rows) * plane + (segment % rows) * row
@@ -96,4 +94,4 @@ def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
             for k in range(share):
                 (near + k * line).prefetch(of.written, INTO_L1 if of.written else INTO_L2)
 
-    return ask
+    return prefetch

@@ -1,7 +1,8 @@
 """Where a plan's data and results lie in memory.
 
-A two-dimensional convolution is computed on planes; a three-dimensional one is turned into planes
-whose channels are the frames that a result reads. Tiles may extend beyond the last row and column.
+A plan computes images of two dimensions. For a convolution over (depth, height, width), image n of
+the plan is one frame of results, and its channels are those of all frames that this frame reads
+(`Frames`). Tiles may extend beyond the last row and column of an image.
 """
 
 from __future__ import annotations
@@ -17,35 +18,31 @@ from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.records import dataclass
 
 
-def first_input(em: Emit) -> View:
-    """Where a convolution reads, unless told otherwise."""
-    return em.input(0)
-
-
 @dataclass(frozen=True)
 class Rooms:
-    """Where a plan's memory lies: `source(em)` is the blocked input, and `before` the elements
-    of scratch that precede V."""
+    """Where the memory of a plan lies. `source(em)` is the channel-blocked input; `before`: how
+    many elements of scratch precede V if the plan is `whole`."""
 
-    source: Callable[[Emit], View] = first_input
+    source: Callable[[Emit], View] = lambda em: em.input(0)
     before: int = 0
 
     def space(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """The address of V; M lies behind it."""
+        """Return the address of V, behind which M lies: in scratch, which threads share, if the
+        plan is `whole`, otherwise in the thread's workspace."""
         return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
 
     def edge(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Scratch for the results of one tile and the taps of one channel."""
+        """Return the address of workspace for one tile's results and one input channel's taps."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
     def registers(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Scratch for the configuration of the matrix registers."""
+        """Return the address of workspace for the configuration of matrix registers."""
         return self.edge(em, plan) + plan.edge
 
 
 def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
-    """The offset in the input, in elements, of image n of the plan; of the first frame that it
-    reads, where images are frames."""
+    """Return the offset in the input, in elements, of image n of the plan, or of the first frame
+    that it reads if images are frames."""
     batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -55,8 +52,8 @@ def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
 
 
 def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
-    """The first element that a tile of image n reads, for channel block 0 (`channels_at` has the
-    others). The tile's first result is in row y, column x."""
+    """Return the address of the first element that a tile reads of channel block 0 (`channels_at`
+    has the others). The tile's first result is at row y, column x of image n."""
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     at = source.pointer + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
     at = at + image_at(plan, source, n)
@@ -64,7 +61,7 @@ def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val
 
 
 def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
-    """The offset of channel block c of the plan from block 0 of the same image, in elements."""
+    """Return the offset, in elements, of channel block c of an image of the plan from block 0."""
     _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -73,7 +70,8 @@ def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
 
 
 def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
-    """Image, output channel block and depth of the results of the plan's image n, block k."""
+    """Return the output's image, channel block and depth for image n, output block k of the
+    plan."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
 
@@ -81,7 +79,7 @@ def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val,
 def extent_inside(
     b: Builder, plan: WinogradPlan, y: Val | int, x: Val | int
 ) -> tuple[Val | int, Val | int]:
-    """How many rows and columns of the tile whose first result is at (y, x) lie in the image."""
+    """Return how many rows and columns of results lie in the image, of the tile at (y, x)."""
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     below = b.minimum(plan.rows.m, (plan.geo.out[1] + apart - 1 - b.index(y)) // apart)
     right = b.minimum(plan.cols.m, (plan.geo.out[2] + beside - 1 - b.index(x)) // beside)
@@ -92,8 +90,8 @@ def put_inside(
     b: Builder, plan: WinogradPlan, extent: tuple[Val | int, Val | int], out: Sink,
     result: Callable[[Val, Val], Ptr],
 ) -> None:  # fmt: skip
-    """Write the results of a tile that lie in the image (`extent` rows and columns) to `out`;
-    `result(row, column)` is where they were stored."""
+    """Emit code that finishes the results of a tile that lie in the image (`extent` rows and
+    columns), and stores them by `out`. `result(row, column)` is the address of a result."""
     below, right = extent
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     with b.loop(0, below) as i, b.loop(0, right) as j:

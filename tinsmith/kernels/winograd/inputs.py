@@ -1,9 +1,10 @@
-"""The transform of data into V, in strips: tiles side by side, one channel block at a time.
+"""The transform of data into V, by strips (neighbouring tiles in a row) of one channel block each.
 
-A tile needs 32 registers, or nearly (of 16, some values are spilled): a small group of rows is
-transformed down all columns, then each row of the group along itself. Columns that neighbouring
-tiles share are transformed once and carried from tile to tile. Each group of rows goes through the
-whole strip, whose data L1 holds meanwhile.
+A transformed tile would nearly fill 32 registers (of 16, some values are spilled). So a small group
+of its rows is computed at a time: all columns of the data are transformed to these rows, then each
+row is transformed along itself. One group is computed for all tiles of a strip, whose data stay in
+L1, before the next. Columns that neighbouring tiles share are transformed once, and carried from
+tile to tile.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Put = Callable[[int, Val], None]
 
 
 def input_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, g0: Val, g1: Val, *tiles: Val) -> None:
-    """Transform the tiles [t0, t1) of groups [g0, g1) of channel blocks. V begins at tile `base`;
-    `tiles` is (t0, t1, base)."""
+    """Emit the transform of the tiles [t0, t1) of the groups [g0, g1) of channel blocks
+    (`WinogradPlan.groups`). `tiles` is (t0, t1, base), where `base` is the first tile of V."""
     b, (t0, t1, base) = em.b, tiles
     source, space = rooms.source(em), rooms.space(em, plan)
     with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
@@ -46,8 +47,8 @@ def input_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, g0: Val, g1: Val, *t
 
 @contextmanager
 def _strips(em: Emit, plan: WinogradPlan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]:
-    """Emit the body for each strip: yields its tiles [first, stop). Together the strips are
-    [t0, t1), which must not be empty."""
+    """A context whose code is emitted in a loop over strips. It yields the tiles [first, stop) of a
+    strip. Together the strips are the tiles [t0, t1), at least one."""
     b, each, size = em.b, plan.horizontal.each, plan.strip(em.target.l1)
     pieces = -(-each // size)
 
@@ -61,8 +62,8 @@ def _strips(em: Emit, plan: WinogradPlan, t0: Val, t1: Val) -> Iterator[tuple[Va
 
 
 def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
-    """Transform the two channel blocks of pair number `pair` of a strip, in split precision. A
-    second block that does not exist is zeros."""
+    """Emit the transform of a strip in split precision, for the two channel blocks of pair number
+    `pair`. If the second block does not exist, it is zeros."""
     b, plan = strip.em.b, strip.plan
 
     def splitter(t: Val) -> Splitter:
@@ -84,8 +85,8 @@ def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
 
 @dataclass(frozen=True)
 class Strip:
-    """Transforms the data of tiles [first, stop), which lie side by side. `source` is the input,
-    `sizes` takes the squares of witnesses, and `base` is the tile with which V begins."""
+    """Emits the transform of the data of a strip, the tiles [first, stop). `source` is the input,
+    `sizes` stores the squares of witnesses (`outliers.py`), `base` is the first tile of V."""
 
     em: Emit
     plan: WinogradPlan
@@ -96,8 +97,8 @@ class Strip:
     stop: Val
 
     def transform(self, c: Val, put_at: Callable[[Val], Put]) -> None:
-        """Transform channel block c of all tiles, and store the squares of their witnesses.
-        `put_at(t)` gives the function that stores the transformed data of tile t."""
+        """Emit the transform of channel block c of all tiles, and store the squares of their
+        witnesses. `put_at(t)` returns the function that stores the transformed data of tile t."""
         plan, b, width = self.plan, self.em.b, self.plan.width
         _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
@@ -124,8 +125,8 @@ class Strip:
             started |= bool(squares)
 
     def _along(self, group: Sequence[int], done: Sequence[Sequence[Val]], put: Put) -> list[Val]:
-        """Transform the rows of a group along themselves: done[q][k] is column q of the k-th row.
-        Returns those results that are witnesses (`outliers.py`)."""
+        """Emit the transform of the rows of a group along themselves: done[q][k] is column q of the
+        k-th row. Return the results that are witnesses (`outliers.py`)."""
         cols, seen = self.plan.cols, witnesses(self.plan.rows, self.plan.cols)
         found = []
         for k, p in enumerate(group):
@@ -136,7 +137,8 @@ class Strip:
         return found
 
     def _add_squares(self, at: Ptr, values: Sequence[Val], started: bool) -> None:
-        """Add the squares of a tile's witnesses. The first group with witnesses starts the sum."""
+        """Emit the addition of the squares of a tile's witnesses to the vector at `at`, or to 0 if
+        no group before has `started` the sum."""
         width = self.plan.width
         total = at.load(width) if started else self.em.b.zero(F32.x(width))
         for v in values:

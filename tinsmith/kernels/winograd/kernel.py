@@ -1,13 +1,14 @@
-"""Winograd convolution of channel-blocked data: transform, multiply, transform back, in cache.
+"""Winograd convolution of channel-blocked data, in three stages: transform, multiply, transform
+back.
 
-Large images are cut into blocks of tiles whose V and M stay in L2; each block goes through all
-three stages at once. If one block holds all tiles, each stage is a phase of its own, so that
-threads can share it.
+Large images are cut into blocks of tiles whose V and M stay in L2; a thread takes a block through
+all three stages. If one block holds all tiles, each stage is a phase of its own, which threads
+share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +37,7 @@ from tinsmith.kernels.winograd.choose import (
 from tinsmith.kernels.winograd.fetch import Prefetch, tensors
 from tinsmith.kernels.winograd.frames import Rooms
 from tinsmith.kernels.winograd.inputs import input_stage
+from tinsmith.kernels.winograd.matrices import Bilinear
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.outputs import output_stage
 from tinsmith.kernels.winograd.product import product_stage
@@ -48,8 +50,8 @@ LEAST_REGISTERS = 32
 """The fewest vector registers for 24-bit weights: with fewer, the parts of every fourth weight
 would be spilled. Estimated."""
 SMALLEST = 1e-30
-"""The least size of the largest weight: transformed weights reach down to a thousandth of it, and
-must not be denormal."""
+"""The largest weight must have at least this magnitude: transformed weights may be a thousand times
+smaller, and must not be denormal."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -77,15 +79,13 @@ def winograd_taps(site: Site) -> list[Choice]:
 
 
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
-    """One choice for each algorithm whose error growth `precision` allows. `words`: with weights of
-    24 bits (`kernels/narrow.py`); `of_taps`: with weights kept as taps (`taps.py`)."""
+    """Return one choice for each algorithm whose error growth `precision` allows, or raise Skip.
+    `words`: weights have 24 bits (`kernels/narrow.py`); `of_taps`: kept as taps (`taps.py`)."""
     conv = plane_site(site)
     geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
-    found = algorithms(typical_geometry(geo), precision)
-    if not found:
-        raise Skip(why_not(geo, precision))
+    found = need_algorithms(geo, precision)
     need_normal(w)
     if precision == "split":
         float_product(site, MATRICES, w)
@@ -105,10 +105,8 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
         raise Skip("frames, and images with gaps, need all sizes as numbers")
     for rows, cols in found:
         if is_free(geo):
-            plan, seconds = free_plan(target, geo, rows, cols, threads)
-            offered.append(choice(conv, plan, planes, seconds))
-            continue
-        if of_taps:
+            made = free_plan(target, geo, rows, cols, threads)
+        elif of_taps:
             made = taps_plan(target, geo, rows, cols, threads)
         else:
             made = best_plan(target, geo, rows, cols, threads, split, words)
@@ -121,9 +119,9 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
 
 
 def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
-    """A three-dimensional convolution as one of planes, whose channels are those of all frames that
-    a plane of the output sees: how frames are read, and the geometry of the planes. Blocks have
-    `width` channels."""
+    """Return a three-dimensional convolution as one of planes, whose channels are those of all
+    frames that a plane of the output reads: how frames are read, and the geometry of the planes.
+    `width`: channels of a block."""
     blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
@@ -136,7 +134,8 @@ def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
 
 
 def planes(w: Array, plan: WinogradPlan) -> Array:
-    """The weights [K, C, *taps] as those of a plan's planes, [K, C, r_h, r_w]."""
+    """Return the weights [K, C, *taps] as those of a plan's planes, [K, C', r_h, r_w]: if images
+    are frames, C' counts the channels of all frames that a result reads."""
     high, wide = plan.geo.kernel[1:]
     if plan.frames is None:
         return w.reshape(*w.shape[:2], high, wide)
@@ -146,8 +145,8 @@ def planes(w: Array, plan: WinogradPlan) -> Array:
 
 
 def plane_site(site: Site) -> ConvSite:
-    """Raises Skip for a convolution that Winograd's method cannot compute: one with groups, or with
-    a stride and dilation together. Gives the site decoded."""
+    """Return a Conv site, decoded. Raises Skip if Winograd's method cannot compute it: if it has
+    groups, or both a stride and dilation."""
     conv = dense_site(site)
     geo = conv.geo
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:
@@ -156,7 +155,8 @@ def plane_site(site: Site) -> ConvSite:
 
 
 def is_normal(w: Array) -> bool:
-    """Whether some weight is at least SMALLEST, so that transformed weights are not denormal."""
+    """Return whether some weight is at least SMALLEST, so that transformed weights are not
+    denormal: `Packed.fits` of most plans. The functions that follow are those of other plans."""
     return any(np.abs(part).max() >= SMALLEST for part in w)
 
 
@@ -178,25 +178,29 @@ def need_normal(w: Array) -> None:
         raise Skip(f"all weights are below {SMALLEST:g}: transformed, they would be less exact")
 
 
-def why_not(geo: Geometry, precision: str) -> str:
+def need_algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
+    """Return the `algorithms` for a convolution. Raises Skip if there is none."""
+    if found := algorithms(typical_geometry(geo), precision):
+        return found
     kind = "in split precision" if precision == "split" else f"of {precision} precision"
     size = "x".join(map(str, geo.kernel[3 - geo.rank :]))
     stride = "x".join(map(str, geo.stride[3 - geo.rank :]))
     out = "x".join(map(str, geo.out[3 - geo.rank :]))
-    return (
+    raise Skip(
         f"no algorithm {kind} saves multiplications for {size} taps"
         f" at stride {stride} and {out} results"
     )
 
 
 Turn = Callable[[Array, WinogradPlan], Array]
+"""turn(w, plan) is the weights w of a site as those of the plan's two axes, [K, C, r_h, r_w]."""
 
 
 def choice(
     conv: ConvSite, plan: WinogradPlan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
-    """The choice for a plan that takes `seconds`. `turn` converts the site's weights to those of
-    the plan's two axes; `rooms`: where the plan's memory lies, by default that of `Rooms()`."""
+    """Return the choice for a plan that takes `seconds`. `turn`: see `Turn`; `rooms`: where the
+    plan's memory lies, by default `Rooms()`."""
     rooms = rooms or Rooms()
     own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
@@ -207,9 +211,9 @@ def choice(
 
 
 def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
-    """The packed arrays of a plan: its weights, its bias, and, unless weights are kept as taps, the
-    matrix that recovers taps from transformed weights (`repair.py`) and the mask of taps that are
-    not zero. `turn` converts the site's weights `w` to those of the plan's two axes."""
+    """Return the packed arrays of a plan: its weights, its bias, and, unless weights are kept as
+    taps, the matrix that recovers taps from transformed weights and the mask of taps that are not
+    zero (`repair.py`). `w` are the site's weights, which `turn` converts."""
     make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
         make, fits = pack_taps, can_be_taps
@@ -224,42 +228,41 @@ def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> t
 
 
 def _turned(pack: Turn, turn: Turn, w: Array, plan: WinogradPlan) -> Array:
+    """Return what `pack` makes of the weights that `turn` converts: one function for `Packed`."""
     return pack(turn(w, plan), plan)
 
 
 def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
-    """One phase over blocks of tiles or, if the plan is `whole`, one for each of three stages."""
+    """Return one phase over blocks or, if the plan is `whole`, one for each of the three stages."""
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
-    return (
-        Phase(
-            plan.groups * plan.lines,
-            lambda em: emit_lines(em, plan, input_function(em, plan, rooms)),
-            sweep=plan.lines,
-        ),
-        Phase(plan.units, lambda em: emit_products(em, plan, rooms)),
-        Phase(
-            plan.outputs * plan.lines,
-            lambda em: emit_lines(em, plan, output_function(em, plan, rooms)),
-            sweep=plan.lines,
-        ),
-    )
+
+    def lines(groups: int, function: Callable[..., Stage]) -> Phase:
+        def emit(em: Emit) -> None:
+            emit_lines(em, plan, function(em, plan, rooms))
+
+        return Phase(groups * plan.lines, emit, sweep=plan.lines)
+
+    products = Phase(plan.units, lambda em: emit_products(em, plan, rooms))
+    return lines(plan.groups, input_function), products, lines(plan.outputs, output_function)
 
 
 def input_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
+    """Emit `input_stage` as a function of its own, and return its caller."""
     return stage(
         em, "inputs", "g0 g1 t0 t1 base", lambda em, *at: input_stage(em, plan, rooms, *at)
     )
 
 
 def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
+    """Emit `output_stage` as a function of its own, and return its caller."""
     return stage(
         em, "outputs", "k0 k1 t0 t1 base", lambda em, *at: output_stage(em, plan, rooms, *at)
     )
 
 
 def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
-    """Compute blocks: the tiles of this phase are blocks."""
+    """Emit the only phase of a plan that is not `whole`: all stages, where a tile is a block."""
     b = em.b
     even = not plan.is_free and plan.total % plan.blocks == 0
 
@@ -282,16 +285,15 @@ def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
 
 
 def emit_lines(em: Emit, plan: WinogradPlan, transform: Stage) -> None:
-    """Transform data, or results back: the tiles of this phase are (group of channel blocks, or
-    output block; row of tiles)."""
+    """Emit the phase of one `transform`, of data or of results. A tile of the phase is a pair of a
+    group of channel blocks, or an output block, and a row of tiles."""
     with em.b.loop(em.begin, em.end) as unit:
         g, line = unit // plan.lines, em.b.index(unit % plan.lines)
         transform(g, g + 1, line * plan.across, (line + 1) * plan.across, 0)
 
 
 def emit_products(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
-    """Multiply: the tiles of this phase are (position, panel); output blocks, if weights are kept
-    as taps."""
+    """Emit the phase of the products. A tile of the phase is one of `WinogradPlan.units`."""
     with em.b.when(em.begin.eq(0)):
         Sizes(plan, rooms.space(em, plan)).judge(em.b, plan.tiles)
     multiply(em, plan, rooms, em.begin, em.end, plan.tiles)
@@ -301,8 +303,9 @@ def multiply(
     em: Emit, plan: WinogradPlan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """Emit the products of units [u0, u1) (`WinogradPlan.units`) of a block of `count` tiles, in
-    the way of the plan: in split precision, by weights made of taps, or of float32."""
+    """Emit the products of the units [u0, u1) of work (`WinogradPlan.units`) of a block of `count`
+    tiles: in split precision, by weights that are made of taps, or by transformed weights in
+    float32, as the plan says. `prefetch(i)`: see `product_stage`."""
     space = rooms.space(em, plan)
     if plan.split:
         split_precision.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)

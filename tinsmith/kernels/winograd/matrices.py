@@ -4,13 +4,13 @@ The correlation of n = stride * (m - 1) + r values d with r taps g has m results
 
     y = A^T [(G g) * (B^T d)],    y[i] = sum over k of g[k] * d[stride * i + k]
 
-with a multiplications (* is elementwise). At stride 1 this is Cook-Toom at a - 1 = m + r - 2 finite
-points and infinity. A larger stride splits taps and data into `stride` phases; each is a
-correlation of stride 1, and their products are summed.
+with a multiplications (* is elementwise). At stride 1 this is the Cook-Toom algorithm, which
+evaluates at a - 1 = m + r - 2 finite points and infinity. A larger stride splits taps and data by
+their remainder modulo the stride; each part is a correlation of stride 1, and results are added.
 
-The finite evaluation points are dyadic fractions, so that the transform matrices of data and
-results are exact in float32. Where possible they come in pairs +p, -p, whose rows share most of
-their arithmetic.
+The finite points are fractions whose denominators are powers of 2, so that the transform matrices
+of data and results are exact in float32. As many as possible come in pairs +p, -p, whose rows share
+most of their arithmetic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = max(_TABLE)
 
 
 def points(count: int) -> tuple[Fraction, ...]:
-    """`count` distinct finite points; the point at infinity is not among them."""
+    """Return `count` distinct finite evaluation points of the Cook-Toom algorithm."""
     return tuple(map(Fraction, _TABLE[count].split()))
 
 
@@ -48,11 +48,11 @@ ZERO, ONE = Fraction(0), Fraction(1)  # exact
 
 @dataclass(frozen=True, eq=False)
 class Bilinear:
-    """The algorithm of one axis of a Winograd convolution: m results of r taps at a stride, by a
-    products. `at` is A^T (m x a), `g` is G (a x r), `bt` is B^T (a x n).
+    """The algorithm of one axis of a Winograd convolution: m results of r taps at a stride, with a
+    multiplications. `at` is A^T (m x a), `g` is G (a x r), `bt` is B^T (a x n).
 
-    `bilinear` makes each algorithm once, so that equal algorithms are one object, compared and
-    hashed by identity: comparing fractions would take longer than computing with them.
+    Algorithms are compared and hashed by identity, as comparing fractions would take longer than
+    computing with them: `bilinear` returns the same object each time.
     """
 
     m: int
@@ -64,7 +64,7 @@ class Bilinear:
 
     @property
     def products(self) -> int:
-        """How many products m results take: the extent a of the matrices."""
+        """How many multiplications m results take: the extent a of the matrices."""
         return len(self.g)
 
     @property
@@ -78,20 +78,20 @@ class Bilinear:
 
     @functools.cached_property
     def growth(self) -> float:
-        """How much larger the summed numbers can be than in the plain sum of products: the largest
-        element of |A^T| ((|G| 1) * (|B^T| 1)), divided by the result for data and taps of 1."""
+        """How much larger summed numbers, and rounding errors, can be than in the plain sum: the
+        largest element of |A^T| ((|G| 1) * (|B^T| 1)), over the result r of data and taps of 1."""
         at, g, bt = (np.abs(floats(x)) for x in (self.at, self.g, self.bt))
         return float((at @ (g.sum(1) * bt.sum(1))).max() / self.r)
 
 
 def floats(matrix: Matrix) -> np.ndarray:
-    """The matrix in double precision."""
+    """Return a matrix of fractions as float64."""
     return np.array([[float(v) for v in row] for row in matrix])
 
 
 @functools.lru_cache(maxsize=256)
 def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
-    """The algorithm for m results of r taps. Raises ValueError if `points` has too few for it."""
+    """Return the algorithm for m results of r taps. Raises ValueError if it is not `supported`."""
     if not supported(m, r, stride):
         raise ValueError(f"no Winograd algorithm for {m} results of {r} taps at stride {stride}")
     at: list[list[Fraction]] = [[] for _ in range(m)]
@@ -110,9 +110,9 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
 
 @functools.lru_cache(maxsize=256)
 def with_whole_taps(axis: Bilinear) -> Bilinear:
-    """The same algorithm with other scales: each row of G is divided by its first element that is
-    not 0, so that G has plain powers of the points, such as 1, 2 and 4, which take hardly any
-    multiplication; the columns of A^T are multiplied by the same."""
+    """Return an equal algorithm whose G takes hardly any multiplication: each row of G is divided
+    by its first element that is not 0, so that plain powers of a point are left, such as 1, 2 and
+    4; the columns of A^T are multiplied by the same numbers."""
     scales = [next(v for v in row if v) for row in axis.g]
     g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
     at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)
@@ -120,20 +120,20 @@ def with_whole_taps(axis: Bilinear) -> Bilinear:
 
 
 def supported(m: int, r: int, stride: int) -> bool:
-    """Whether `points` has enough points for `bilinear`."""
+    """Return whether `bilinear` can make this algorithm, as `points` has enough points for it."""
     taps = -(-r // stride)
     return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)
 
 
 def _spread(row: tuple[Fraction, ...], start: int, step: int, length: int) -> tuple[Fraction, ...]:
-    """The elements of `row` at `start`, `start` + `step`, ... of a row of `length`, else zeros."""
+    """Return `length` zeros, but with the elements of `row` at `start`, `start` + `step`, ..."""
     wide = [ZERO] * length
     wide[start : start + step * len(row) : step] = row
     return tuple(wide)
 
 
 def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """(A^T, G, B^T) for m results of r taps at stride 1."""
+    """Return (A^T, G, B^T) for m results of r taps at stride 1."""
     if m == 1:
         return ((ONE,) * r,), _unit(r), _unit(r)
     if r == 1:
@@ -155,11 +155,12 @@ def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _unit(n: int) -> Matrix:
+    """Return the identity matrix."""
     return tuple(tuple(Fraction(i == j) for j in range(n)) for i in range(n))
 
 
 def _monic(roots: list[Fraction] | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    """Coefficients, lowest first, of the polynomial with these roots."""
+    """Return the coefficients, lowest first, of the monic polynomial with these roots."""
     p = [ONE]
     for root in roots:
         p = [a - root * b for a, b in zip([ZERO, *p], [*p, ZERO], strict=True)]

@@ -1,12 +1,12 @@
-"""Finds tiles whose data is much larger than that of the other tiles of their block, or not finite.
+"""Finds tiles whose data are much larger than those of other tiles of the block, or not finite.
 
-The transforms spread an infinity, a NaN, or the rounding error of a large number over the whole
-tile; by the definition of convolution it reaches only the windows that contain it. Such tiles are
+The transforms spread an infinity, a NaN, or the rounding error of a large number over all results
+of a tile; by the definition of convolution it reaches only windows that contain it. Such tiles are
 computed again by the definition (`repair.py`).
 
-The size of a tile is the sum of the squares of a few transformed elements, its witnesses, over all
-channels. The typical size of a block is the geometric mean over its tiles, without tiles of zeros:
-a few large tiles hardly change it.
+The size of a tile is the sum of the squares of a few transformed elements (the "witnesses") over
+all channels. The typical size of a block is the geometric mean of its tiles' sizes, without tiles
+of zeros: a few large tiles hardly change it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 RATIO = 2.0**7
-"""Tiles more than this many times the typical magnitude are computed again. Below it, F(6x6,3x3)
-loses up to some 3e-3 of the other windows' results (docs/numerics.md). Estimated."""
+"""Tiles whose data are more than so many times as large as typical are computed again. Below that,
+F(6x6,3x3) loses up to some 3e-3 of the other windows' results (docs/numerics.md). Estimated."""
 
 
 @functools.lru_cache(maxsize=256)
 def witnesses(rows: Bilinear, cols: Bilinear) -> frozenset[tuple[int, int]]:
-    """The positions whose squares are summed: a few that together depend on every input element,
-    and one that does not vanish on constant data."""
+    """Return the positions (row, column) of the witnesses: a few that together depend on every
+    input element of a tile, and one that is not 0 for constant data."""
     covers = {(p, q) for p in _cover(rows) for q in _cover(cols)}
     return frozenset(covers | {(_steady(rows), _steady(cols))})
 
 
 def _cover(axis: Bilinear) -> tuple[int, ...]:
-    """A few products of one axis that together depend on every input element, but those that a
-    stride skips."""
+    """Return a few positions of one axis that together depend on every input element, except those
+    that a stride skips."""
     parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
     left, found = set[int]().union(*parts), list[int]()
     while left:
@@ -47,15 +47,16 @@ def _cover(axis: Bilinear) -> tuple[int, ...]:
 
 
 def _steady(axis: Bilinear) -> int:
-    """The index of the row of B^T whose transformed element is largest, relative to the row's
-    length, where all input values are equal."""
+    """Return the position of one axis whose transformed element is largest for equal input values,
+    relative to the Euclidean norm of its row of B^T."""
     bt = floats(axis.bt)
     return int(np.argmax(np.abs(bt.sum(1)) / np.linalg.norm(bt, axis=1)))
 
 
 class Sizes:
-    """The arrays behind V and M: squares of the witnesses, [channel block][tile][lane]; then the
-    size of each tile; then the limit that sizes are compared with."""
+    """The sizes of a block's tiles, in memory behind V and M: sums of squares of the witnesses,
+    [channel block][tile][lane]; the size of each tile; the limit that sizes are compared with.
+    `space` is the address of V."""
 
     def __init__(self, plan: WinogradPlan, space: Ptr) -> None:
         self.plan = plan
@@ -63,12 +64,12 @@ class Sizes:
         self.sums = self.squares + plan.channels.count * plan.tiles * plan.width
 
     def at(self, c: Val, t: Val) -> Ptr:
-        """Where the squares of tile t of the block lie for channel block c: one vector."""
+        """Return where the sums of squares of tile t and channel block c lie: one vector."""
         return self.squares + (c * self.plan.tiles + t) * self.plan.width
 
     def judge(self, b: Builder, count: Val | int) -> None:
-        """Add up the squares of each of the block's `count` tiles to its size, and store the limit:
-        RATIO squared times the typical size, at most LARGE squared."""
+        """Emit code that adds up the squares of each of the block's `count` tiles to its size, and
+        stores the limit: RATIO^2 times the typical size, at most LARGE^2."""
         plan, width = self.plan, self.plan.width
         with b.loop(0, count, carry=[b.const(0, I64), b.const(0, I64)]) as t:
             with b.loop(0, plan.channels.count, carry=[b.zero(F32.x(width))]) as c:
@@ -87,9 +88,9 @@ class Sizes:
         (self.sums + plan.tiles).store(limit)
 
     def limit(self) -> Val:
-        """The size that fit tiles stay below."""
+        """Load the limit: larger tiles are computed again."""
         return (self.sums + self.plan.tiles).load()
 
     def are_fit(self, t: Val, limit: Val) -> Val:
-        """Whether the transforms are exact enough for tile t of the block."""
+        """Emit and return whether tile t of the block is small enough for exact transforms."""
         return (self.sums + t).load() < limit

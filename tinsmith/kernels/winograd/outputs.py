@@ -1,7 +1,8 @@
 """The transform of M to results, one tile and one block of output channels at a time.
 
-A small group of rows is transformed down all columns, then each row of the group along itself, so
-that a tile is not spilled: reading a product twice is cheaper than storing sums.
+So that a tile is not spilled, a small group of rows of its results is computed at a time: all
+columns of products are transformed to these rows, then each row along itself. Reading a product
+once for each group is cheaper than storing sums.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.records import dataclass
 
 MOST_UNROLLED = 6
-"""The most functions (exp, max, ...) of an epilogue that is emitted at every place of a tile.
-Longer epilogues are emitted once, in a loop. Estimated. (`HEAVY_FLOPS` in `kernels/dot` bounds the
-same by flops.)"""
+"""An epilogue of up to so many functions (exp, max, ...) is emitted for every result of a tile, a
+longer one once, in a loop over the results. Estimated. (`HEAVY_FLOPS` in `kernels/dot` is a like
+bound, in flops.)"""
 
 
 def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *tiles: Val) -> None:
-    """Finish the tiles [t0, t1) of output blocks [k0, k1). V and M begin with tile `base`; `tiles`
-    is (t0, t1, base)."""
+    """Emit code that makes the results of the tiles [t0, t1) and the output blocks [k0, k1), and
+    stores them. `tiles` is (t0, t1, base), where `base` is the first tile of V and M."""
     b, width, (t0, t1, base), space = em.b, plan.width, tiles, rooms.space(em, plan)
     edge, products, sizes = rooms.edge(em, plan), space + plan.m_start, Sizes(plan, space)
     again = stage(
@@ -50,8 +51,8 @@ def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *
 
 @dataclass(frozen=True)
 class Tile:
-    """Makes the results of one tile and one block of output channels: from its `products` in M
-    to `out`. (y, x) is the place of the tile's first result; `edge` is scratch for one tile."""
+    """Emits the results of one tile and one block of output channels, from its `products` in M to
+    `out`. (y, x) is the place of the tile's first result, `edge` workspace for the results."""
 
     em: Emit
     plan: WinogradPlan
@@ -63,8 +64,8 @@ class Tile:
     x: Val | int
 
     def finish(self) -> None:
-        """Write the results. A tile that extends beyond the image is first stored in `edge`, where
-        its results can be indexed."""
+        """Emit the epilogue and the stores of all results. A tile that extends beyond the image is
+        first stored to `edge`, so that a loop can take the results inside the image."""
         b, plan, out = self.em.b, self.plan, self.plan.geo.out
         # Tiles that lie wholly in the image begin below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
@@ -79,11 +80,13 @@ class Tile:
             b.choose(inside, self._straight, self._indexed)
 
     def _straight(self) -> None:
+        """Emit the stores of all results from registers."""
         apart, beside = self.plan.vertical.dilation, self.plan.horizontal.dilation
         for i, j, v in self._results():
             self.out.put(v, 0, 0, 0, i * apart, j * beside)
 
     def _indexed(self) -> None:
+        """Emit the stores of the results inside the image, by way of `edge`."""
         b, plan, width = self.em.b, self.plan, self.plan.width
         row = plan.cols.m * width
         for i, j, v in self._results():
@@ -92,8 +95,8 @@ class Tile:
         put_inside(b, plan, extent, self.out, lambda i, j: self.edge + i * row + j * width)
 
     def _results(self) -> Iterator[tuple[int, int, Val]]:
-        """(i, j, (R X C^T)[i, j] + bias) for every result of a tile; X are its products, R and C
-        the transforms of rows and columns."""
+        """Yield (i, j, result + bias) for every result (R X C^T)[i, j] of the tile, where X are its
+        products, and R and C the transforms of rows and columns."""
         rows, cols = result_program(self.plan.rows), result_program(self.plan.cols)
         for group in rows.groups:
             columns = [run(rows, partial(self._product, q=q), group) for q in range(cols.inputs)]
@@ -102,11 +105,12 @@ class Tile:
                     yield i, j, value + self.bias
 
     def _product(self, p: int, q: int) -> Val:
+        """Load the tile's products at position (p, q)."""
         position = p * self.plan.cols.products + q
         return (self.products + position * self.plan.m_step).load(self.plan.width)
 
 
 def epilogue_functions(em: Emit) -> int:
-    """How many functions the epilogue applies to each result."""
+    """Return how many functions the epilogue applies to each result."""
     epilogue = em.site.epilogue
     return 0 if epilogue is None else sum(bool(e.args) for e in epilogue.nodes())

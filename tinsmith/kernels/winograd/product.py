@@ -1,8 +1,8 @@
 """The products in the transform domain: one matrix product M = V U for each position.
 
-A unit of work is one position and one panel of output channels. All register tiles of the block use
-the unit's weights; meanwhile the next unit's weights are prefetched line by line, as they often
-come from memory.
+A unit of work is one position and one panel of output channels. All register tiles of the block are
+multiplied by the unit's weights. Meanwhile the weights of the next unit are prefetched, as they
+often come from memory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
 from tinsmith.formulas import balanced
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
@@ -22,20 +23,15 @@ from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.sizes import typical
 
 LARGE_TILE = 8
-"""Tiles of a register tile: smaller ones hardly take less time with fewer tiles. Estimated."""
+"""Register tiles of fewer tiles than so many hardly take less time. Estimated."""
 
 
 def product_stage(
-    em: Emit,
-    plan: WinogradPlan,
-    space: Ptr,
-    u0: Val,
-    u1: Val,
-    count: Val | int,
+    em: Emit, plan: WinogradPlan, space: Ptr, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
-) -> None:
-    """Emit M = V U for units [u0, u1) of a block of `count` tiles; unit number u is (position u //
-    panels, panel u % panels). `space` is the address of V. `prefetch(i)` is emitted in register
+) -> None:  # fmt: skip
+    """Emit M = V U for the units [u0, u1) of a block of `count` tiles. Unit u is position u //
+    panels and panel u % panels. `space`: the address of V; `prefetch(i)` is emitted in register
     tile i of the block."""
     b, width = em.b, plan.width
     row = plan.vectors * width
@@ -46,8 +42,8 @@ def product_stage(
         x = (space + position * plan.v_step).fixed()
         w = em.packed[0] + position * (plan.panel_rows * plan.outputs * width)
         w = (w + panel * (plan.panel_rows * row)).fixed()
-        to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
-        to = to.fixed()
+        to = space + plan.m_start + position * plan.m_step
+        to = (to + panel * (plan.tiles * row)).fixed()
 
         def unit(vectors: int) -> None:
             for first, stop, size, before in runs:
@@ -57,7 +53,7 @@ def product_stage(
                         t = t.min(b.index(count) - size).max(0)
                     if prefetch is not None:
                         prefetch(u * plan.micro.count + i)
-                    following = _following(plan, w, vectors, i) if ahead else None
+                    following = _following(plan, vectors, i) if ahead else None
                     x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
                     done = _sums(b, plan, x_at, w, size, vectors, following)
                     for p in range(size):
@@ -69,17 +65,18 @@ def product_stage(
 
 
 Run = tuple[Val | int, Val | int, int, Val | int]
-"""Register tiles [first, stop) of `size` tiles each: number i begins at tile i * size + before."""
+"""(first, stop, size, before): the register tiles [first, stop) have `size` tiles each; number i
+begins at tile i * size + before."""
 
 
 def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
-    """How the `count` tiles of a block are cut into register tiles: of two neighbouring sizes, the
-    larger first.
+    """Return how the `count` tiles of a block are cut into register tiles: of two neighbouring
+    sizes, the larger first.
 
-    Where sizes are free, `count` is a value, and there is a run for each of `_sizes`, most of them
-    empty. If two neighbouring sizes cut the block evenly, these run; else one size does, whose last
-    register tile overlaps the one before or extends beyond the block: V has space for that, and
-    nobody reads those results."""
+    If only a call tells `count`, there is a run for each of `_sizes`, and the call leaves most of
+    them empty. If two neighbouring sizes cut the block without a rest, these are used; otherwise
+    one size, whose last register tile overlaps the one before, or extends beyond the block, where V
+    and M have space for it."""
     if not plan.is_free:
         larger, size = plan.micro.larger(count), plan.micro.size  # type: ignore[arg-type]
         runs: list[Run] = [(0, larger, size, 0), (larger, plan.micro.count, size - 1, larger)]
@@ -102,8 +99,9 @@ def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
 
 
 def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
-    """The sizes of register tiles for which there is code where sizes are free: the two largest,
-    those of the example's blocks, and, where tiles are large, smaller ones."""
+    """Return the sizes of register tiles for which code is emitted if only a call tells how many
+    tiles a block has: the two largest, those that the example needs, and halves of the largest down
+    to LARGE_TILE or less."""
     most = plan.micro.size
     total, blocks = typical(plan.total), typical(plan.blocks)
     found = {most, most - 1}
@@ -116,7 +114,7 @@ def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
 
 
 def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:
-    """Emit `unit(vectors)` for a panel; the last panel may have fewer vectors."""
+    """Emit `unit(vectors)` for panel number `panel`; the last panel may have fewer vectors."""
     if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
     elif plan.panels == 1:
@@ -127,8 +125,8 @@ def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], N
         )
 
 
-def _following(plan: WinogradPlan, w: Ptr, vectors: int, i: Val) -> Fetch:
-    """What each loop body of register tile i prefetches of the next unit's weights: a share."""
+def _following(plan: WinogradPlan, vectors: int, i: Val) -> Fetch:
+    """Return what each loop body of register tile i prefetches: a share of the next weights."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)
@@ -138,14 +136,14 @@ def _following(plan: WinogradPlan, w: Ptr, vectors: int, i: Val) -> Fetch:
 def _sums(
     b: Builder, plan: WinogradPlan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
 ) -> list[Val]:
-    """The results of one register tile: `size` tiles by `vectors` output blocks (innermost), summed
-    over all channels. x is at its first transformed data, w at the panel's weights."""
+    """Emit and return the sums over all channels of one register tile: `size` tiles by `vectors`
+    output blocks (innermost). `x` is at its first transformed data, `w` at the panel's weights."""
     channels, lanes = plan.channels, (plan.width,) * vectors
     rows = narrow.rows_of(channels.stored, plan.words)
     levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]
-    start = [b.zero(plan.row.sums.x(plan.width))] * (size * vectors)
+    start = [b.zero(F32.x(plan.width))] * (size * vectors)
     pixels = [p * plan.width for p in range(size)]
-    it = Contraction(lanes, channels, levels, words=plan.words, row=plan.row)
+    it = Contraction(lanes, channels, levels, words=plan.words)
     sums = contract(b, it, x, w, start, pixels, fetch)
     if not plan.words:
         return sums

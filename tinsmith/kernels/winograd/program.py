@@ -1,8 +1,8 @@
-"""Products with a constant matrix as straight-line code that shares subexpressions.
+"""Multiplication by a constant matrix as straight-line code that shares subexpressions.
 
 A program computes the rows of matrix @ inputs. A sum of two terms that several rows contain (up to
-a factor) is computed once. Rows that share sums form a group and are computed together; groups are
-small, so that a two-dimensional transform can hold one group for all columns in registers.
+a factor) is computed once. Rows that share sums form a group and are computed together. Groups are
+small, so that a two-dimensional transform can hold a group of all columns in registers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tinsmith.kernels.winograd.matrices import Bilinear, Matrix, floats
 from tinsmith.records import dataclass
 
 Terms = tuple[tuple[float, int], ...]
+"""A sum: (factor, variable) for each term."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Straight-line code for matrix @ inputs. Variables 0, 1, ... are the inputs, and those after
-    them the results of the steps. Each step and each row is a sum of (factor, variable) terms.
+    """Straight-line code for matrix @ inputs. Variables 0, 1, ... are the inputs, then the results
+    of the steps.
 
     inputs  how many inputs there are
     steps   sums that several rows share; a step uses only variables before its own
@@ -38,29 +39,31 @@ class Program:
 
     @functools.cached_property
     def operations(self) -> int:
-        """Vector instructions of one run."""
+        """Vector instructions of the whole program."""
         return sum(_operations(t) for t in (*self.steps, *self.rows))
 
 
 def _operations(terms: Terms) -> int:
+    """Return the instructions of a sum: additions and multiply-adds, and one more if its first term
+    has to be multiplied or negated."""
     units = sum(abs(c) == 1 for c, _ in terms)
     return len(terms) - 1 + (units == 0) + (all(c == -1 for c, _ in terms))
 
 
 @functools.lru_cache(maxsize=256)
 def data_program(axis: Bilinear) -> Program:
-    """The transform of data, B^T."""
+    """Return the program that transforms data along one axis: multiplication by B^T."""
     return program(axis.bt)
 
 
 @functools.lru_cache(maxsize=256)
 def result_program(axis: Bilinear) -> Program:
-    """The transform of products to results, A^T."""
+    """Return the program that makes results of products along one axis: multiplication by A^T."""
     return program(axis.at)
 
 
-def program(matrix: Matrix, most: int = 2) -> Program:
-    """The program for matrix @ inputs. Rows that share no sums are grouped by at most `most`."""
+def program(matrix: Matrix) -> Program:
+    """Return the program for matrix @ inputs."""
     inputs = len(matrix[0])
     rows = [{k: float(v) for k, v in enumerate(row) if v} for row in floats(matrix)]
     steps: list[Terms] = []
@@ -86,19 +89,19 @@ def program(matrix: Matrix, most: int = 2) -> Program:
                 del row[other]
         steps.append(((1.0, unit), (ratio if unit == i else inverse, other)))
     results = tuple(tuple((c, k) for k, c in row.items()) for row in rows)
-    return Program(inputs, tuple(steps), results, _groups(inputs, steps, results, most))
+    return Program(inputs, tuple(steps), results, _groups(inputs, steps, results))
 
 
 def _is_exact(value: float) -> bool:
-    """Whether a factor is a float32 exactly, so that code can multiply by the factor itself."""
+    """Return whether a factor is exact in float32, so that code can multiply by it."""
     return float(np.float32(value)) == value
 
 
 def _groups(
-    inputs: int, steps: Sequence[Terms], rows: Sequence[Terms], most: int
+    inputs: int, steps: Sequence[Terms], rows: Sequence[Terms]
 ) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the rows, in groups: rows that use a step in common, directly or through other
-    rows, are one group; rows that use no step are grouped by at most `most`."""
+    """Return the numbers of the rows, in groups. Rows that use a step in common, directly or
+    through other rows, are one group; rows that use no step are put together by twos."""
     needs = []
     for step in steps:
         needs.append(
@@ -117,13 +120,13 @@ def _groups(
         groups = [*apart, (joined, sums)]
     alone = [members[0] for members, sums in groups if not sums]
     together = [tuple(sorted(members)) for members, sums in groups if sums]
-    pieces = [tuple(alone[i : i + most]) for i in range(0, len(alone), most)]
-    return tuple(sorted(together + pieces))
+    pairs = [tuple(alone[i : i + 2]) for i in range(0, len(alone), 2)]
+    return tuple(sorted(together + pairs))
 
 
 def run(code: Program, read: Callable[[int], Val], rows: Sequence[int] | None = None) -> list[Val]:
-    """Emit the rows of these numbers (default: all), and return their values. `read(k)` gives
-    the value of input k; it is called once, when that is first used."""
+    """Emit the rows of a program with these numbers (None: all), and return their values. `read(k)`
+    emits input k; it is called once, where that is first used."""
     memo: dict[int, Val] = {}
 
     def value(k: int) -> Val:

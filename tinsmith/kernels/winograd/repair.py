@@ -1,5 +1,6 @@
-"""Computes tiles for which the transforms are not exact enough (`outliers.py`) by the
-definition."""
+"""Computes tiles for which the transforms are not exact enough (`outliers.py`) by the definition of
+convolution. Unless weights are kept as taps, the taps are recovered from the transformed weights,
+one input channel after the other: keeping both would take memory that hardly any call needs."""
 
 from __future__ import annotations
 
@@ -26,28 +27,28 @@ from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 
-TOGETHER = 6  # taps summed side by side: as many independent chains of additions; estimated
+TOGETHER = 6  # taps that are recovered at a time, in independent chains of additions; estimated
 
 
 def pack_inverse(plan: WinogradPlan) -> Array:
-    """The matrix [tap][position], flat, that recovers the taps from transformed weights."""
+    """Return the matrix [tap][position], flat, that recovers taps from transformed weights."""
     rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
     return np.kron(rows, cols).astype(np.float32).reshape(-1)
 
 
 def pack_present(w: Array, plan: WinogradPlan) -> Array:
-    """A mask [channel][tap], flat: 0 if no output channel has this tap, else 1. What `pack_inverse`
-    recovers for an absent tap is only nearly 0."""
+    """Return a mask [channel][tap], flat: 0 if the tap is 0 for all output channels, otherwise 1.
+    Recovered from transformed weights, such a tap would only be nearly 0."""
     present = np.zeros((plan.depth, w[0, 0].size), np.float32)
     present[: w.shape[1]] = np.any(w, axis=0).reshape(w.shape[1], -1)
     return present.reshape(-1)
 
 
-def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """A function of a position that loads the transformed weights of output block `k` and one input
-    channel there."""
+def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
+    """Return a function that loads the transformed weights of output block `k` and one input
+    channel at a position: a vector of output channels."""
     if plan.split:
-        return split_precision.taken_back(em, plan, k, channel)
+        return split_precision.transformed_weights(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors
     full = panel < plan.panels - 1
     step = full.select(b.index(plan.vectors * width), b.index(plan.last_vectors * width))
@@ -67,22 +68,20 @@ def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[
 
 
 def repair(em: Emit, plan: WinogradPlan, rooms: Rooms, k: Val, n: Val, y: Val, x: Val) -> None:
-    """Compute the tile whose first result is at (n, k, y, x) by the definition.
-
-    Unless weights are kept as taps, the taps are recovered from the transformed weights, one input
-    channel after the other: keeping both would take memory that hardly any call needs.
-    """
+    """Emit code that computes one tile by the definition, and stores its results. Its first result
+    is at image n, output block k, row y, column x."""
     b, width, wide = em.b, plan.width, plan.cols.m
     results = plan.rows.m * wide
     source, sums = rooms.source(em), rooms.edge(em, plan)
     taps = (sums + results * width).fixed()
     corner = data_at(plan, source, n, y, x)
+    store_taps = _copy_taps if plan.of_taps else _invert_taps
     bias = (em.packed[1] + k * width).load(width)
     with b.loop(0, results) as i:
         (sums + i * width).store(bias)
 
     with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
-        _store_taps(em, plan, k, c * plan.channels.stored + lane, taps)
+        store_taps(em, plan, k, c * plan.channels.stored + lane, taps)
         data = (corner + channels_at(plan, source, c) + lane).fixed()
         _add_channel(b, plan, source, data, taps, sums)
 
@@ -91,16 +90,9 @@ def repair(em: Emit, plan: WinogradPlan, rooms: Rooms, k: Val, n: Val, y: Val, x
     put_inside(b, plan, extent, out, lambda p, q: sums + (p * wide + q) * width)
 
 
-def _store_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Store the taps of output block k and one input channel at `taps`: [tap][lane]."""
-    if plan.of_taps:
-        _copy_taps(em, plan, k, channel, taps)
-    else:
-        _invert_taps(em, plan, k, channel, taps)
-
-
 def _copy_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Store taps that are kept as they are."""
+    """Emit code that copies the taps of output block k and one input channel, which are packed as
+    they are, to `taps`: [tap][lane]."""
     count, width = plan.geo.taps, plan.width
     at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
     with em.b.loop(0, count) as t:
@@ -108,21 +100,19 @@ def _copy_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) ->
 
 
 def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Recover taps from transformed weights, and store them."""
+    """Emit code that recovers the same taps from transformed weights, and stores them."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
-    transformed = taken_back(em, plan, k, channel)
+    transformed = transformed_weights(em, plan, k, channel)
     present = (em.packed[3] + channel * count).fixed()
     for first in range(0, count, TOGETHER):
         group = range(first, min(first + TOGETHER, count))
         with b.loop(0, positions, carry=[b.zero(F32.x(width))] * len(group)) as at:
             factors = (em.packed[2] + at.index).fixed()
             part = transformed(at.index)
+            pairs = zip(group, at.vars, strict=True)
             at.next(
-                [
-                    part.fma((factors + t * positions).load().splat(width), tap)
-                    for t, tap in zip(group, at.vars, strict=True)
-                ]
+                [part.fma((factors + t * positions).load().splat(width), tap) for t, tap in pairs]
             )
         for t, tap in zip(group, at.out, strict=True):
             (taps + t * width).store(tap * (present + t).load().splat(width))
@@ -131,8 +121,8 @@ def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) 
 def _add_channel(
     b: Builder, plan: WinogradPlan, source: View, data: Ptr, taps: Ptr, sums: Ptr
 ) -> None:
-    """Add the products of one input channel, whose data begin at `data`, and its `taps` to the
-    results of a tile (`sums`), row by row."""
+    """Emit code that adds the products of one input channel, whose data begin at `data`, and its
+    `taps` to the results of a tile at `sums`, row by row."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel
@@ -145,12 +135,8 @@ def _add_channel(
                 near = here + i.index * below + j.index * right
                 tap = (taps + (i.index * plan.cols.r + j.index) * width).load(width)
                 ones = [(near + q * (plan.cols.stride * right)).load() for q in range(wide)]
-                j.next(
-                    [
-                        one.splat(width).fma(tap, total)
-                        for one, total in zip(ones, j.vars, strict=True)
-                    ]
-                )
+                pairs = zip(ones, j.vars, strict=True)
+                j.next([one.splat(width).fma(tap, total) for one, total in pairs])
             i.next(j.out)
         for q, total in enumerate(i.out):
             (to + q * width).store(total)

@@ -1,9 +1,10 @@
-"""Winograd on matrix registers: V and U in split precision, in the layouts of `kernels/amx`.
+"""Winograd's method on matrix registers: V and U in split precision, in the layouts of
+`kernels/amx`.
 
-Split precision keeps a float32 as the sum of two bfloat16: a high and a low part. V is
-[position][pair of channel blocks][high, low][tile][32 channels]; U[position] is what
-`amx.pack_right.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the
-transforms amplify the error of the parts.
+In split precision a float32 is the sum of two bfloat16, a high and a low part. V is
+[position][pair of channel blocks][high, low][tile][32 channels]. U of a position is laid out as
+`amx.pack_right.pack` packs weights of one tap. `choose.GROWTH` bounds how much the transforms
+amplify the errors of the parts.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import SMALL, Array
 
 WORD = Ty("u32")
-TOP = 0xFFFF0000  # mask: the bits of a float32 that are its bfloat16 high part
+TOP = 0xFFFF0000  # mask of the bits of a word that are its upper bfloat16
 
 
 def pack(w: Array, plan: WinogradPlan) -> Array:
-    """The weights [K, C, r_h, r_w] as U, flat. Transformed in double precision, block by block."""
+    """Return the weights [K, C, r_h, r_w] as U, flat, as bits of bfloat16; computed in float64."""
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
     step = max(64, SMALL // both.size)
     packed, at = np.empty((plan.positions, plan.product.weight_bytes // 2), np.uint16), 0
@@ -50,9 +51,9 @@ def pack(w: Array, plan: WinogradPlan) -> Array:
 
 
 class Splitter:
-    """Writes the high and low parts of V for a pair of channel blocks, which lie side by side. The
-    first block's vector is kept, whole, where the pair's high parts go, until the second
-    arrives."""
+    """Emits stores of V for one tile and a pair of channel blocks of 16, whose high parts are one
+    vector of 32 bfloat16, and whose low parts are another. `first` stores float32 of the first
+    block where the high parts will go; `second` splits both blocks. `tile`: number within V."""
 
     def __init__(self, b: Builder, plan: WinogradPlan, space: Ptr, pair: Val, tile: Val) -> None:
         self.b, self.plan = b, plan
@@ -68,7 +69,7 @@ class Splitter:
         (line.cast(BF16) + self.plan.padded_tiles * DEPTH).store(low)
 
     def alone(self) -> None:
-        """Finish a pair whose second block does not exist: that is zeros."""
+        """Split a pair whose second block does not exist: it is zeros."""
         with self.b.loop(0, self.plan.positions) as position:
             self.second(position, self.b.zero(F32.x(SIDE)))
 
@@ -77,9 +78,9 @@ def product_stage(
     em: Emit, plan: WinogradPlan, space: Ptr, configuration: Ptr, u0: Val, u1: Val,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """Emit M = V U for units (position, panel) [u0, u1) of a block, on matrix registers. `space` is
-    the address of V, `configuration` scratch for the registers' configuration. `prefetch(i)` is
-    emitted in register tile i of the block."""
+    """Emit M = V U for the units [u0, u1) of a block, pairs of a position and a panel, on matrix
+    registers. `space`: the address of V; `configuration`: workspace for that of the registers;
+    `prefetch(i)` is emitted in register tile i of the block."""
     b, product, count = em.b, plan.product, plan.micro.count
     with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
         position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
@@ -109,17 +110,17 @@ def product_stage(
 
 
 def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
-    """What register tile i of a unit prefetches of the next unit's weights; None if all weights fit
-    into a quarter of L2."""
+    """Return what register tile i of a unit prefetches of the weights of the next unit; None if all
+    weights fit in a quarter of L2."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
         return None
     return ahead_of(product, i, plan.micro.count, wide)
 
 
-def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """A function of a position that loads the transformed weights of output block `k` and one input
-    channel there: the sum of their parts."""
+def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
+    """Return a function that loads the transformed weights of output block `k` and one input
+    channel at a position: the sum of their high and low parts."""
     b, product = em.b, plan.product
     panel, block, lane = k // 2, channel // DEPTH, channel % DEPTH
     wide = (panel < plan.outputs // 2).select(b.index(2), b.index(1))

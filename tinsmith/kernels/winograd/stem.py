@@ -1,11 +1,12 @@
-"""Winograd for the first layer of a network: few channels, stride 2, a plain image.
+"""Winograd's method for the first layer of a network: few channels, stride 2, a plain image.
 
 Even and odd rows and columns of the zero-padded image become channels of an image of half the size
 (space to depth). There the convolution has half the taps on each axis, and stride 1:
 
     x'[(p C + c) 2 + q][i][j] = padded x[c][2 i + p][2 j + q]
 
-The first phase makes that image; the others are a Winograd convolution of it.
+where C is the number of channels, and p and q are 0 or 1. The first phase makes this image x'; the
+others are a Winograd convolution of it.
 """
 
 from __future__ import annotations
@@ -21,15 +22,9 @@ from tinsmith.codegen.types import F32, I1
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.winograd.choose import (
-    algorithms,
-    best_plan,
-    free_plan,
-    is_free,
-    typical_geometry,
-)
+from tinsmith.kernels.winograd.choose import best_plan, free_plan, is_free
 from tinsmith.kernels.winograd.frames import Rooms
-from tinsmith.kernels.winograd.kernel import choice, need_normal, plane_site, why_not
+from tinsmith.kernels.winograd.kernel import choice, need_algorithms, need_normal, plane_site
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 from tinsmith.sizes import Size, largest, smallest, typical
@@ -53,9 +48,7 @@ def winograd_stem(site: Site) -> list[Choice]:
             "padding that a size tells, or of more than a vector, needs all sizes as numbers"
         )
     smaller = space_to_depth(geo)
-    found = algorithms(typical_geometry(smaller), site.precision)
-    if not found:
-        raise Skip(why_not(smaller, site.precision))
+    found = need_algorithms(smaller, site.precision)
     need_normal(conv.weights)
     choices = []
     for rows, cols in found:
@@ -70,19 +63,15 @@ def winograd_stem(site: Site) -> list[Choice]:
             geo.batch * image.spatial[0],
             lambda em, image=image: emit_space_to_depth(em, geo, image),
         )
-        choices.append(
-            replace(
-                made,
-                reads=(PLAIN, *made.reads[1:]),
-                phases=(copy, *made.phases),
-                scratch=made.scratch + image.nbytes,
-            )
-        )
+        choices.append(replace(
+            made, reads=(PLAIN, *made.reads[1:]), phases=(copy, *made.phases),
+            scratch=made.scratch + image.nbytes,
+        ))  # fmt: skip
     return choices
 
 
 def space_to_depth(geo: Geometry) -> Geometry:
-    """The convolution of the smaller image: no padding, stride 1."""
+    """Return the convolution of the smaller image: without padding, at stride 1."""
     taps = tuple(-(-k // 2) for k in geo.kernel)
     size = tuple(o + k - 1 for o, k in zip(geo.out, taps, strict=True))
     return replace(
@@ -92,8 +81,8 @@ def space_to_depth(geo: Geometry) -> Geometry:
 
 
 def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
-    """The dims of the smaller image, with all that the tiles read beyond it. A width that only the
-    call tells is made of whole vectors of pairs."""
+    """Return the dims of the smaller image in scratch, with the rows and columns beyond it that
+    tiles read. A width that only a call tells is rounded up to whole vectors of pairs."""
     (_, below), (_, right) = plan.halo
     _, high, wide = plan.geo.size
     wide, pairs = wide + right, plan.width // 2
@@ -103,7 +92,7 @@ def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
 
 
 def fold(w: Array, _: WinogradPlan) -> Array:
-    """[K, C, r_h, r_w] as weights of the smaller image: [K, 4 C, ceil(r_h / 2), ceil(r_w / 2)]."""
+    """Return weights [K, C, r_h, r_w] for the smaller image: [K, 4 C, (r_h + 1) // 2, ...]."""
     outputs, channels, high, wide = w.shape
     even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
     parts = even.reshape(outputs, channels, -(-high // 2), 2, -(-wide // 2), 2)
@@ -113,9 +102,9 @@ def fold(w: Array, _: WinogradPlan) -> Array:
 
 
 def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
-    """Make rows of the smaller image; the tiles of this phase are (image, row).
+    """Emit the phase that makes the smaller image. A tile is one row of one image.
 
-    A vector of an input row holds V / 2 pairs (even, odd column); V / 2 such vectors, from
+    A vector of an input row holds V / 2 pairs (even column, odd column). V / 2 such vectors, from
     different rows and channels, are transposed to V / 2 pixels of the blocked image.
     """
     b, source = em.b, em.input(0)
@@ -126,7 +115,7 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
     zero, free = b.zero(F32.x(width)), isinstance(wide, Size)
 
     def inside(j: Val | int) -> Val | None:
-        """Which of the elements of pairs j, j + 1, ... lie in the row; None if all do."""
+        """Return the mask of elements in the row, of the vector from pair j on; None: all are."""
         before, stop = j * -2 + geo.begin[2], j * -2 + (geo.begin[2] + geo.size[2])
         if not isinstance(before, int):
             return b.first_lanes(stop, width)
@@ -135,6 +124,8 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
         return mask & b.first_lanes(stop, width) if free and mask is not None else mask
 
     def chunk(line: Sequence[tuple[Ptr, Val]], to: Ptr, j: Val | int, mask: Val | None) -> None:
+        """Emit the pixels of a vector of pairs j, j + 1, ... to a row at `to`. `line` has, for each
+        input row and channel, its address and whether it exists (otherwise it is zeros)."""
         count = pairs if free or not isinstance(j, int) else min(pairs, wide - j)
         for block in range(image.blocks):
             rows = []
@@ -174,8 +165,8 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
 
 
 def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
-    """Transpose pairs of elements: pair j of rows[i] becomes pair i of result j. As many rows as
-    pairs in a row, a power of two."""
+    """Emit a transpose of pairs of elements: pair j of rows[i] becomes pair i of result j. There
+    are as many rows as pairs in a row, a power of two."""
     done, step = list(rows), 1
     while step < len(done):
         for i in range(len(done)):
@@ -188,8 +179,8 @@ def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
 
 
 def _interleave(a: Val, c: Val, step: int, half: int) -> Val:
-    """One step of the transpose: pairs whose bit `step` is clear come from a, the others from c;
-    `half` selects which of the two results."""
+    """Emit one result of a step of the transpose: pairs whose number has the bit `step` clear come
+    from a, the others from c. `half` (0 or `step`) selects which of the two results."""
     pairs = a.ty.lanes // 2
     order = [j + half if not j & step else pairs + j - step + half for j in range(pairs)]
     return a.shuffle(c, [2 * k + q for k in order for q in range(2)])

@@ -1,10 +1,10 @@
-"""Weights that are kept as taps, and transformed in each run, in registers.
+"""Products by weights that are kept as taps, and transformed in registers in each run.
 
 Transformed weights take three to nine times the bytes of their taps. If few tiles use them, reading
-them from memory takes longer than multiplying by them, and several threads share that bandwidth.
+them from memory takes longer than multiplying by them, all the more if threads share the bandwidth.
 Here the taps of a few channels are transformed to the weights of a position just before these are
-used. The sums of all positions stay in L1, and so do the data of a block of channels: V and M are
-[block][position][tile][lane].
+used. The sums of all positions of an output block stay in L1, and so do the data of a block of
+channels: V and M are [block][position][tile][lane].
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import fused
 from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
 from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
@@ -30,35 +32,30 @@ at once they delay loads (15 % of the time on Zen 4; the command was not recorde
 
 MOST_SUMS = 256
 """The most accumulators (vectors) of a block of outputs, which L1 holds: with as many vectors of
-data of 16 lanes they fill 32 KiB. The code addresses each by name."""
+data of 16 lanes they fill 32 KiB. Code is emitted for each, without loops."""
 
 
 @cached(256)
 def tap_program(axis: Bilinear) -> Program:
-    """The transform of taps, G."""
+    """Return the program that transforms taps along one axis: multiplication by G."""
     return program(axis.g)
 
 
 def tap_operations(plan: WinogradPlan) -> int:
-    """Instructions that transform one vector of the taps of one channel."""
+    """Return how many instructions transform the taps of one input channel and output block."""
     rows, cols = tap_program(plan.rows), tap_program(plan.cols)
     return rows.operations * plan.cols.r + cols.operations * plan.rows.products
 
 
 def channels_together(target: Target) -> int:
-    """How many channels' taps are transformed at a time, such that 3x3 taps stay in registers but
-    for a few rows."""
+    """Return how many input channels' taps are transformed at a time: nearly all registers hold
+    taps if there are 3x3."""
     return 4 if target.registers >= 32 else 2
 
 
-def fits(plan: WinogradPlan) -> bool:
-    """Whether a block of outputs has at most MOST_SUMS accumulators."""
-    return plan.positions * plan.tiles <= MOST_SUMS
-
-
 def pack_taps(w: Array, plan: WinogradPlan) -> Array:
-    """The weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding channels
-    and padding outputs are zeros."""
+    """Return the weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding
+    channels and padding outputs are zeros."""
     flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.geo.taps), np.float32)
     flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.geo.taps)
     return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
@@ -68,7 +65,7 @@ def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> No
     """Emit the products M of output blocks [k0, k1) for all tiles and positions, from V and the
     packed taps. `space` is the address of V."""
     b, width, channels = em.b, plan.width, plan.channels
-    zero = b.zero(plan.row.sums.x(width))
+    zero = b.zero(F32.x(width))
     with b.loop(k0, k1) as k:
         to = (space + plan.m_start + k * plan.block_step).fixed()
         with b.loop(0, plan.positions * plan.tile_row, width) as i:
@@ -79,13 +76,13 @@ def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> No
             x = (space + c * plan.block_step).fixed()
             with b.loop(0, channels.of(b)(c), plan.channels_together) as lane:
                 w = (here + lane * (plan.geo.taps * width)).fixed()
-                _Few(plan, (x + lane).fixed(), w, to).emit()
+                _ChannelProducts(plan, (x + lane).fixed(), w, to).emit()
 
 
 @dataclass(frozen=True)
-class _Few:
-    """The products of `plan.channels_together` input channels: `x` is where their transformed
-    data lie, `taps` where their taps, and `sums` where the accumulators of all positions."""
+class _ChannelProducts:
+    """Emits the products of `plan.channels_together` input channels. Pointers: to their transformed
+    data `x`, their `taps`, and the accumulators `sums` of all positions."""
 
     plan: WinogradPlan
     x: Ptr
@@ -93,9 +90,9 @@ class _Few:
     sums: Ptr
 
     def emit(self) -> None:
-        """Emit, for each position of the transform domain, the transformed weights, made from the
-        taps, and their products with the data, which are added to the accumulators. Rows of the
-        transform that have sums in common are computed together."""
+        """Emit, for each position, the transform of the taps to its weights, and their products by
+        the data, which are added to its accumulators. Rows of the transform that have sums in
+        common are computed together."""
         plan, numbers = self.plan, range(self.plan.channels_together)
         rows, cols = tap_program(plan.rows), tap_program(plan.cols)
         for group in rows.groups:
@@ -108,8 +105,8 @@ class _Few:
                         self._multiply(p * plan.cols.products + q, weights)
 
     def _columns(self, number: int, group: Sequence[int]) -> list[list[Val]]:
-        """Transform the taps of a channel down each of their columns: for each column, the results
-        of the rows in `group`."""
+        """Emit the transform of the taps of channel `number` along each of their columns. Return,
+        for each column, the results of the rows in `group`."""
         plan = self.plan
 
         def column(q: int) -> list[Val]:
@@ -123,8 +120,8 @@ class _Few:
         return [column(q) for q in range(plan.cols.r)]
 
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
-        """Add the products of all tiles at one position to its accumulators; `weights` has a vector
-        for each of the channels. Prefetches the position's share of the next taps, too."""
+        """Emit the products of all tiles at one position, which are added to its accumulators, and
+        the position's share of the prefetches of taps. `weights`: a vector for each channel."""
         plan, width = self.plan, self.plan.width
         lines = plan.channels_together * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))
@@ -134,5 +131,5 @@ class _Few:
             total = (self.sums + at).load(width)
             for number, weight in enumerate(weights):
                 one = (self.x + at + number).load().splat(width)
-                total = plan.row.step(total, one, weight)
+                total = fused(total, one, weight)
             (self.sums + at).store(total)

@@ -1,14 +1,14 @@
-"""What one Winograd convolution computes and how it is cut: the numbers that its code is made of.
+"""How one Winograd convolution is cut into tiles and blocks, and where its data lie.
 
-Output tiles of m_h x m_w results are numbered through rows, columns and images. With dilation a
-tile holds results that are `dilation` apart, and tiles of the same remainder (place modulo
-dilation) follow each other.
+Output tiles of m_h x m_w results are numbered through images, rows and columns. With dilation the
+results of a tile are `dilation` apart, and tiles of the same remainder (place modulo dilation)
+follow each other.
 
 A block of tiles is transformed into V[position][channel block][tile][lane], multiplied by the
-transformed weights U[position][panel][channel][panel lanes] into
+transformed weights U[position][panel][channel][lane of the panel] into
 M[position][output block][tile][lane], and transformed back. Positions lie one cache line further
-apart than they need, because streams at equal offsets within a page evict each other. If weights
-are kept as taps, V and M are [block][position][tile][lane].
+apart than they need, because data at equal offsets within a page evict each other. If weights are
+kept as taps, V and M are [block][position][tile][lane].
 
 On matrix registers (`kernels/amx`) V and U hold bfloat16 high and low parts.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 
 from tinsmith.codegen.builder import Val
-from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis
 from tinsmith.kernels.layout import LINE, Halo
@@ -29,7 +28,7 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import Size, same
 
 HELD = 0.7
-"""The share of L1 that the input data of a strip of tiles may fill. Estimated."""
+"""The share of L1 that the input data of a strip of tiles (`inputs.py`) may fill. Estimated."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,13 @@ class Partition:
     size: int
 
     def larger(self, length: int) -> int:
-        """How many pieces have `size` items."""
+        """Return how many pieces have `size` items, if there are `length` items in all."""
         return self.count - (self.count * self.size - length)
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The tiles along one axis of `out` results: each has m results that are `dilation` apart."""
+    """The tiles along one axis of `out` results; each has m results, `dilation` places apart."""
 
     out: int
     m: int
@@ -54,11 +53,12 @@ class Walk:
 
     @property
     def remainders(self) -> int:
+        """How many remainders modulo dilation the places of results have."""
         return 1 if self.dilation == 1 else min(self.dilation, self.out)
 
     @property
     def each(self) -> int:
-        """Tiles of one remainder (place modulo dilation)."""
+        """Tiles of one remainder."""
         places = -(-self.out // self.dilation)
         return -(-places // self.m)
 
@@ -68,21 +68,16 @@ class Walk:
 
     @property
     def step(self) -> int:
-        """Results from one tile to the next of the same remainder."""
+        """Places from one tile to the next of the same remainder."""
         return self.m * self.dilation
 
     @property
-    def last_start(self) -> int:
-        """The largest first place of a tile."""
-        return self.remainders - 1 + (self.each - 1) * self.step
-
-    @property
     def even(self) -> bool:
-        """Whether no tile extends beyond the results, in any call."""
+        """Whether no tile extends beyond the last result, in any call."""
         return same(self.each * self.step, self.out)
 
     def start(self, tile: Val | int) -> Val | int:
-        """The first place of a tile."""
+        """Return the place of the first result of a tile."""
         if self.remainders == 1:
             return tile * self.step
         return tile // self.each + tile % self.each * self.step
@@ -91,9 +86,10 @@ class Walk:
 @dataclass(frozen=True)
 class Frames:
     """A convolution over (depth, height, width) as one of planes: an image of the plan is one frame
-    of results, and its channels are those of every frame that the result reads.
+    (index of depth) of results, and its channels are those of all frames of the input that these
+    results read.
 
-    out       frames of results in an image of the whole
+    out       frames of results of one image of the convolution
     taps      frames that one result reads
     blocks    channel blocks of a frame
     stride, dilation, halo  of the depth axis
@@ -144,8 +140,8 @@ class WinogradPlan:
 
     @property
     def is_free(self) -> bool:
-        """Whether a size is known only in the call. No image is dilated then, and no block whole:
-        what lies in the workspace has a fixed size."""
+        """Whether only a call tells some size. Then there is no dilation, and blocks are not
+        `whole`: V and M lie in the workspace, whose size is fixed."""
         return self.geo.is_free or isinstance(self.geo.batch, Size)
 
     @functools.cached_property
@@ -154,14 +150,8 @@ class WinogradPlan:
         return AmxPlan(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
 
     @property
-    def row(self) -> Product:
-        """The row of the table of products by which transformed data and weights are multiplied,
-        unless that is done in split precision."""
-        return FLOAT32
-
-    @property
     def padded_tiles(self) -> int:
-        """Tiles that V and M have space for."""
+        """How many tiles V and M have space for."""
         return self.product.plane if self.split else self.tiles
 
     @property
@@ -174,23 +164,26 @@ class WinogradPlan:
 
     @property
     def down(self) -> int:
+        """Rows of tiles of an image."""
         return self.vertical.count
 
     @property
     def across(self) -> int:
+        """Tiles of a row."""
         return self.horizontal.count
 
     @property
     def lines(self) -> int:
-        """Rows of tiles, over the batch."""
+        """Rows of tiles of all images."""
         return self.geo.batch * self.down
 
     @property
     def total(self) -> int:
+        """Tiles of all images."""
         return self.lines * self.across
 
     def coordinates(self, tile: Val | int) -> tuple[Val | int, Val | int, Val | int]:
-        """Image, row and column of a tile."""
+        """Return the image of a tile, and its row and column among the tiles of the image."""
         line = tile // self.across
         image = line // self.down if self.geo.batch > 1 else 0
         return image, line % self.down, tile % self.across
@@ -215,8 +208,8 @@ class WinogradPlan:
         return max(0, self.cols.reach - self.cols.m * self.cols.stride)
 
     def strip(self, l1: int) -> int:
-        """How many neighbouring tiles are transformed together: their input fits an L1 of `l1`
-        bytes."""
+        """Return how many neighbouring tiles are transformed together: so many that their input
+        fits in an L1 of `l1` bytes."""
         data = 4 * self.width * self.rows.reach * self.cols.m * self.cols.stride
         each = self.horizontal.each
         most = max(1, int(HELD * l1) // data)
@@ -226,6 +219,7 @@ class WinogradPlan:
 
     @property
     def positions(self) -> int:
+        """Elements of a transformed tile."""
         return self.rows.products * self.cols.products
 
     @property
@@ -239,7 +233,7 @@ class WinogradPlan:
 
     @property
     def last_vectors(self) -> int:
-        """Vectors of the last panel."""
+        """Vectors of output channels of the last panel."""
         return self.outputs - (self.panels - 1) * self.vectors
 
     @property
@@ -254,18 +248,18 @@ class WinogradPlan:
 
     @property
     def panel_rows(self) -> int:
-        """Rows of a panel of packed weights at one position: one a channel, or those of packed
-        24-bit weights (`narrow.rows`)."""
+        """Rows of a packed panel at one position: one a channel, fewer of 24-bit weights."""
         return narrow.rows(self.depth) if self.words else self.depth
 
     @property
     def units(self) -> int:
-        """Units of work of a block's products: (position, panel), or output blocks for taps."""
+        """How many units of work the products of a block are: one for each position and panel, or,
+        if weights are kept as taps, one for each output block."""
         return self.outputs if self.of_taps else self.positions * self.panels
 
     @property
     def groups(self) -> int:
-        """Groups of channel blocks that are transformed together (pairs in split precision)."""
+        """Groups of channel blocks that are transformed: pairs in split precision, else single."""
         return self.product.blocks if self.split else self.channels.count
 
     @property
@@ -282,6 +276,7 @@ class WinogradPlan:
 
     @property
     def m_step(self) -> int:
+        """Elements from one position of M to the next."""
         return self.tile_row if self.of_taps else self.outputs * self.tile_row + LINE
 
     @property
@@ -316,13 +311,13 @@ class WinogradPlan:
 
     @property
     def edge(self) -> int:
-        """Elements of the scratch `Rooms.edge`: the results of one tile and the taps of one input
+        """Elements of the workspace `Rooms.edge`: the results of one tile and the taps of one input
         channel, for one block of output channels."""
         return (self.rows.m * self.cols.m + self.geo.taps) * self.width
 
     @property
     def halo(self) -> Halo:
-        """The halo that tiles read, including those that extend beyond the last row and column."""
+        """The halo of the input that tiles read, also those beyond the last row and column."""
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]
@@ -330,7 +325,8 @@ class WinogradPlan:
                 after = self.geo.after[i] + (axis.reach - axis.r) * walk.dilation
                 both.append((self.geo.before[i], after))
                 continue
-            end = walk.last_start * axis.stride + (axis.reach - 1) * walk.dilation + 1
+            last = walk.remainders - 1 + (walk.each - 1) * walk.step  # where the last tile begins
+            end = last * axis.stride + (axis.reach - 1) * walk.dilation + 1
             both.append((begin, max(0, end - self.geo.size[i] - begin)))
         if self.frames is not None:
             both.insert(0, self.frames.halo)

@@ -1,4 +1,4 @@
-"""Weights in the transform domain."""
+"""Packing weights in the transform domain, U = G w G^T."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SMALL = 4 << 16  # multiplications of one BLAS call, few enough that it starts n
 
 
 def pack(w: Array, plan: WinogradPlan) -> Array:
-    """The weights [K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat; or
-    packed to 24 bits (`kernels/narrow.py`).
+    """Return the weights [K, C, r_h, r_w] as U[position][panel][channel][lane of the panel], flat:
+    float32, or words of 24-bit weights (`kernels/narrow.py`) in place of channels.
 
-    Computed in double precision, rounded once. Padding channels and padding outputs are zeros.
+    Computed in float64, rounded once. Padding channels and padding outputs are zeros.
     """
     channels, taps = w.shape[1], w.shape[2] * w.shape[3]
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
@@ -43,14 +43,14 @@ def pack(w: Array, plan: WinogradPlan) -> Array:
 
 
 def _transform(both: Array, taps: Array, out: Array) -> None:
-    """out = both @ taps, in pieces of at most SMALL multiplications."""
+    """Write both @ taps to `out`, in pieces of at most SMALL multiplications."""
     step = max(64, SMALL // both.size)
     for at in range(0, taps.shape[1], step):
         out[:, at : at + step] = both @ taps[:, at : at + step]
 
 
 def packed_bytes(plan: WinogradPlan) -> int:
-    """The bytes of the array that `pack` (or `pack_taps`) makes."""
+    """Return the bytes of the packed weights of a plan, in any of their forms."""
     if plan.of_taps:
         return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
     depth = DEPTH * plan.product.blocks if plan.split else plan.panel_rows

@@ -1,8 +1,8 @@
 """Values as affine functions of others: y = sum of source @ columns of constant weights, + bias.
 
-Exporters cut, join, merge and reorder the products of recurrent gates in many ways. All of them
-are the same few facts about each gate: which columns of which weights multiply which source. A
-`Form` holds these facts; cutting and reshaping a value cuts and reshapes the column numbers.
+Exporters slice, concatenate, merge and reorder the products of recurrent gates in many ways. All of
+them are the same few facts about each gate: which columns of which weights multiply which source. A
+`Form` holds these facts; slicing and reshaping a value slices and reshapes the column indices.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_TERMS = 8  # sources of one affine value, at most; estimated
 class Piece:
     """One term of an affine function: source @ (weights[lo:hi][:, columns] * scale).
 
-    weights  the number of a constant matrix (`Weights`); None: the term is source[:, columns] *
+    weights  the index of a constant matrix in `Weights`; None: the term is source[:, columns] *
              scale, some features of the source itself
-    columns  indices, in the shape of the features
+    columns  column indices, an array of the shape of the form's features
     scale    a factor for each feature; None: 1
     """
 
@@ -57,7 +57,7 @@ class Piece:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is some features of the source itself, or all, without a factor."""
+        """Whether the term is some or all features of the source, without weights or a factor."""
         return self.weights is None and self.scale is None
 
 
@@ -98,7 +98,7 @@ class Form:
         return replace(self, bias=_sum(self.bias, wide), nodes=self.nodes | {node})
 
     def key(self, source: Source) -> tuple[Any, ...]:
-        """A key of what multiplies `source`: equal for two forms if these matrices are equal."""
+        """A key of the matrix that multiplies `source`: equal for two forms with equal matrices."""
         keys = [p.key for p in self.terms.get(source, ())]
         return tuple(keys if len(keys) < 2 else sorted(keys, key=repr))
 
@@ -118,8 +118,8 @@ def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 class Weights:
-    """Constant matrices under numbers: arrays of equal content have the same number, by which
-    pieces name them."""
+    """A table of constant matrices, in which pieces name them by their index. `number` gives the
+    index of an array, the same one for arrays of equal content."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
@@ -146,8 +146,8 @@ class Weights:
         return alike[-1]
 
     def matrix(self, pieces: tuple[Piece, ...], width: int, columns: int) -> Array:
-        """The matrix [width, columns] that multiplies a source of `width` features: the sum of all
-        its pieces, of which each has so many columns."""
+        """The matrix [width, columns] that multiplies a source of `width` features: the sum of the
+        matrices of its `pieces`, each of `columns` columns."""
         total = np.zeros((width, columns), np.float32)
         for p in pieces:
             whole = np.eye(width) if p.weights is None else self.arrays[p.weights][p.lo : p.hi]
@@ -157,8 +157,8 @@ class Weights:
 
 
 class Affine:
-    """Tells of values of one graph which affine functions of which sources they are (`form`), and
-    remembers it. The graph must not change meanwhile."""
+    """Finds values of one graph as affine functions of sources (`form`). Results are cached, so the
+    graph must not change meanwhile."""
 
     def __init__(self) -> None:
         self.weights = Weights()
@@ -271,8 +271,8 @@ class Affine:
         return Form(lead, (count,), terms, None, frozenset(nodes))
 
     def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
-        """The form of an activation's result: it is a source of its own, as it is not affine, but
-        has the features of its argument, so that a node after it can cut them like these."""
+        """The form of an activation's result: a source of its own, as it is not affine, but with
+        the features of the activation's argument, so that later slices pick from both alike."""
         form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
         if form is None:
             return None
@@ -281,8 +281,8 @@ class Affine:
         return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
 
     def _moved(self, node: Node, value: Value, depth: int) -> Form | None:
-        """The form of the result of a node that moves features among themselves or takes some, or
-        that picks one place of a leading axis, such as the time (`_at_time`). Else None."""
+        """The form of the result of a node that reorders, reshapes or slices features, or that
+        picks one index of a leading axis, such as the time (`_at_time`). Else None."""
         move, shape = moves_of(node)[value.index], value.shape
         if move is None or move.fill is not None or len(move.parts) != 1 or shape is None:
             return None
@@ -305,8 +305,8 @@ class Affine:
         return form.cut(lambda a: inner.read(a).reshape(features), shape[:after], node)
 
     def _at_time(self, node: Node, value: Value, form: Form) -> Form | None:
-        """The form of the result of a node that picks one constant place of a leading axis of its
-        input, whose form is `form`: each source is then read at that place. Else None."""
+        """The form of the result of a node that picks one constant index of a leading axis of its
+        input, whose form is `form`: each source is then read at that index. Else None."""
         found = taken(node, value)
         if found is None or found[0] >= len(form.lead):
             return None
@@ -328,8 +328,9 @@ class Affine:
 
 
 def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
-    """The values that are joined along the last axis to make `value`, in order, with joins of joins
-    taken apart; `value` itself if no join makes it. The joins are added to `nodes`."""
+    """Yield the values whose concatenation along the last axis is `value`, in order, nested ones
+    taken apart; `value` itself if it is no concatenation. The nodes that concatenate are added to
+    `nodes`."""
     value = at_width(value)
     node = value.producer
     if node is None or not value.rank or join_axis(node) != value.rank - 1:

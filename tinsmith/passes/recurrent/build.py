@@ -1,4 +1,4 @@
-"""Makes the operator of a run: its input over time, its weights, its states."""
+"""Puts one recurrent operator in the place of a run: makes its input over time, weights, states."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Value
+from tinsmith.graph.uses import depend
+from tinsmith.passes.facts import i64
 from tinsmith.passes.recurrent.affine import Affine
-from tinsmith.passes.recurrent.chains import reaches, roots_of
+from tinsmith.passes.recurrent.chains import roots_of
 from tinsmith.passes.recurrent.course import Course, one_value
 from tinsmith.passes.recurrent.edit import Editor
 from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
@@ -55,7 +57,7 @@ class Builder:
         if sum(len(c.run.cells) for c in courses) < 2:
             return
         roots = {n for c in courses for n in roots_of(c.run)}
-        if reaches([self.edit.live(s.value) for s in sources], roots, set()):
+        if depend([self.edit.live(s.value) for s in sources], roots, set()):
             raise Skip("another recurrence lies between its steps")
 
     # ---- operands
@@ -81,16 +83,15 @@ class Builder:
         return self.edit.op("Gather", base, place, axis=source.axis)
 
     def _places(self, sources: Sequence[Source]) -> Value:
-        """The places of one value, on one axis, that `sources` name, as one value in their order,
-        with that axis first."""
+        """The slices of one value that `sources` name by their indices on one axis, as one value,
+        in this order, with that axis first."""
         base, axis = self.edit.live(sources[0].value), sources[0].axis
         assert base.shape is not None and axis is not None
         places, size = [s.index for s in sources], base.shape[axis]
         if places != list(range(places[0], places[0] + len(places))):
             base = self.edit.op("Gather", base, np.array(places, np.int64), axis=axis)
         elif places[0] != 0 or size != len(places):
-            bounds = [np.array([k], np.int64) for k in (places[0], places[-1] + 1, axis)]
-            base = self.edit.op("Slice", base, *bounds)
+            base = self.edit.op("Slice", base, *map(i64, (places[0], places[-1] + 1, axis)))
         if axis == 0:
             return base
         rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]

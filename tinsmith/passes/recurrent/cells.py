@@ -29,8 +29,8 @@ def find_cells(
     graph: Graph, affine: Affine, refuse: Callable[[Node, str], None]
 ) -> dict[Node, Cell]:
     """The recurrent steps of a graph that are made of primitive operators: the node that computes
-    the state h -> the cell, in graph order. `refuse(node, reason)` is called for each node at which
-    nearly one ends."""
+    the state h -> the cell, in graph order. `refuse(node, reason)` is called for each node that is
+    nearly the last of a step."""
     outputs = set(graph.outputs)
     found: dict[Node, Cell] = {}
     for node in graph.nodes:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
+from tinsmith.graph.uses import depend
 from tinsmith.passes.recurrent.places import Source, is_zero, join_axis
 from tinsmith.passes.recurrent.step import Cell
 from tinsmith.records import dataclass
@@ -37,7 +38,7 @@ class Run:
 
 class Chains:
     """Finds the runs among the cells of a graph, which must not change meanwhile: `runs`. It links
-    each cell to the one before, and cuts the chains into what one operator can compute.
+    each cell to the one before, and cuts the chains into runs that one operator can compute.
 
     state          for each linked cell: which of its sources is its state
     before, after  for each cell: the cell of the time step before it, and after it
@@ -157,13 +158,13 @@ class Chains:
                 return f"the cell state of {last.root.name!r} is read elsewhere"
         state = self.state[cell]
         needs = [s.value for s in cell.sources if s != state]
-        if reaches(needs, roots, seen):
+        if depend(needs, roots, seen):
             return "its input needs the result of an earlier step"
         return ""
 
     def _closed(self, part: list[Cell]) -> Iterator[list[Cell]]:
-        """Split a run at the cells of which values other than the states are read by nodes outside
-        the run: yields the pieces between such cells."""
+        """Split a run at cells with inner values, other than states, that nodes outside the run
+        read. Yields the pieces between these cells."""
         union = frozenset[Node]().union(*(c.nodes for c in part))
         piece: list[Cell] = []
         bad = [self._escape(cell, union) for cell in part]
@@ -232,21 +233,6 @@ def _roots(cell: Cell) -> Iterator[Node]:
     yield cell.root
     if cell.c_out is not None and cell.c_out.producer is not None:
         yield cell.c_out.producer
-
-
-def reaches(values: Iterable[Value], targets: set[Node], seen: set[Node]) -> bool:
-    """Whether one of the values is computed, directly or not, by one of the nodes `targets`. `seen`
-    are nodes known not to depend on these; those that are looked at are added."""
-    work = [v.producer for v in values if v.producer is not None]
-    while work:
-        node = work.pop()
-        if node in targets:
-            return True
-        if node in seen:
-            continue
-        seen.add(node)
-        work += [v.producer for v in node.inputs if v is not None and v.producer is not None]
-    return False
 
 
 def roots_of(run: Run) -> set[Node]:

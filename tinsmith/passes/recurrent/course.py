@@ -1,4 +1,4 @@
-"""A run in time: which way it reads its inputs."""
+"""The direction of a run in time: forwards or backwards through its inputs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Course:
-    """A run in the order of time: that of the inputs' places, which a run may go through backwards
-    (`reverse`). `parts` has for each input of a step its sources at every time."""
+    """A run and its direction in time: time is the order of the inputs' indices, through which a
+    run may go backwards (`reverse`). `parts` has for each input of a step its source at each time,
+    in the order of time."""
 
     run: Run
     reverse: bool
@@ -30,13 +31,13 @@ class Course:
 
 
 Times = dict[Value, tuple[int, int]]
-"""Results of steps: a number for their run, and their time in it."""
+"""Result of a step -> (id of its run, its time in that run)."""
 
 
 def course_of(run: Run, times: Times) -> Course:
-    """The course of a run: backwards in time if an input is read from its last place to its first,
-    and none from first to last. `times` has the results of the runs before this one, and receives
-    those of this one."""
+    """The course of a run: backwards in time if an input is read from its last index to its first,
+    and none from first to last. `times` has the results of the runs before this one; the results of
+    this one are added."""
     parts = tuple(zip(*run.inputs, strict=True))
     ways = {_way(p, times) for p in parts}
     reverse = -1 in ways and 1 not in ways
@@ -47,7 +48,7 @@ def course_of(run: Run, times: Times) -> Course:
 
 
 def _way(sources: Sequence[Source], times: Times) -> int:
-    """1 if the sources of one input, step by step, are consecutive places of one value, or results
+    """1 if the sources of one input, step by step, are consecutive indices of one value, or results
     of one run at consecutive times (`times`); -1 if they are so backwards; else 0."""
     if one_value(sources):
         places = [s.index for s in sources]

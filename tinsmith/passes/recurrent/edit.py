@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.passes.facts import i64
 from tinsmith.rewrite import Skip, meet
 
 
@@ -29,6 +30,10 @@ class Editor:
 
     def op(self, op: str, *inputs: Any, **attrs: Any) -> Any:
         return OPS[op](*inputs, before=self.at, **attrs)
+
+    def reverse(self, value: Value) -> Value:
+        """The value in reverse order along axis 0."""
+        return self.op("Slice", value, *map(i64, (-1, -(1 << 60), 0, -1)))
 
     def reshape(self, value: Value, dims: Sequence[Dim]) -> Value:
         """The value under the shape `dims`. Raises Skip if several of these are symbols, unless

@@ -18,7 +18,7 @@ APART = "-stack-recurrent,-stack-loops"
 
 @dataclass(frozen=True)
 class State:
-    """A state of a loop: what the body reads and gives, and what enters and leaves the loop."""
+    """A state of a loop: the body's input and output for it, its initial value and its result."""
 
     before: Value  # in the body
     after: Value
@@ -173,12 +173,9 @@ def iterations_of(node: Node) -> Iterations:
     ways = _per(node.scan_output_directions, len(rest))
     items = tuple(Item(v, r, a, bool(w)) for (v, r), a, w in zip(rest, axes, ways, strict=True))
     inputs = list(zip(formal[cut:captured], given[cut:captured], strict=True))
-    reads = zip(
-        inputs,
-        _per(node.scan_input_axes, len(inputs)),
-        _per(node.scan_input_directions, len(inputs)),
-        strict=True,
-    )
+    axes = _per(node.scan_input_axes, len(inputs))
+    ways = _per(node.scan_input_directions, len(inputs))
+    reads = zip(inputs, axes, ways, strict=True)
     scanned = {v: Read(base, axis, bool(way)) for (v, base), axis, way in reads}  # type: ignore[arg-type]
     return Iterations(node, body, states, items, outer, scanned)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.passes.facts import i64
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.recurrent.affine import Affine, rows
 from tinsmith.passes.recurrent.edit import Editor
@@ -35,8 +36,8 @@ MAX_BODY = 200  # nodes of a body that is looked at, at most; estimated
 class StackLoops:
     """A Loop or Scan whose body is one LSTM, GRU or RNN step becomes the operator over time.
 
-    The step's inputs must be places of scanned or captured values, one after the other, its
-    weights constant, and the results the states, at every iteration or the last.
+    The step's inputs must be slices of scanned or captured values at consecutive indices, its
+    weights constant, and the loop's results the states, of every iteration or of the last.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -152,7 +153,7 @@ class _LoopStep:
         return kept
 
     def _part(self, edit: Editor, read: Read, width: int) -> Value:
-        """All places of one input of the step that iterations read, [T, N, width]."""
+        """One input of the step over all iterations, in ascending order of index: [T, N, width]."""
         base, axis = read.base, read.axis
         if base.shape is None:
             raise Skip(f"the rank of {base.name!r} is not known")
@@ -184,8 +185,7 @@ class _LoopStep:
             )
         if iterations == size:
             return base
-        bounds = [np.array([k], np.int64) for k in (begin, begin + iterations, axis)]
-        return edit.op("Slice", base, *bounds)
+        return edit.op("Slice", base, *map(i64, (begin, begin + iterations, axis)))
 
     def _start(self, edit: Editor, state: State, x: Value) -> Value | None:
         """The operator's initial state [1, N, H]; None for zeros. `x` is its input [T, N, I]."""
@@ -199,8 +199,7 @@ class _LoopStep:
         along the same axis, in the same order. `reverse`: the operator goes backwards."""
         whole = y
         if item.backward != reverse:
-            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
-            whole = edit.op("Slice", y, *ends)
+            whole = edit.reverse(y)
         assert y.shape is not None and item.value.shape is not None
         whole = edit.reshape(whole, (y.shape[0], *_like(item.value, y)))
         rank = len(item.value.shape) + 1

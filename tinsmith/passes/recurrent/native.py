@@ -23,15 +23,13 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
     kind = node.op.name
     if kind not in GATES or not _is_plain(node):
         return None
-    x, w, r = node.inputs[:3]
-    b = node.inputs[3] if len(node.inputs) > 3 else None
-    assert x is not None and w is not None and r is not None
+    b, _, *states = (*node.inputs[3:], *[None] * 4)[:4]
+    x, w, r = map(node.operand, range(3))
     if w.const is None or r.const is None or (b is not None and b.const is None):
         return None
     hidden, dtype = r.const.shape[-1], node.outputs[0].dtype
     count = 2 * GATES[kind] * hidden
     bias = np.zeros(count, np.float64) if b is None or b.const is None else b.const[0]
-    states = [node.inputs[i] if len(node.inputs) > i else None for i in (5, 6)]
     h, c = (None if v is None else affine.source(v) for v in states)
     xs = [affine.source(part) for part in joined(x, set())]
     if None in xs or dtype != np.float32 or (states[0] is not None and h is None):

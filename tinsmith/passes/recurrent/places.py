@@ -1,4 +1,4 @@
-"""Where a value lies: in another value under views, or at one place of its axis."""
+"""Where a value lies in an earlier one: the same elements before views, or one index of an axis."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def is_view(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """What a product reads, as rows of `width` numbers: `value`, or of it only place `index` on
-    `axis`, such as one time. Equal sources are the same numbers, whatever views lie between."""
+    """A value that a recurrent step reads, as rows of `width` numbers: `value`, or, with `axis`,
+    its slice at `index` on that axis, such as one time step. Equal sources hold the same numbers,
+    whatever views lie between."""
 
     value: Value
     width: int
@@ -33,8 +34,9 @@ class Source:
 
 
 def source_of(value: Value) -> Source | None:
-    """The `Source` that a value is: of what it reads one place on an axis, through views, or itself
-    before views that keep its last dimension. None if that dimension is not known."""
+    """The `Source` of a value: one index on an axis of the earlier value from which it is taken, if
+    there is such, perhaps through views; else the value itself, before views that keep its last
+    dimension. None if that dimension is not known."""
     if not value.shape or not isinstance(value.shape[-1], int):
         return None
     width = value.shape[-1]
@@ -71,15 +73,15 @@ def under_views(value: Value) -> Value:
 
 
 def place_of(index: Any) -> int | None:
-    """The place that an index (a number, or an array) names; None unless it is one place."""
+    """The one index in `index` (a number, or an array of indices); None if there are several."""
     if isinstance(index, NUMBER):
         return index
     return int(index[0]) if index.size == 1 else None
 
 
 def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
-    """(axis, places) if a node, such as Slice, Split or Gather, makes `value` by taking constant
-    places on one axis of its first input: an array of places, or an int if the axis is dropped.
+    """(axis, indices) if a node, such as Slice, Split or Gather, makes `value` by taking constant
+    indices on one axis of its first input: an array of indices, or an int if the axis is dropped.
     Else None."""
     move, base = moves_of(node)[value.index], next(iter(node.inputs), None)
     if move is None or move.fill is not None or base is None or base.shape is None:
@@ -92,8 +94,8 @@ def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
 
 
 def join_axis(node: Node) -> int | None:
-    """The axis along which a node joins its inputs, each as a whole, as Concat does; None for any
-    other node."""
+    """The axis along which a node concatenates its inputs, each as a whole; None for any other
+    node."""
     move = moves_of(node)[0]
     if move is None or len(move.parts) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Lets what reads the results of steps read those of the operator that does them all."""
+"""Lets readers of the results of single steps read those of the operator that replaces steps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Shape = tuple[Dim, ...]
 
 
 def deliver(edit: Editor, courses: Sequence[Course], outs: tuple[Value, ...]) -> None:
-    """Put the results of a recurrent operator in place of what the steps of `courses` gave. `outs`
-    are y [T, D, N, H] and the last states [D, N, H]; direction d of D is that of courses[d]."""
+    """Replace the results of the steps of `courses` by those of the recurrent operator. `outs` are
+    y [T, D, N, H] and the last states [D, N, H]; direction d of D is that of courses[d]."""
     y, y_h, *y_c = outs
     ways = len(courses)
     if len(courses[0].run.cells) > 1:
@@ -37,8 +37,8 @@ def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
 
 
 def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: int) -> None:
-    """Put single steps of the operator's results `outs` in place of the states of a course's cells
-    that are still read one by one; from the last cell on, so that those before lose readers."""
+    """Replace the states of a course's cells that are still read one by one by single steps of the
+    operator's results `outs`; from the last cell to the first, as earlier ones lose readers."""
     y, y_h, *y_c = outs
     cells = course.run.cells
     last = cells[-1]
@@ -60,8 +60,8 @@ def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: in
 
 
 def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
-    """(forward, shape of one of them) if a node joins the results of all time steps of a run,
-    `forward` telling whether in the order of time or reversed; None if it joins anything else."""
+    """(forward, shape of one result) if a node concatenates the results of all time steps of a run,
+    in the order of time (`forward`) or reversed; None if it concatenates anything else."""
     cells = course.run.cells
     step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
     steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]
@@ -75,23 +75,22 @@ def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
 
 
 def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
-    """Put the operator's whole result y, for direction d of `ways`, in place of the results of
-    nodes that join all results of a run, in the order of time or reversed."""
+    """Replace concatenations of all results of a run, in the order of time or reversed, by the
+    operator's whole result y, of direction d of `ways`."""
     for node in _joins(course.run.cells[0].h_out):
         found = _stack(course, node)
         if found is None:
             continue
         whole = _own(edit, y, d, 1, ways)
         if not found[0]:
-            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
-            whole = edit.op("Slice", whole, *ends)
+            whole = edit.reverse(whole)
         rows = edit.reshape(whole, (len(course.run.cells), *found[1]))
         _join(edit, node, rows, node.outputs[0])
 
 
 def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
-    """Put `steps` [T, ...] in place of the value `out`, joined along the axis along which `node`
-    joins."""
+    """Replace the value `out` by `steps` [T, ...], with the axis T at the axis along which `node`
+    concatenates, reshaped to the shape of `out`."""
     shape = steps.shape
     assert out.shape is not None and shape is not None and out.producer is not None
     axis = join_axis(node)
@@ -103,7 +102,7 @@ def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
 
 
 def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
-    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y, turned."""
+    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y [T, 2, N, H], transposed."""
     for first in _joins(courses[0].run.cells[0].h_out):
         one = _stack(courses[0], first)
         if one is None or not one[0]:
@@ -120,8 +119,9 @@ def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
 
 
 def _second(both: Node, first: Node) -> Node | None:
-    """The join whose result the node `both` joins behind that of `first` along the last axis. None
-    unless `both` joins these two alone, and both of them along one axis that is not the last."""
+    """The node whose result `both` concatenates after that of `first`, along the last axis. None
+    unless `both` has only these two inputs, and both of them are concatenations along one other
+    axis."""
     last = (both.outputs[0].rank or 0) - 1
     if join_axis(both) != last or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
         return None
@@ -136,7 +136,7 @@ def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
     results = {v for course in courses for cell in course.run.cells for v in cell.h_out}
     for inner in _joins(courses[0].run.cells[0].h_out):
         for outer in _joins(inner.outputs):
-            parts, shape = _columns(outer, results), _shape_of_first(outer)
+            parts, shape = _columns(outer, results), outer.operand(0).shape
             if parts is None or shape is None:
                 continue
             stacks = []
@@ -147,15 +147,11 @@ def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
             edit.graph.sweep([outer])
 
 
-def _shape_of_first(node: Node) -> Shape | None:
-    first = node.inputs[0]
-    return None if first is None else first.shape
-
-
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
-    """If a node `outer` joins, along another axis than the last, what nodes have joined of
-    `results` along the last axis: for each place in these inner joins the values at that place.
-    Else None, and also if the inner joins differ in shapes."""
+    """If a node `outer` concatenates, along another axis than the last, values that nodes have
+    concatenated from `results` along the last axis: for each position in these inner
+    concatenations, the values at that position. Else None, and also if the inner ones differ in
+    shapes."""
     rank = outer.outputs[0].rank
     if not rank or join_axis(outer) == rank - 1:
         return None
@@ -179,14 +175,14 @@ def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None
 
 
 def _numbers(shape: Shape | None) -> Shape | None:
-    """A shape with "" for every symbol, by which shapes of results of one run are compared: their
-    dimensions are equal, whatever the symbols are called."""
+    """A shape with "" for every symbol, to compare shapes of results of one run: their dimensions
+    are equal, whatever their symbols are called."""
     return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 
 def _joins(values: Iterable[Value]) -> Iterator[Node]:
-    """The nodes that join (as Concat does) and read one of the values, directly or through views.
-    They are found before the first is given, so that the graph may be edited meanwhile."""
+    """The nodes that concatenate and read one of the values, directly or through views. All are
+    found before the first is yielded, so that the graph may be edited meanwhile."""
     work, found = list(values), dict[Node, None]()
     while work:
         for user in work.pop().uses:

@@ -46,27 +46,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class TimeStep:
-    """Looks at what a node (`root`) computes, to recognise a recurrent step that ends in it."""
+    """Helps to recognise a recurrent step whose last node is `root`: its gates and its state."""
 
     affine: Affine
     root: Node
     outputs: set[Value]
 
     def gate(self, value: Value, function: str) -> tuple[Form, frozenset[Node]] | None:
-        """(form, nodes) if the value is some features of the result of the activation `function`,
-        or all: the argument of the activation for these features, as an affine function, and the
-        nodes that compute them from its sources. Else None."""
+        """(form, nodes) if the value is some or all features of the result of an activation, the
+        operator `function`: the argument of the activation for these features, as an affine
+        function, and the nodes that compute the value from its sources. Else None."""
         part = self.affine.part_of(value)
         node = None if part is None else part[0].producer
         if part is None or node is None or node.op.name != function:
             return None
-        columns, x = part[1], node.inputs[0]
-        assert x is not None
-        form = self.affine.form(x)
+        _, columns, nodes = part
+        form = self.affine.form(node.operand(0))
         if form is None or columns.ndim != 1:
             return None
         flat = form.cut(lambda a: a.reshape(-1)[columns], form.lead, node)
-        return flat, flat.nodes | part[2]
+        return flat, flat.nodes | nodes
 
     def cell(self, kind: str, gates: list[Form], **rest: Any) -> Cell:
         """The cell with these gates. Raises Skip if they differ in shape from each other or from
@@ -83,7 +82,7 @@ class TimeStep:
         return Cell(kind, self.root, tuple(gates), hidden[0], lead.pop(), h_out=(out,), **rest)
 
     def state(self, value: Value, gate: Form) -> Source:
-        """The state that `value` is. Raises Skip unless it has the rows and features of a gate."""
+        """A state as a source. Raises Skip unless `value` has the rows and features of `gate`."""
         source = self.affine.source(value)
         same = value.shape is not None and rows(value.shape[:-1]) == rows(gate.lead)
         if source is None or not same or gate.features != (source.width,):
