@@ -3,6 +3,7 @@ be addressed; what is beyond is refused before anything is written."""
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
+from tinsmith.runtime.results import RunMemory
 
 MOST = {"n": 4, "h": 64, "w": 64}
 CALLS = 1000
@@ -40,12 +42,22 @@ def held(net: Any) -> int:
     """The bytes that the calling thread's sessions of all programs for free sizes have."""
     found = net._model._free.found
     memories = {id(m): m for m in (free.memory() for free, _ in found)}.values()
-    return sum(
-        len(m.arena)
-        + len(m.workspace)
-        + sum(a.nbytes for kept in m._kept.values() for a in kept.arrays)
-        for m in memories
-    )
+    return sum(len(m.arena) + len(m.workspace) + m.kept_bytes for m in memories)
+
+
+def test_memory_kept_for_results_beyond_the_largest_is_not_touched() -> None:
+    """Pages that nobody has written are not resident (Linux tells of each page)."""
+    memory, dtype = RunMemory(), np.dtype(np.uint8)
+    for nbytes in (1 << 20, 3 << 20, 5 << 19):
+        memory.maker(0, (nbytes,), dtype)()[:] = 1
+    (kept,) = memory._kept.values()
+    (raw,) = kept.arrays
+    assert memory.kept_bytes == 3 << 20 and raw.nbytes == (6 << 20) + 64
+    start = raw.ctypes.data
+    with open("/proc/self/pagemap", "rb") as pages:
+        pages.seek(start // mmap.PAGESIZE * 8)
+        flags = np.frombuffer(pages.read(raw.nbytes // mmap.PAGESIZE * 8), np.uint64)
+    assert np.count_nonzero(flags >> np.uint64(63)) * mmap.PAGESIZE < (3 << 20) + (2 << 20)
 
 
 @pytest.mark.parametrize("least", [2, 1])
@@ -106,6 +118,17 @@ def test_sizes_beyond_what_can_be_addressed(size: int) -> None:
     assert isinstance(refused.value, OutOfMemory) or "size" in str(refused.value)
     y = net(np.ones((5, 1), np.float32), np.ones((1, 4), np.float32))
     assert y.shape == (5, 4)
+
+
+def test_no_plan_for_more_memory_than_there_is() -> None:
+    graph = Graph("rows")
+    x = graph.input("x", Type("float32", ("n", 64)))
+    graph.outputs = [OPS["Softmax"](OPS["Softmax"](x, axis=0), axis=1)]
+    net = ts.compile(graph, shapes="free", cache=False)
+    net(np.ones((3, 64), np.float32))
+    with pytest.raises(OutOfMemory, match=r"rows needs .* for its tensors at these sizes"):
+        net.program(((1 << 40, 64),))
+    assert net(np.ones((5, 64), np.float32)).shape == (5, 64)
 
 
 def test_sizes_beyond_hints_come_before_those_beyond_memory() -> None:

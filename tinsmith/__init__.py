@@ -45,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for, so that `import tinsmith` stays light."""
+    """Import a public name when it is first used, so that `import tinsmith` stays fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'tinsmith' has no attribute {name!r}")
     from importlib import import_module

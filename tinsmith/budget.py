@@ -1,12 +1,12 @@
-"""How much a model may ask for: a file of a few hundred bytes can describe a graph of a billion
-nodes, or constants of a terabyte. What goes beyond a limit is refused by BudgetExceeded, or, where
-a constant can as well be computed in each run, left to the run.
+"""Limits on what a model may ask for: a file of a few hundred bytes can describe a graph of a
+billion nodes, or constants of a terabyte. A model that goes beyond a limit is refused by
+BudgetExceeded. A constant that would is not folded, if it can as well be computed in each run.
 
     nodes      nodes that the importer makes, functions expanded; bodies of loops may count twice
-    constants  bytes of constants that a file does not hold as such: sparse tensors made dense and
-               attributes of nodes, in all; and by how much folding may make those of a graph larger
-    array      bytes of one array, or text, that an operator's reference makes of a size that it is
-               given; half of the machine's memory
+    constants  total bytes of constants that are larger than in the file: sparse tensors made dense,
+               and attributes of nodes. Also the bytes by which folding may enlarge all constants
+    array      bytes of one array or text whose size the model's data say, in an operator's
+               reference; by default half of the machine's memory
     states     states of the automaton of one regular expression
 
 TINSMITH_BUDGET sets other limits: "nodes=2000000,constants=8G,array=16G".
@@ -43,8 +43,8 @@ MOST_DIMS = 64
 
 
 def number(text: str) -> int:
-    """A number of bytes or of other things: "512M" is 512 * 1024^2; K, M, G and T are powers of
-    1024. Raises ValueError."""
+    """Parse a number: "512M" is 512 * 1024^2; K, M, G and T are powers of 1024, a B after them is
+    ignored. Raises ValueError."""
     digits = text.strip().upper().removesuffix("B")
     unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(digits[-1:], 0)
     try:
@@ -57,13 +57,13 @@ def number(text: str) -> int:
 
 
 def limit(name: str) -> int:
-    """The limit of that name (see `LIMITS`), or what TINSMITH_BUDGET sets in its place. Raises
-    OptionError where that cannot be understood."""
+    """Return the limit `name` of `LIMITS`, or the value that TINSMITH_BUDGET sets in its place.
+    Raises OptionError where the variable cannot be understood."""
     return _limits(os.environ.get(VARIABLE, ""))[name]
 
 
 def check_setting() -> None:
-    """Raises OptionError where TINSMITH_BUDGET cannot be understood."""
+    """Raise OptionError where TINSMITH_BUDGET cannot be understood."""
     _limits(os.environ.get(VARIABLE, ""))
 
 
@@ -81,8 +81,8 @@ def check(name: str, asked: int, what: str) -> None:
 
 @contextmanager
 def told(what: str) -> Generator[None]:
-    """A context in which MemoryError becomes OutOfMemory, whose message names `what` was being
-    done, such as "loading net.onnx"."""
+    """A context in which MemoryError becomes OutOfMemory. `what` is the work that the message
+    names, such as "loading net.onnx"."""
     try:
         yield
     except MemoryError as error:

@@ -1,9 +1,9 @@
-"""What must hold of the sizes of a call for a program to be right: the conditions of a `Scope`.
+"""Conditions on the sizes of a call, under which a program for free sizes is right (`sizes.py`).
 
-Each relation that code asks for between two formulas has the answer of the example, and is recorded
-as a condition. One that follows from the formulas alone is not: `h < h + 1`. Nor is what is decided
-inside `estimating()`: costs, on which no result depends.
-"""
+A program is compiled for the sizes of one example call. Where the compiler compares two sizes,
+whose formulas differ, it gets the example's answer, and the `Scope` records the answer as a
+condition. Not recorded: an answer that follows from the formulas alone, `h < h + 1`, and
+comparisons inside `estimating()`, where only costs are estimated."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ R = TypeVar("R")
 
 
 class Scope:
-    """The symbols of one program, and what must hold of them for it to be right. Not thread-safe.
+    """The symbols of one program, and the conditions on them. Not thread-safe.
 
     atoms       symbols by name, operations by (name, formulas)
-    conditions  what has been recorded (see `Conditions`)
-    least       atom -> a number that it never falls below, where one is known
+    symbols     the symbols (free sizes), in order
+    conditions  the relations that a call must meet (see `Conditions`)
+    least       atom -> a known lower bound of its value in every call
     """
 
     def __init__(self) -> None:
@@ -46,8 +47,8 @@ class Scope:
         self.least: dict[Atom, int] = {}
 
     def symbol(self, name: str, value: int, least: int = 0) -> Form:
-        """The formula of a new symbol, whose value in the example call is `value`, and in no call
-        below `least`."""
+        """Make a symbol and return its formula. Its value is `value` in the example call, and at
+        least `least` in every call."""
         atom = Atom(len(self.atoms), name, (), value)
         self.atoms[name] = atom
         self.symbols.append(atom)
@@ -55,8 +56,8 @@ class Scope:
         return (((atom,), 1),)
 
     def atom(self, name: str, *args: Form) -> Atom:
-        """The one atom of an operation ("//", "max", "min", "pieces") on these formulas, made when
-        it is first asked for. Its value is computed for the example."""
+        """Return the atom of an operation ("//", "max", "min", "pieces") on formulas: the same
+        object for equal arguments. Its value in the example and its lower bound are computed."""
         found = self.atoms.get((name, args))
         if found is None:
             value = OPERATIONS[name](*map(valued, args))
@@ -73,9 +74,10 @@ class Scope:
         return found
 
     def low(self, form: Form) -> int | None:
-        """A number that the formula never falls below, as its atoms' `least` tell; None if none
-        follows."""
-        shifted: dict[Monomial, int] = {}  # of atoms that are 0 where the form's are least
+        """Return a lower bound of the formula in every call, None if none is known. Each atom a is
+        written as least + (a - least): if no product of the differences has a negative coefficient,
+        the constant term is the bound. Example: a >= 2 gives 3a - 1 = 5 + 3(a - 2) >= 5."""
+        shifted: dict[Monomial, int] = {}  # the polynomial in the differences
         for atoms, k in form:
             parts: dict[Monomial, int] = {(): k}
             for a in atoms:
@@ -95,9 +97,9 @@ class Scope:
         return shifted.get((), 0)
 
     def holds(self, form: Form, relation: str) -> bool:
-        """Whether the formula is `relation` ("==", "!=", "<", ">=") 0 in the example. Recorded as a
-        condition is what holds there, `relation` or its opposite, unless that follows in every
-        call."""
+        """Whether `form relation 0` is true in the example, with `relation` one of "==", "!=", "<",
+        ">=". Records the relation, or its opposite if it is false, as a condition, unless it is
+        true in every call."""
         truth = RELATIONS[relation](valued(form))
         if constant(form) is not None:
             return truth
@@ -110,7 +112,7 @@ class Scope:
         return truth
 
     def _follows(self, form: Form, relation: str) -> bool:
-        """Whether the form is known to stand in that relation to 0 in every call."""
+        """Whether lower bounds prove `form relation 0` for every call."""
         low, below = self.low(form), self.low(negated(form))
         if relation == ">=":
             return low is not None and low >= 0
@@ -119,8 +121,8 @@ class Scope:
         return (relation in ("<", "!=") and is_negative) or (relation == "!=" and is_positive)
 
     def fix(self, form: Form) -> None:
-        """Use the formula's value in the example as a number: records that it must have this
-        value."""
+        """Record the condition that the formula has its value of the example, which the caller is
+        about to use as a number."""
         if constant(form) is None:
             self._record(added(form, number_form(-valued(form))), "==")
 
@@ -133,7 +135,8 @@ class Scope:
 
 
 Conditions = dict["tuple[Form, str]", "Scope"]
-"""(form, relation): the form stands in that relation ("==", "!=", "<", ">=") to 0."""
+"""(form, relation) -> its scope: a call must meet `form relation 0`, relation "==", "!=", "<",
+">=". A dict, which keeps the order, for a set."""
 
 
 class _Thread(threading.local):
@@ -149,8 +152,8 @@ _thread = _Thread()
 
 @contextmanager
 def trial() -> Iterator[Conditions]:
-    """A context that yields the conditions of what is decided inside, instead of recording them;
-    `meet` records them if the decision is used."""
+    """A context that collects the conditions of decisions inside it, and yields them, instead of
+    recording them. `meet` records them if the decisions are used."""
     found: Conditions = {}
     _thread.trials.append(found)
     try:
@@ -160,14 +163,15 @@ def trial() -> Iterator[Conditions]:
 
 
 def meet(conditions: Conditions) -> None:
-    """Record the conditions that a `trial` has collected, as if they were decided here."""
+    """Record the conditions that a `trial` has collected."""
     for (form, relation), scope in conditions.items():
         scope._record(form, relation)
 
 
 def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator like `functools.lru_cache(most)`, for functions that decide by Sizes: also a call
-    that is answered from the cache records the conditions of its result."""
+    """A decorator like `functools.lru_cache(most)` for functions of Sizes. A result from the cache
+    rests on comparisons that were made when it was computed; their conditions are recorded
+    again."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(most)
@@ -189,7 +193,8 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 @contextmanager
 def _deciding() -> Iterator[None]:
-    """A context in which conditions are recorded even inside `estimating` or `by_formula`."""
+    """A context that ends the effect of an outer `estimating` or `by_formula`: conditions are
+    recorded."""
     before = _thread.estimates, _thread.by_formula
     _thread.estimates, _thread.by_formula = 0, False
     try:
@@ -200,8 +205,8 @@ def _deciding() -> Iterator[None]:
 
 @contextmanager
 def by_formula() -> Iterator[None]:
-    """A context in which == and != of sizes compare formulas: sizes whose formulas differ are
-    unequal, even if the example's numbers are equal, and no condition is recorded."""
+    """A context in which == and != of sizes compare formulas: sizes of different formulas are
+    unequal, also if their numbers in the example are equal. No condition is recorded."""
     before, _thread.by_formula = _thread.by_formula, True
     try:
         yield
@@ -211,7 +216,7 @@ def by_formula() -> Iterator[None]:
 
 @contextmanager
 def estimating() -> Iterator[None]:
-    """A context for estimates, on which no result depends: comparisons of sizes give the example's
+    """A context for estimates, which change no result: comparisons of sizes give the example's
     answers, and no condition is recorded."""
     _thread.estimates += 1
     try:

@@ -17,7 +17,8 @@ FEW = 5  # names that are all told beside the nearest
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' for the names that begin with `name` or are close to it, or ''."""
+    """Return " Did you mean ...?" with up to 5 known names that begin with `name`, else up to 3
+    that are spelled alike; "" if there are none."""
     import difflib
 
     names = sorted({str(k) for k in known})
@@ -27,7 +28,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def size_text(nbytes: float) -> str:
-    """'1.5 GiB', or in MiB where that is less than a tenth of one."""
+    """Return '1.5 GiB', or MiB where the size is less than 0.1 GiB."""
     small = nbytes < 2**30 / 10
     return f"{nbytes / 2**20:.1f} MiB" if small else f"{nbytes / 2**30:.1f} GiB"
 
@@ -38,12 +39,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def told(error: Exception) -> str:
-    """The message of an error, and what was noted where it passed."""
+    """Return the message of an error, followed by its notes (`add_note`)."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the line of the code that called Tinsmith."""
+    """Issue a warning that names the line of the caller's code, outside this package."""
     import sys
     import warnings
 
@@ -54,7 +55,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 class UnknownName(TinsmithError, KeyError):
-    """A look-up by a name that a table does not hold; `command` is what lists the whole table."""
+    """A look-up by a name that a table does not hold. `command`: the command line, if there is one,
+    that prints the table."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], command: str = "") -> None:
         known = sorted(set(known))
@@ -117,7 +119,7 @@ class MissingFile(ModelFileError, FileNotFoundError):
 
 
 class ModelKindError(ModelFileError, TypeError):
-    """What is given as a model is nothing that one is read from."""
+    """The object given as a model is of a kind from which no model is read, such as a list."""
 
 
 class FileNameError(ModelFileError):
@@ -137,7 +139,8 @@ class NotWritable(TinsmithError):
 
 
 class ModelWarning(UserWarning):
-    """A model was imported, but something in it looks odd: a declared type that is not so."""
+    """A model was imported, but something in it is inconsistent, such as a declared type that is
+    not the inferred one."""
 
 
 # ---- rewriting and passes
@@ -152,7 +155,7 @@ class PassChoiceError(PassError, ValueError):
 
 
 class RewriteLimit(PassError):
-    """Rules kept firing on each other's results."""
+    """Rewrite rules kept changing each other's results without an end."""
 
 
 # ---- kernels, planning, code generation
@@ -179,15 +182,16 @@ class NoBackend(TinsmithError):
 
 
 class BackendFailed(TinsmithError):
-    """A backend cannot compile its part of a graph, or gave something else than was planned."""
+    """A backend cannot compile its part of a graph, or gave results of other types than planned."""
 
 
 class Cancelled(TinsmithError):
-    """What another thread was to do was dropped before it began, as where the process ends."""
+    """Work handed to another thread was dropped before it began, as when the process ends."""
 
 
 class PlanError(TinsmithError):
-    """A graph cannot be planned: shapes that are not known, or memory that cannot be had."""
+    """A graph cannot be planned: its shapes are not known, or it needs more memory than there
+    is."""
 
 
 class OutOfMemory(PlanError, MemoryError):
@@ -206,13 +210,12 @@ class UntrustedCode(TinsmithError):
 
 
 class CalibrationError(TinsmithError, ValueError):
-    """Data that a model cannot be calibrated with: they do not fit it, are constant, or hold what
-    is no number."""
+    """Calibration data that do not fit the model, are constant, or hold NaN or infinity."""
 
 
 class QuantizeError(TinsmithError, ValueError):
-    """A quantisation that cannot be: bit widths that no kernel has, scales that are zero, negative
-    or not finite."""
+    """A quantisation that is not possible: bit widths without a kernel, or scales that are zero,
+    negative or not finite."""
 
 
 # ---- running
@@ -239,17 +242,17 @@ class OutsideHint(InputShapeError):
 
 
 class OutputError(TinsmithError, ValueError):
-    """Results that a caller asks for in a way that cannot be: no list of names, or an array that
-    they do not fit."""
+    """The outputs that a caller asks for are not a list of known names, or an array given for a
+    result does not fit it."""
 
 
 class StateError(TinsmithError, ValueError):
-    """States of a session that cannot be: an output and an input that do not fit each other, or an
-    array that is none for a state."""
+    """States that a session cannot keep: the output and the input do not fit each other, or an
+    array that is set does not fit the state."""
 
 
 class ForkError(TinsmithError):
-    """A forked child cannot compile: another thread of its parent was at it."""
+    """A forked child process cannot compile: another thread of its parent compiled at the fork."""
 
 
 class DataError(TinsmithError):

@@ -8,8 +8,8 @@ A package says in its `pyproject.toml` which of its modules registers them:
 The modules are imported when a table is first looked at, so nothing has to import them by hand.
 `TINSMITH_EXTENSIONS` chooses: `off` for none, `-NAME,-NAME` for all but these.
 
-The folders of `sys.path` are searched here: `importlib.metadata` would take a tenth of a warm
-start. Packages in zip archives are not found.
+This module searches the folders of `sys.path` itself: `importlib.metadata` would take a tenth of a
+warm start. Packages in zip archives are not found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tinsmith.records import NamedTuple
 GROUP = "tinsmith.extensions"
 VARIABLE = "TINSMITH_EXTENSIONS"
 MOST_BYTES = 1 << 14
-"""The most of a file of entry points that is read: the largest have some thousand bytes."""
+"""Bytes of an `entry_points.txt` that are read at most: the largest have some thousand."""
 
 
 class Extension(NamedTuple):
@@ -45,14 +45,14 @@ class Extension(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The package and its version, for a person."""
+        """The package and its version as text for messages, such as "my_package 1.0"."""
         return self.package.rpartition(".")[0].replace("-", " ")
 
 
 @cache
 def installed() -> tuple[Extension, ...]:
-    """The extensions of installed packages, by name; of two versions of a package the first on
-    `sys.path`."""
+    """Return the extensions of installed packages, sorted by name. Of two with one name, or two
+    versions of a package, the first on `sys.path` counts."""
     found: dict[str, Extension] = {}
     for one in _entries():
         found.setdefault(one.name, one)
@@ -104,13 +104,13 @@ def load() -> None:
 
 
 def bring(root: str) -> str:
-    """The label of the extension whose top-level package is `root`; "" if none is."""
+    """Return the label of the chosen extension whose top-level package is `root`; "" if none is."""
     return next((one.label for one in chosen() if one.root == root), "")
 
 
 def fingerprint() -> str:
-    """A text that is different for every set of chosen extensions and every state of their sources;
-    "" for none."""
+    """Return a hash of the chosen extensions and of the paths, sizes and times of their files, by
+    which stored programs are found; "" without extensions."""
     rows = chosen()
     if not rows:
         return ""
@@ -153,8 +153,8 @@ def _entries() -> Iterator[Extension]:
 
 
 def _text(path: str) -> bytes:
-    """Up to MOST_BYTES first bytes of a file; b"" if it cannot be read. By system calls, as a file
-    object would take as long as all else."""
+    """Return the first MOST_BYTES bytes of a file; b"" if it cannot be read. Uses system calls: a
+    file object would double the time of the search."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -1,7 +1,8 @@
-"""Formulas of sizes: polynomials in symbols, and in what symbols are divided, cut and compared to.
+"""Formulas of sizes: polynomials with integer coefficients in symbols and in operations on formulas
+(`OPERATIONS`: //, max, min, pieces).
 
-A `Form` is in normal form: equal formulas of one scope are equal tuples. That is decided without
-search; some formulas that are equal for other reasons count as different.
+A `Form` is a normal form: formulas that are equal by the rules of this module are equal tuples.
+Formulas that are equal for other reasons count as different, as x // 2 + (x + 1) // 2 and x.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ Form = tuple[tuple[Monomial, int], ...]
 
 
 class Atom:
-    """What formulas are made of: a symbol, or an operation on two formulas that is none of + - *.
+    """A variable of the polynomials: a symbol, such as H (no `args`), or an operation on formulas
+    other than + - *, such as (H + 1) // 2. Each is made once in its scope, so equal atoms are one
+    object.
 
-    Each is made once in its scope, so equal atoms are one object. `number` orders them.
+    number         counts the atoms of a scope; orders them in a product
+    value          in the example call
+    length, depth  of the formula written out: atoms and numbers; operations inside each other
     """
 
     __slots__ = ("args", "depth", "length", "name", "number", "value")
@@ -33,8 +38,8 @@ class Atom:
 
 
 LONGEST, DEEPEST = 3000, 100
-"""Atoms and numbers of a formula, and operations inside each other: those of networks grow little
-with their depth, but a file can make a formula twice as long with every node. Estimated."""
+"""Limits of a formula's length and depth (see `Atom`). Formulas grow little with the depth of usual
+networks, but a file can make a formula that doubles with every node. Estimated."""
 
 RELATIONS: dict[str, Callable[[int], bool]] = {
     "==": lambda v: v == 0,
@@ -46,9 +51,9 @@ OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
 def widths(most: int, length: int) -> tuple[int, ...]:
-    """The sizes of pieces for which code is made, the largest first: `most` and most - 1, those
-    that cut `length` into the fewest, and most // 2, most // 4, ... 1, so that every length can be
-    cut."""
+    """Return the sizes of pieces for which code is made, the largest first: `most`, most - 1, the
+    balanced ones of the example's `length`, and most // 2, most // 4, ... 1, so that every length
+    can be cut."""
     found = {most, most - 1, *(size for size, _ in balanced(length, most))}
     while most:
         found.add(most)
@@ -57,23 +62,22 @@ def widths(most: int, length: int) -> tuple[int, ...]:
 
 
 def balanced(length: int, most: int) -> list[tuple[int, int]]:
-    """(size, how many) pairs of the fewest pieces of at most `most` that make up `length`, where
-    sizes differ by at most 1, the larger first."""
+    """Cut `length` into the fewest pieces of at most `most`, whose sizes differ by at most 1.
+    Return pairs (size, count), the larger size first: balanced(10, 4) is [(4, 1), (3, 2)]."""
     pieces = -(-length // most)
     least, more = divmod(length, pieces) if pieces else (0, 0)
     return [(s, n) for s, n in ((least + 1, more), (least, pieces - more)) if n > 0]
 
 
 def pieces_of(length: int, sizes: int, size: int) -> int:
-    """How many pieces have this `size` when `length` is cut into pieces of the allowed sizes, which
-    are the bits of `sizes` (bit s: size s). They are the balanced ones if those sizes are allowed,
-    else the fewest."""
+    """Return how many pieces have this `size` when `length` is cut by `cut`."""
     return cut(length, sizes).get(size, 0)
 
 
 @lru_cache(maxsize=4096)
 def cut(length: int, sizes: int) -> Mapping[int, int]:
-    """size -> how many pieces, for `pieces_of`."""
+    """Cut `length` into pieces of allowed sizes, and return size -> count. Bit s of `sizes` allows
+    the size s. The pieces are the balanced ones if their sizes are allowed, else the fewest."""
     found = balanced(length, sizes.bit_length() - 1)
     if all(sizes >> s & 1 for s, _ in found):
         return dict(found)
@@ -87,8 +91,8 @@ def cut(length: int, sizes: int) -> Mapping[int, int]:
 
 @lru_cache(maxsize=256)
 def _last_pieces(end: int, sizes: int) -> list[int]:
-    """For every length below `end`, which needs not be cut by `balanced`, one of the fewest pieces
-    that make it up. By dynamic programming, in time end * sizes."""
+    """Return, for every length below `end`, the size of one piece of a cut into the fewest pieces.
+    By dynamic programming over lengths, in time end * number of sizes."""
     known = [s for s in range(sizes.bit_length() - 1, 0, -1) if sizes >> s & 1]
     counts, last = [0], [0]
     for n in range(1, end):
@@ -108,7 +112,7 @@ OPERATIONS: dict[str, Callable[..., int]] = {
 
 
 class Atoms(Protocol):
-    """The scope in which each atom is made once."""
+    """What formulas need of a `conditions.Scope`, which makes each atom once."""
 
     def atom(self, name: str, *args: Form) -> Atom: ...
 
@@ -146,7 +150,7 @@ def is_long(form: Form) -> bool:
 
 
 def constant(form: Form) -> int | None:
-    """The number that a form is, if it is one."""
+    """Return the value of a form without atoms; None for other forms."""
     if not form:
         return 0
     return form[0][1] if len(form) == 1 and not form[0][0] else None
@@ -166,6 +170,7 @@ def _order(term: tuple[Monomial, int]) -> tuple[int, ...]:
 
 
 def added(a: Form, b: Form, times: int = 1) -> Form:
+    """a + times * b."""
     terms = dict(a)
     for m, k in b:
         terms[m] = terms.get(m, 0) + k * times
@@ -231,8 +236,9 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
 
 
 def _multiple(a: Form, b: Form) -> Form | None:
-    """The q for which a = q * b, where that is a polynomial of no more terms than `a`; b is none
-    of zero. By long division: each term of q is a leading term over that of b."""
+    """Return the polynomial q with a = q * b, for b != 0; None where there is none with at most as
+    many terms as `a`. By long division: each term of q is the leading term of the remainder over
+    the leading term of b."""
     q, first = (), max(b, key=_degrees)
     left = a
     while left and len(q) < len(a):
@@ -246,8 +252,8 @@ def _multiple(a: Form, b: Form) -> Form | None:
 
 
 def _degrees(term: tuple[Monomial, int]) -> tuple[int, ...]:
-    """An order of products that lasts when both are multiplied by the same: by the atoms, the
-    last made first."""
+    """Sort key of monomials for long division: m < n must imply m * p < n * p. Compares the atoms'
+    numbers, the largest first."""
     return tuple(sorted((a.number for a in term[0]), reverse=True))
 
 
@@ -264,7 +270,7 @@ def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
 
 
 def shown(form: Form) -> str:
-    """A formula that a person reads, and that Python computes from the symbols' values."""
+    """Return a formula as readable text, which is also a Python expression in the symbols."""
     if not form:
         return "0"
     words: list[str] = []
@@ -273,19 +279,16 @@ def shown(form: Form) -> str:
         if abs(k) != 1 or not atoms:
             factors.insert(0, str(abs(k)))
         words += ["-" if k < 0 else "+", "*".join(factors)]
-    text = " ".join(words[1:] if words[0] == "+" else ["-" + words[1], *words[2:]])
-    return text
+    return " ".join(words[1:] if words[0] == "+" else ["-" + words[1], *words[2:]])
 
 
 def shown_atom(atom: Atom) -> str:
     if not atom.args:
         return atom.name
-    if atom.name not in ("//",):
+    if atom.name != "//":
         return f"{atom.name}({', '.join(map(shown, atom.args))})"
     a, b = map(shown, atom.args)
-    if atom.name == "//":
-        return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
-    raise AssertionError(atom.name)
+    return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
 
 
 def computed(
@@ -293,16 +296,18 @@ def computed(
     symbols: Iterable[str],
     conditions: Iterable[tuple[Form, str]] = (),
 ) -> Callable[..., Any]:
-    """A function of the symbols' values that gives the values of all forms; each atom, each product
-    of atoms and each cut into pieces is computed once. It gives None where one of the conditions,
-    pairs (form, relation to 0), does not hold; these are tested in order, before what follows is
-    computed, so that a divisor which a condition says is not 0 is tested first."""
+    """Compile forms to one Python function: from the values of `symbols`, in order, to the tuple of
+    all forms' values. Each atom, product of atoms and cut into pieces is computed once.
+
+    The function returns None if one of `conditions`, pairs (form, relation to 0), does not hold.
+    They are tested in order, each before what follows is computed, so that a condition n != 0 can
+    protect a later division by n."""
     given = {name: f"s{k}" for k, name in enumerate(symbols)}
     names: dict[str, str] = {}
     lines: list[str] = []
 
     def named(formula: str) -> str:
-        """The name of what a formula gives, which is computed once."""
+        """Return the local variable that holds an expression's value; its line is added once."""
         if formula not in names:
             names[formula] = f"a{len(names)}"
             lines.append(f" {names[formula]} = {formula}")

@@ -1,4 +1,4 @@
-"""BLAKE2b without OpenSSL: `hashlib` loads that, which takes 2 ms and 5 MB of every start."""
+"""BLAKE2b without OpenSSL, which `hashlib` loads: that takes 2 ms and 5 MB of every start."""
 
 try:
     from _blake2 import blake2b

@@ -1,4 +1,4 @@
-"""Small tables for notebooks: what `_repr_html_` gives. What a model names is text, not HTML."""
+"""Small HTML tables for notebooks (`_repr_html_`). Names from models are escaped."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 MOST = 200
-"""Rows of a table; of more, the first, and how many there are."""
+"""Rows that a table shows at most."""
 
 
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *,
     left: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """A table as HTML, without scripts, style sheets or links: at most MOST rows, and how many more
-    there are. The first column and those named in `left` align left, others right."""
+    """Return a table as HTML, without scripts, style sheets or links: the first MOST rows, then
+    "and N more". The first column and those named in `left` align left, others right."""
     listed = list(rows)
     ways = ["left" if i == 0 or name in left else "right" for i, name in enumerate(columns)]
     body = [_row("td", row, ways) for row in listed[:MOST]]

@@ -18,7 +18,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.compile import load
-from tinsmith.errors import InputNameError, TargetError
+from tinsmith.errors import InputNameError, TargetError, TinsmithError
 from tinsmith.runtime.net import Net
 
 __all__ = [
@@ -37,10 +37,8 @@ class TinsmithRep(BackendRep):
         self._result = namedtupledict("Outputs", net.output_names)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs, in order and by name, for inputs in order, by name, or a single array.
-
-        Raises InputError where they do not fit the model.
-        """
+        """Return the outputs as a named tuple. `inputs` is a list of arrays in order, a dict by
+        name, or a single array. Raises InputError where they do not fit the model."""
         if kwargs:
             raise InputNameError(
                 f"a prepared model runs without options, not with {', '.join(sorted(kwargs))}; "
@@ -56,13 +54,11 @@ class TinsmithRep(BackendRep):
 
 
 class TinsmithBackend(Backend):
-    """What `onnx.backend.test.BackendTest` needs; the device is always the processor."""
+    """ONNX's backend interface, for `onnx.backend.test.BackendTest`; the one device is "CPU"."""
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> bool:
         """Whether the model can be imported and the device exists."""
-        from tinsmith.errors import TinsmithError
-
         if not cls.supports_device(device):
             return False
         try:
@@ -73,10 +69,10 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> TinsmithRep:
-        """The model, compiled with the options of `tinsmith.compile`; `precision` is "strict" where
-        it is not given, since whoever comes through this interface compares.
+        """Compile a model; `kwargs` are options of `tinsmith.compile`. `precision` is "strict" by
+        default, since users of this interface compare results with a reference.
 
-        Raises ImportFailed for what is not understood, TargetError for another device.
+        Raises ImportFailed for a model that is not understood, TargetError for another device.
         """
         if not cls.supports_device(device):
             raise TargetError(
@@ -96,11 +92,8 @@ class TinsmithBackend(Backend):
         cls, node: NodeProto, inputs: Any, device: str = DEVICE,
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None, **kwargs: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The outputs of one node on arrays.
-
-        `opset_version` chooses what the node means (the newest where it is not given);
-        `outputs_info` is not needed, since types are inferred.
-        """
+        """Return the outputs of one node on arrays. `opset_version` says the version of its
+        operator (by default the newest). `outputs_info` is ignored, since types are inferred."""
         opset = int(kwargs.pop("opset_version", defs.onnx_opset_version()))
         model = _model_of(node, inputs, opset)
         names = [v.name for v in model.graph.input]
@@ -115,7 +108,7 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only "CPU" (or "CPU:0") is."""
+        """Whether the device is "CPU" or "CPU:0"."""
         return str(device).upper() in (DEVICE, f"{DEVICE}:0")
 
 
@@ -130,7 +123,7 @@ def _array(data: Any) -> Any:
 
 
 def _model_of(node: NodeProto, inputs: Any, opset: int) -> ModelProto:
-    """A model of one node whose inputs have the types of the arrays."""
+    """Make a model of one node. Its inputs have the types of the given arrays."""
     present = [n for n in node.input if n]
     if isinstance(inputs, Mapping):
         missing = [n for n in present if n not in inputs]

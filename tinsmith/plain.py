@@ -1,12 +1,12 @@
-"""Plain data, as JSON holds it, as values of declared types: what a file says is checked once,
-before anything is made of it.
+"""Checks plain data (as from JSON: dicts, lists, numbers, texts) against declared types, and makes
+values of these types. So a file is checked once, before anything uses its contents.
 
     decode(dict[str, tuple[str, tuple[int, ...], int]], data)
     decode(Plan, data)                      # a NamedTuple of NamedTuples: lists of as many values
     decode(list[Explanation], data)         # of a data class: objects with its fields
 
-A declared `int` takes no bool and no float, but a `Size`; a `float` takes whole numbers, too. What
-a NamedTuple, a TypedDict or a data class declares must all be there.
+A declared `int` takes a `Size`, but no bool and no float; a `float` takes whole numbers, too. Every
+field that a NamedTuple, a TypedDict or a data class declares must be there.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FAR = 1 << 63
 
 
 class Misfit(ValueError):
-    """Data that is not of the declared type; says where."""
+    """Data are not of the declared type. The message says which, and under which key."""
 
 
 def decode(hint: type[T], data: Any) -> T:
-    """`data` as a value of a type. Raises Misfit."""
+    """Return `data` as a value of the type `hint`. Raises Misfit if they are of another type."""
     try:
         return _reader(hint)(data)
     except RecursionError:
@@ -53,13 +53,10 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and hasattr(hint, "_fields"):
         return _row(tuple(typing.get_type_hints(hint).values()), hint._make)  # type: ignore[attr-defined]
     if is_dataclass(hint):
-        return _object(cast(Callable[..., Any], hint))
+        fields = _fields(typing.get_type_hints(hint))
+        make = cast(Callable[..., Any], hint)
+        return lambda data: make(**fields(data))
     return _plain(hint)
-
-
-def _object(make: Callable[..., Any]) -> Callable[[Any], Any]:
-    fields = _fields(typing.get_type_hints(make))
-    return lambda data: make(**fields(data))
 
 
 def _plain(kind: type) -> Callable[[Any], Any]:

@@ -1,6 +1,6 @@
-"""How far work has come: told to a function of the caller, or in a line on the terminal.
+"""Progress of long work: reported to a function of the caller, or in a line on the terminal.
 
-What works calls `tell`; it need not know who listens. Each thread has its own listener.
+Code that works calls `tell`; `reported` sets the listener. Each thread has its own listener.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tinsmith.errors import OptionError
 
 Listener = Callable[[int, int, str], object]
 PATIENCE = 0.3
-"""Seconds of work that no terminal hears of."""
+"""Seconds of work before the terminal shows a line."""
 PAUSE = 0.05
-"""Seconds between two lines: terminals are slow."""
+"""Seconds at least between two changes of the line: terminals are slow."""
 
 _local = Local()
 
@@ -32,7 +32,7 @@ def tell(done: int, total: int, what: str) -> None:
 
 
 def check_progress(progress: object) -> None:
-    """Raises OptionError for a `progress` that is no function, None or False."""
+    """Raise OptionError for a `progress` that is no function, None or False."""
     if progress is not None and progress is not False and not callable(progress):
         raise OptionError(
             f"progress must be a function (done, total, what), None or False, not {progress!r}"
@@ -43,9 +43,9 @@ def check_progress(progress: object) -> None:
 def reported(
     progress: Listener | bool | None, title: str, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """A context in which `tell` goes to `progress`: a function; False: nobody; None: the listener
-    that is already there, else, on a terminal, a line on standard error that begins with `title`
-    and appears after `patience` seconds."""
+    """A context that sets the listener of `tell`. `progress` is a function (done, total, what);
+    False for none; or None for the listener that is already set, else, if standard error is a
+    terminal, a line there that begins with `title` and appears after `patience` seconds."""
     outer = getattr(_local, "listener", None)
     line = None
     if progress is None:
@@ -65,8 +65,9 @@ def reported(
 
 
 class _Steadfast:
-    """A listener that calls the caller's function. An error that this raises is raised again by
-    every later call, since code in between may catch it, and the work is to end."""
+    """A listener that calls the caller's function. If the function raises an error, which means
+    that the work is to end, every later call raises it again: code in between may have caught
+    it."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -83,7 +84,7 @@ class _Steadfast:
 
 
 class _Line:
-    """The last line of the terminal; nothing is left of it."""
+    """A listener that shows progress in the last line of the terminal; `clear` erases the line."""
 
     def __init__(self, title: str, patience: float) -> None:
         self._title, self._shown = title, False

@@ -1,11 +1,11 @@
-"""`dataclass`, `NamedTuple` and `cached_property` as the standard library's, for classes that are
-many, and of which few are used, or that have many objects.
+"""`dataclass` and `NamedTuple`, used as the standard library's, but fast to define: a process
+defines many such classes, and calls few. And `cached_property`, for classes of many objects.
 
 The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
 which would be a large part of a start. Here `__init__` is written at a class's first call, and
 the others are shared by all classes. The standard `NamedTuple` compiles a `__new__` for every
 class and the annotation of every field; here `__new__` is written at a class's first call, and
-annotations stay the text that they are.
+annotations stay text.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ else:
             return value
 
     class _Rows(type):
-        """Makes classes whose base is `NamedTuple`: what `collections.namedtuple` makes, but for
-        `__new__`, which is written at a class's first call."""
+        """The metaclass of `NamedTuple`: makes tuples with named fields as `collections.namedtuple`
+        does, but with a `__new__` that is written at a class's first call."""
 
         def __new__(cls, name, bases, own):
             names = tuple(own.get("__annotations__", {}))
@@ -67,8 +67,8 @@ else:
     NamedTuple = _NamedTuple()
 
     def dataclass(cls=None, /, *, init=True, eq=True, frozen=False):
-        """`dataclasses.dataclass` that is fast to define; functions such as `replace` and `fields`
-        of this module know these classes."""
+        """Like `dataclasses.dataclass`, but fast to define. `dataclasses.fields`, `replace` and the
+        like work on its classes."""
         if cls is None:
             return lambda cls: dataclass(cls, init=init, eq=eq, frozen=frozen)
         cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard one writes a signature
@@ -89,7 +89,8 @@ else:
 
 
 def _first_new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Writes the `__new__` of a class of `NamedTuple`, and calls it."""
+    """The first `__new__` of a class of `NamedTuple`: compiles the real one, puts it in its own
+    place, and calls the class again."""
     known = {f"_of_{name}": value for name, value in cls._field_defaults.items()}
     params = [f"{n}=_of_{n}" if n in cls._field_defaults else n for n in cls._fields]
     body = f"_made(_cls, ({''.join(n + ',' for n in cls._fields)}))"
@@ -126,11 +127,11 @@ _ROW = {
     "_make": classmethod(_make), "_replace": _replace, "_asdict": _asdict, "__repr__": _shown_row,
     "__getnewargs__": lambda self: tuple(self),
 }  # fmt: skip
-"""What all classes of `NamedTuple` have."""
+"""The methods that all classes of `NamedTuple` share."""
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gives the fields of these names."""
+    """Return a function from an object to the tuple of its fields of these names."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
@@ -159,7 +160,8 @@ def _refuse(self: object, name: str, value: object = None) -> None:
 
 
 def _first_init(cls: Any, frozen: bool) -> Callable[..., None]:
-    """Writes the class's `__init__`, and calls it."""
+    """Return the first `__init__` of a class: it compiles the real one, puts that in its own place,
+    and calls it."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         cls.__init__ = written = _init(cls, frozen)

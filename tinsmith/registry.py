@@ -19,9 +19,10 @@ class Registry(Generic[T]):
     """A table from names to rows, such as operators or kernels. The modules of `package` register
     the rows; they are imported at the first look-up. A name that is registered twice is an error.
 
-    kind     what a row is called in errors
+    kind     the noun for a row in errors, such as "operator"
     command  the command line that prints the table, which errors suggest
-    deep     whether modules in folders of the package are imported too, not only those beside it
+    deep     whether modules of the package's subpackages are imported, too
+    edition  a number that grows whenever a row comes or goes
 
     `Registry.tables` lists all tables that have a package. Look-ups are thread-safe; the first one
     takes a lock.
@@ -40,11 +41,12 @@ class Registry(Generic[T]):
         self._loaded = package is None
         self._lock = RLock()
         self.outside: set[str] = set()
-        """Rows that other packages have registered, but for those of extensions."""
+        """Names of rows that code outside the package has registered, extensions not counted."""
         self._origins: dict[str, str] = {}
-        self.edition = 0  # another one whenever a row comes or goes
+        self.edition = 0
 
     def register(self, name: str, row: T) -> T:
+        """Add a row and return it. Raises DuplicateName for a name that the table has."""
         module = _registering_module()
         root = (self._package or "").partition(".")[0]
         own = module.get("__name__", "").partition(".")[0] == root
@@ -63,7 +65,7 @@ class Registry(Generic[T]):
         return row
 
     def origin(self, name: str) -> str:
-        """The package that has registered a row; "" for Tinsmith's own."""
+        """Return the extension or module that registered a row; "" for Tinsmith's own."""
         return self._origins.get(name, "")
 
     def remove(self, name: str) -> None:
@@ -74,8 +76,8 @@ class Registry(Generic[T]):
         self._origins.pop(name, None)
 
     def load(self) -> None:
-        """Import every module of the table's package, in the order of names, then the extensions;
-        only the first time."""
+        """Fill the table, once: import every module of its package, in the order of names, then the
+        extensions."""
         self._load_own()
         if self._package is not None:
             extensions.load()  # without the lock: what they register may wait for other tables
@@ -128,8 +130,8 @@ class Registry(Generic[T]):
 
 
 def _registering_module() -> dict[str, Any]:
-    """The globals of the module whose top level calls `register`, however deep; {} outside of
-    modules."""
+    """Return the globals of the module that is being imported and calls `register`, directly or
+    through functions; {} if no module is being imported."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

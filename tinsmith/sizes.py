@@ -1,9 +1,10 @@
-"""Sizes that only a call tells, as numbers that remember how they are computed.
+"""Sizes that are known only in a call, as numbers that carry their formulas. So one program can
+serve inputs of many sizes.
 
-A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value that
-this formula has in one example call. Python code that computes with ints computes with Sizes as
-well. What it decides by them, it decides for the example; each such decision is recorded in the
-`Scope` as a condition. What comes out is right for every call whose sizes meet all conditions:
+A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value of the
+formula in one example call. Python code for ints works on Sizes as well. Its comparisons are
+answered for the example, and each answer is recorded in the `Scope` as a condition. The result of
+the code is right for every call whose sizes meet all conditions:
 
     scope = Scope()
     h = symbol(scope, "H", 224)
@@ -11,10 +12,9 @@ well. What it decides by them, it decides for the example; each such decision is
     if rows % 2 == 0: ...        # taken, and recorded: (H + 1) // 2 % 2 == 0
     for r in range(rows): ...    # Python needs the number: recorded: (H + 1) // 2 == 112
 
-A condition that follows from the formulas alone is not recorded: `h < h + 1`. Nor is what is
-decided inside `estimating()`, or by `typical(size)`, the example's value: these are for estimates
-(costs), on which no result depends. Where it is enough to know whether two formulas are the same,
-`by_formula()` compares these.
+A condition that follows from the formulas alone is not recorded: `h < h + 1`. Nor are comparisons
+inside `estimating()` and of `typical(size)`, the example's value: both are for estimates (costs),
+which change no result. `by_formula()` compares formulas instead of numbers.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ R = TypeVar("R")
 
 
 def _by_number(name: str) -> Any:
-    """A method for Size that calls int's of this name on its number, which the program then relies
-    on."""
+    """Return the method `name` of Size, which is int's on the example's number; a condition records
+    that the size must have this number."""
     return lambda self, other: getattr(self.__index__(), name)(int(other))
 
 
 class NeedsNumber(AttributeError):
-    """Something takes no Size where its number is not known before the call."""
+    """Code needs a method of int that no Size has, or a formula is too long: the computation must
+    wait for the numbers of a call."""
 
 
 class Size:
-    """An integer that a call tells. See the module."""
+    """An integer that is known only in a call: `form`, its formula, and `value`, its number in the
+    example call. See the module."""
 
     __slots__ = ("form", "scope", "value")
 
@@ -156,7 +158,7 @@ class Size:
     def _compare(self, other: Any, relation: str) -> Any:
         form = form_of(other)
         if form is None:
-            if isinstance(other, float):  # what an integer is less than, or not, it is up to ceil
+            if isinstance(other, float):  # an integer is < x just if it is < ceil(x)
                 if relation in ("==", "!=") and not other.is_integer():
                     return relation == "!="
                 if isinf(other) or isnan(other):
@@ -217,22 +219,23 @@ class Size:
 
 
 def _above(other: Any) -> Any:
-    """The number b for which size < b says size <= `other`: the least integer above it; infinity
-    and NaN stay themselves."""
+    """Return the least integer above `other`, so that size <= other is size < _above(other).
+    Infinity, NaN and non-numbers are returned as they are."""
     if isinstance(other, float):
         return other if isinf(other) or isnan(other) else floor(other) + 1
     return other + 1 if form_of(other) is not None else other
 
 
 Number = int
-"""An integer that is known, or, as a Size, in a call only. Code that is written for ints takes
-either, so both have one type where types are checked."""
+"""The declared type of an int or a Size. It is `int`, since code that is written for ints takes
+both."""
 NUMBER: tuple[type[int], ...] = (int, Size)  # type: ignore[assignment]
-"""The classes of these."""
+"""The classes of a Number, for `isinstance`."""
 
 
 def symbol(scope: Scope, name: str, value: int, least: int = 0) -> Size:
-    """A size that a call tells. `value` is the example's; no call has less than `least`."""
+    """Return a new free size named `name`: `value` in the example, at least `least` in every
+    call."""
     return Size(scope, scope.symbol(name, value, least), value)
 
 
@@ -249,13 +252,13 @@ def form_of(value: Any) -> Form | None:
 
 
 def typical(value: Any) -> Any:
-    """A Size's number in the example call, anything else as it is; no condition is recorded. For
-    estimates only."""
+    """Return a Size's number in the example call, any other value as it is. No condition is
+    recorded, so only estimates may use the number."""
     return value.value if isinstance(value, Size) else value
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two sizes, or tuples of them, are equal by their formulas; nothing is recorded."""
+    """Whether two sizes, or tuples of sizes, have equal formulas; no condition is recorded."""
     if type(a) is int and type(b) is int:
         return a == b
     with by_formula():
@@ -263,8 +266,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 def estimate(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator for functions that give estimates: no conditions are recorded inside
-    (`estimating`), and a Size as result becomes the example's number."""
+    """Decorator for functions that give estimates: they run inside `estimating()`, and a Size as
+    result becomes the example's number."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -301,9 +304,9 @@ def _extreme(name: str, a: Any, b: Any) -> Any:
 
 
 def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
-    """Cut a length, at run time, into pieces of at most `most`: pairs (how many, size), the largest
-    size first. Sizes are numbers, chosen for the fewest pieces in the example; counts are Sizes and
-    may be 0. Code has a loop for each pair."""
+    """Cut a length that only a call tells into pieces of at most `most`. Return pairs (count,
+    size), the largest size first, for each of which generated code has a loop. Sizes are ints,
+    chosen for the example (`widths`); counts are Sizes, and may be 0."""
     sizes = widths(most, length.value)
     make, args = length.scope.atom, (length.form, number_form(sum(1 << s for s in sizes)))
     return tuple(
@@ -320,16 +323,16 @@ def has_sizes(array: Any) -> bool:
 
 
 def as_numbers(array: Any, dtype: Any) -> Any:
-    """An array of objects in `dtype`: Sizes become the example's numbers, and what is decided by
-    them holds for these numbers only. Other arrays stay as they are."""
+    """Convert an array of objects to `dtype`. Sizes become the example's numbers, which is recorded
+    as a condition. Other arrays are returned as they are."""
     if array.dtype != object or array.dtype == dtype:
         return array
     return array.astype(dtype)
 
 
 def as_number(value: Any) -> Any:
-    """An attribute (also tuples, and dicts of attributes) in which Sizes are the example's numbers;
-    what is decided by it then holds for these numbers only."""
+    """Return an attribute, a tuple or a dict of attributes with the example's numbers in the place
+    of Sizes, which is recorded as a condition."""
     if isinstance(value, Size):
         return int(value)
     if isinstance(value, tuple):

@@ -37,7 +37,7 @@ def last_wins(monkeypatch: pytest.MonkeyPatch) -> None:
             contest.seconds = 1e-3 * len(contest.steps)
 
     monkeypatch.setattr(tuning, "compare", compare)
-    monkeypatch.setattr(tuning, "turns", lambda programs, inputs: [[2.0], [1.0]])
+    monkeypatch.setattr(tuning, "runs", lambda *_, timed: [(0, {}, 2.0), (1, {}, 1.0)])
 
 
 def images(seed: int = 0, channels: int = 32) -> Graph:
@@ -109,7 +109,7 @@ def test_nothing_is_measured_twice(last_wins: None, monkeypatch: pytest.MonkeyPa
 def test_slower_together_keeps_the_model_choices(
     last_wins: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "turns", lambda programs, inputs: [[1.0], [2.0]])
+    monkeypatch.setattr(tuning, "runs", lambda *_, timed: [(0, {}, 1.0), (1, {}, 2.0)])
     assert kernels(ts.compile(images(), tune=True)) == kernels(ts.compile(images()))
 
 

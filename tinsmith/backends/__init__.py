@@ -1,4 +1,4 @@
-"""Machines that compute graphs: a protocol, and the table of those that there are.
+"""Backends, ways to compute graphs: the protocol that each follows, and the table of all.
 
 A backend registers itself, in a module of this folder or from outside the package:
 
@@ -30,17 +30,18 @@ __all__ = ["BACKENDS", "DEFAULT", "Backend", "Job", "Runner", "backends_of", "is
 Array = np.ndarray[Any, Any]
 
 DEFAULT = "cpu"
-"""The backend where nobody asks for one; its programs run the parts of all others."""
+"""The backend where the caller names none; its programs run the parts of all others as steps."""
 
 
 @dataclass(frozen=True)
 class Job(PlanOptions):
-    """How a backend is to compile a graph; each uses the fields that it needs.
+    """Options of `Backend.compile`; each backend uses the fields that it needs.
 
-    target          the machine; None for a backend that computes whole models, wherever it does
+    target          the machine to compile for; None for a backend that computes whole models
     cache           whether code is kept in, and taken from, the cache on disk
-    room            memory for packed weights; None: that of this process
-    shared_weights  packed weights of the model's other programs, to be shared; gets the new ones
+    room            memory that gets the packed weights; None: that of this process
+    shared_weights  packed weights of the model's other programs, which are used again; the new
+                    ones are added to them
     compiler        compiles the code; of the cpu, by `Cpu.compiler`. None: one of its own
     planned         called once with the plan, while its code is compiled on other threads
     """
@@ -57,15 +58,15 @@ class Runner(Protocol):
     """A compiled graph. Several threads may call it at once."""
 
     def run(self, arrays: Sequence[Any], /) -> list[Any]:
-        """The outputs, in order, for arrays of the graph's inputs, in order and of their types. The
-        arrays are plain and contiguous; they must neither be written to nor kept after the call."""
+        """Return the graph's outputs, in order. `arrays` are its inputs, in order and of their
+        types, plain and contiguous; they must neither be written to nor kept after the call."""
         ...
 
 
 class Backend(Protocol):
     """One way to compute graphs. Classes that derive from this one get the defaults defined here.
 
-    column  the name by which rows of the table of kernels belong to it
+    column  the value of `column` in the rows of the table of kernels that belong to this backend
     whole   whether it computes models as they were imported, of any shapes, without passes
     """
 
@@ -73,23 +74,23 @@ class Backend(Protocol):
     whole: bool = False
 
     def need_target(self, target: Target) -> None:
-        """Raise TargetError, with the reason, if it cannot compile for the target; by default it
-        can for all."""
+        """Raise TargetError, with the reason, if the backend cannot compile for the target. By
+        default it can for every target."""
 
     def takes(self, node: Node) -> str:
-        """Why it cannot compute a node, whose sizes are known; "" if it can: by default, if the
-        table of kernels has a row for the operator in its column."""
+        """Return why the backend cannot compute a node of known sizes; "" if it can. By default it
+        can if the table of kernels has a row for the operator in the backend's column."""
         from tinsmith.kernels._kernel import kernels_for
 
         known = kernels_for(node.op.name, self.column)
         return "" if known else f"no kernel of {self.column} computes {node.op.name}"
 
     def compile(self, graph: Graph, job: Job) -> Runner:
-        """What computes a graph of nodes that it takes."""
+        """Compile a graph of nodes that the backend takes."""
         ...
 
     def explain(self, graph: Graph) -> str:
-        """How it computes a graph, in a line; "" where there is nothing to say."""
+        """Say in a line how the backend computes a graph; "" where there is nothing to say."""
         return ""
 
 
@@ -97,8 +98,8 @@ BACKENDS: Registry[Backend] = Registry("backend", "tinsmith.backends")
 
 
 def backends_of(names: str | Sequence[str]) -> dict[str, Backend]:
-    """Name -> backend for "toy,cpu" or ("toy", "cpu"), in this order, which is that of preference.
-    Raises OptionError, UnknownName."""
+    """Return name -> backend for "toy,cpu" or ("toy", "cpu"), in the same order: a node goes to the
+    first backend that takes it. Raises OptionError, UnknownName."""
     listed = names.split(",") if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
         known = ", ".join(map(repr, BACKENDS))
@@ -110,5 +111,5 @@ def backends_of(names: str | Sequence[str]) -> dict[str, Backend]:
 
 
 def is_whole(backends: Mapping[str, Backend]) -> bool:
-    """Whether they are one that computes models as they are imported."""
+    """Whether there is one backend only, and it computes models as they are imported."""
     return [b.whole for b in backends.values()] == [True]

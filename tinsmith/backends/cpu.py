@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Compiled:
-    """A program, and what it was built from."""
+    """A program, with the plan, code and constants from which it was built."""
 
     program: Program
     built: Built
@@ -40,7 +40,8 @@ class Compiled:
 
 
 class Cpu(Backend):
-    """Machine code in this process. What no kernel computes, its programs compute by reference."""
+    """The backend that generates machine code. It takes every node: one that no kernel computes is
+    computed by its reference."""
 
     column = DEFAULT
 
@@ -66,9 +67,9 @@ class Cpu(Backend):
         return compiler
 
     def compile(self, graph: Graph, job: Job) -> Compiled:
-        """A program for a placed graph. Weights that `job.shared_weights` has are shared; new ones
-        go to `job.room` and are added to it. Raises TargetError where this process cannot run the
-        target's code."""
+        """Compile a placed graph to a program. Packed weights that `job.shared_weights` has are
+        used again; new ones are written into `job.room` and added to `job.shared_weights`. Raises
+        TargetError where this process cannot run the target's code."""
         from tinsmith.plan.planner import make_plan
 
         target, threads, shared = job.target, job.threads, job.shared_weights
@@ -92,7 +93,7 @@ class Cpu(Backend):
 
 
 HOST = Cpu()
-"""The backend that calls are made to: the parts of all others are steps of its programs."""
+"""The backend whose programs are called: parts that other backends compute are steps of these."""
 
 BACKENDS.register(DEFAULT, HOST)
 
@@ -103,19 +104,19 @@ def compile_placed(graph: Graph, target: Target, **options: Any) -> Compiled:
 
 
 class Room(Protocol):
-    """Memory in which packed weights are collected: `put` each at its offset in bytes, then
-    `finish`."""
+    """Memory in which packed weights are joined to one buffer: `put` each at its offset in bytes,
+    then call `finish`."""
 
     def put(self, offset: int, array: Array) -> None: ...
 
     def finish(self, nbytes: int) -> Array:
-        """All weights in one aligned buffer: `nbytes` bytes, and `SLACK` further ones that may be
-        read."""
+        """Return all weights in one aligned buffer of uint8: `nbytes` bytes, and `SLACK` bytes of
+        padding, which kernels may read past the last weight."""
         ...
 
 
 class Heap:
-    """Memory of this process."""
+    """A `Room` in memory of this process."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[int, Array]] = []
@@ -137,8 +138,8 @@ class Heap:
 
 
 class _Sink:
-    """Where the planner puts what it makes: code into the compiler, which begins at once, and
-    weights into the room."""
+    """The planner's `Sink`: passes code to the compiler, which begins at once, and packed weights
+    to the room."""
 
     def __init__(self, compiler: Compiler, room: Room) -> None:
         self._compiler, self.weights = compiler, room.put

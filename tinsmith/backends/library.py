@@ -1,28 +1,24 @@
-"""Machine code of a program, loaded into this process."""
+"""Compiles and loads the machine code of a program, and that of the team of threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache as memoised
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler, load_library
 from tinsmith.codegen.target import Target
 
-
-class Library(Protocol):
-    """Loaded machine code and its bytes; keep it alive while code may run."""
-
-    data: bytes
-
-    def address(self, symbol: str) -> int: ...
+if TYPE_CHECKING:
+    from tinsmith.runtime.program import Library
 
 
 def load_code(
     codes: Mapping[str, str], target: Target, cache: bool, compiler: Compiler | None = None
 ) -> Library:
-    """Compile (or find in the cache) and load all functions."""
+    """Compile the functions of `codes` (symbol -> LLVM text), or find them in the cache, and load
+    them. `compiler`: one that has begun with some of them."""
     return load_library(codes, target, open_cache() if cache else None, compiler)
 
 
@@ -34,6 +30,6 @@ def _team(target: Target, cache: bool) -> Library:
 
 
 def team_address(target: Target, cache: bool, threads: int) -> Callable[[str], int] | None:
-    """A function that gives the addresses of the thread team's functions by name; None for one
-    thread."""
+    """Return a function from the names of the thread team's functions (`codegen/sync.py`) to their
+    addresses; None for one thread."""
     return _team(target, cache).address if threads > 1 else None

@@ -1,4 +1,5 @@
-"""The numpy backend: every operator through its reference. The oracle of all others."""
+"""The numpy backend: computes every operator by its reference; other backends are tested against
+its results."""
 
 from __future__ import annotations
 
@@ -25,10 +26,9 @@ class NumpyProgram:
         self.graph = graph
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """The outputs for one array per input of any shape that the graph admits.
-
-        A sequence is a list of arrays, an empty optional None.
-        """
+        """Return the outputs for one array per input, of any shapes that the graph admits. No
+        output shares memory with an input or a constant. A sequence is a list of arrays, an empty
+        optional None."""
         from tinsmith.ops.interpret import run_graph
 
         outputs: list[np.ndarray[Any, Any]] = []
@@ -44,7 +44,7 @@ class NumpyProgram:
 
 
 class Numpy(Backend):
-    """Every operator by its reference."""
+    """The backend of this module: takes every node, and whole models as they were imported."""
 
     column, whole = "numpy", True
 

@@ -14,8 +14,8 @@ from tinsmith.ops.control import Part
 
 
 class Running:
-    """Computes a Part node by its backend's runner, and checks that the results have the planned
-    types. Raises BackendFailed where the backend raises an error or gives something else."""
+    """Computes a Part node through its backend, in the place of an operator's reference. Raises
+    BackendFailed where the backend fails, or gives results of other types than were planned."""
 
     name = Part.name
 

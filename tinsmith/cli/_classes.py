@@ -1,4 +1,4 @@
-"""Outputs that are class scores: recognising them, and the names of the classes."""
+"""Recognises outputs that are class scores, and names their best classes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import numpy as np
 from tinsmith.errors import ModelFileError
 from tinsmith.records import NamedTuple
 
-# Sizes of well-known label sets: an output of that many scores is read as classes, also unnamed.
 USUAL = (10, 100, 1000, 1001, 21841)
+"""Sizes of well-known label sets: rows of so many elements are taken for scores, also without
+labels."""
 MOST_ROWS = 16
-"""So many rows of an output may be read as classes for their number alone."""
+"""Rows of an output, at most, that are taken for scores because of such a size."""
 
 
 class Scores(NamedTuple):
-    """Rows of class probabilities [N,C], and whether it was softmax that made them of an output."""
+    """Rows of class probabilities [N,C], and whether they are the softmax of the output."""
 
     probabilities: Any
     softmax: bool
 
 
 def read_labels(path: Path) -> list[str]:
-    """One name a line; raises ModelFileError."""
+    """Read the names of classes, one a line. Raises ModelFileError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -37,12 +38,12 @@ def read_labels(path: Path) -> list[str]:
 
 
 def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
-    """The class probabilities of an output, or None where it is no class scores.
+    """Return the class probabilities of an output, or None where it has no class scores.
 
-    With labels, an output is class scores if it has one for each label; without, if its rows are
-    distributions, or few and of a usual size. Scores that are no probabilities go through softmax.
-    A vector is one row, of a model without a batch; its size alone, which may be that of a batch,
-    makes it no scores.
+    With labels, rows of an output are scores if they have one element for each label; without, if
+    they are probabilities (sum 1), or few and of a usual size. Scores that are no probabilities go
+    through softmax. A vector is one row, of a model without a batch; a usual size alone, which may
+    be that of a batch, does not make it scores.
     """
     if array.dtype.kind != "f" or not array.ndim or not array.size:
         return None
@@ -66,7 +67,7 @@ def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
 
 
 def best(row: Any, labels: list[str] | None, top: int) -> list[dict[str, Any]]:
-    """The `top` most probable classes of a row, best first."""
+    """Return the `top` most probable classes of a row, best first, as plain data."""
     order = np.argsort(-row, kind="stable")[:top]
     return [
         {

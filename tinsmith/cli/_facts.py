@@ -1,24 +1,29 @@
-"""What can be said of a graph without compiling it: operators, parameters, arithmetic."""
+"""Counts nodes, parameters and operations of a graph, without compiling it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from tinsmith.compiler.hints import sized
 from tinsmith.errors import ReferenceFailed, TypeRuleError
-from tinsmith.graph import Graph, Node, Type
+from tinsmith.graph import Graph, Node
+from tinsmith.passes import Report
 from tinsmith.passes.shapes import with_sizes
 from tinsmith.records import dataclass
 
 
 @dataclass
 class Facts:
-    """What is known of a graph and those nested in it. `graph` is the graph with the sizes; `flops`
-    counts operations by operator, of nodes whose shapes are known; `unsized` is the number of nodes
-    with unknown shapes; `assumed` are the free dimensions that nobody has given a size, and the
-    sizes that they count as."""
+    """Counts over a graph and those nested in it.
+
+    graph    with sizes in the place of free dimensions
+    flops    operator -> operations of its nodes, if their shapes are known
+    unsized  number of nodes of unknown shapes
+    assumed  free dimensions that the user gave no size -> the size with which they are counted
+    """
 
     graph: Graph
     nodes: int = 0
@@ -36,18 +41,20 @@ class Facts:
 
 
 def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
-    """What is known where the free input dimensions have these sizes, and 1 where none is named.
-    Where no size is given at all, and 1 does not fit, they are unknown."""
+    """Count with the given sizes of free input dimensions, and 1 for the others. If no size is
+    given, and the graph does not fit sizes of 1, they are unknown."""
     free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
     assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
+    chosen = {**sizes, **assumed}
+    free_inputs = [v for v in graph.inputs if v.shape is not None and not v.type.is_static]
     try:
-        found = Facts(with_sizes(graph, _types(graph, sizes)), assumed=assumed)
+        types = {v.name: sized(v.type, chosen) for v in free_inputs}
+        found = Facts(with_sizes(graph, types), assumed=assumed)
     except (TypeRuleError, ReferenceFailed):
         if sizes:
             raise
         found = Facts(with_sizes(graph, {}))
-    sized = found.graph
-    for one in graphs_in(sized):
+    for one in graphs_in(found.graph):
         for node in one.nodes:
             _count_work(found, node)
     for one in graphs_in(graph):
@@ -72,7 +79,7 @@ def _count_work(found: Facts, node: Node) -> None:
 
 
 def graphs_in(graph: Graph) -> Iterator[Graph]:
-    """The graph and those that its nodes hold as attributes."""
+    """Yield the graph, and those that its nodes hold as attributes, at any depth."""
     yield graph
     for node in graph.nodes:
         for value in node.attrs.values():
@@ -80,18 +87,16 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
                 yield from graphs_in(value)
 
 
-def _types(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Type]:
-    """The types of inputs whose free dimensions are set."""
-    types: dict[str, Type] = {}
-    for v in graph.inputs:
-        if v.shape is not None and not v.type.is_static:
-            shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
-            types[v.name] = v.type.like(shape=shape)
-    return types
+def changes_of(reports: Iterable[Report]) -> dict[str, int]:
+    """Return name of a pass -> number of its changes, for passes that changed something."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        total.update(report.changes)
+    return {name: n for name, n in total.items() if n}
 
 
 def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that input arrays give to the free dimensions."""
+    """Return name of a free dimension -> its size in the input arrays."""
     found: dict[str, int] = {}
     for v in graph.inputs:
         for i, d in enumerate(v.shape or ()):

@@ -1,9 +1,10 @@
-"""What the commands share that write models: their options, the part that is written, and the
-comparison of what was written with what was read."""
+"""Shared by the commands that write models: their options, reading and writing, and the comparison
+of the written model with the one that was read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from tinsmith.writers.registry import Writer
 
 DIFFERS = 3
-"""Exit code where an output differs, as of `verify`."""
+"""Exit code of a command that has compared outputs, if one differs."""
 TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 1e-1, "int8": 1e-1, "int4": 1.0}
-"""Greatest errors that agree, relative to the greatest element of an output, by how weights are
-kept. Estimated: of float16 every weight is rounded to one part in 2048, layer by layer."""
+"""Type of weights in the file -> greatest error that counts as equal, relative to the greatest
+element of an output. Estimated: rounding to float16 changes every weight by up to 1 / 2048."""
 
 
 @dataclass(frozen=True)
 class Writing:
     """The options of a command that writes a model: the file that it reads (`model`), the part of
-    the graph that it takes (`outputs`, `cut`), the file that it writes (`out`), and how both are
-    compared."""
+    the graph that it keeps (`outputs`, `cut`), the file that it writes (`out`), and for --verify
+    how both are compared."""
 
     model: str
     out: str
@@ -45,7 +46,8 @@ class Writing:
     dims: tuple[str, ...]
 
     def load(self) -> Graph:
-        """The graph that was asked for, as it is in the file. Raises GraphError, UnknownName."""
+        """Read the graph, or the part of it that the options name. Raises GraphError,
+        UnknownName."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
 
@@ -58,7 +60,7 @@ class Writing:
 
     @property
     def writer(self) -> Writer:
-        """The format of the file that is written. Raises FileNameError."""
+        """The writer of the format that the name of the written file says. Raises FileNameError."""
         from tinsmith.writers.registry import writer_of
 
         return writer_of(Path(self.out))
@@ -69,8 +71,8 @@ class Writing:
         ts.write(graph, self.out, weights=self.weights)
 
     def compared(self, graph: Graph) -> list[Difference]:
-        """How far the outputs of what was written are from those of the graph, for random inputs;
-        nothing where nobody wants to know."""
+        """With --verify: compare the outputs of the written model with those of the graph, on
+        random inputs. Without: return []."""
         if not self.verify:
             return []
         import tinsmith as ts
@@ -83,24 +85,51 @@ class Writing:
         return differences(graph, written, self.dims, most)
 
     def _has_batch(self) -> bool:
-        """Whether the format that is written has an axis for the batch, as all but ncnn's do."""
+        """Whether the written format has an axis for the batch, as all but ncnn's do."""
         return not self.out.endswith((".param", ".param.bin")) or self.out.endswith(".pnnx.param")
 
-    def written(self) -> dict[str, int]:
-        """The files that are there now, and their bytes."""
-        return files_of(self.out)
+    def finish(
+        self, graph: Graph, about: dict[str, Any], say: Callable[[dict[str, int]], None],
+        json_: bool,
+    ) -> None:  # fmt: skip
+        """Report a command that has written `graph`, and compare if --verify says so: as JSON, with
+        the entries `about`, or as text, for which `say` gets the files with their bytes. Exit with
+        DIFFERS where an output differs."""
+        files, found = files_of(self.out), self.compared(graph)
+        if json_:
+            rows = [
+                {"name": d.name, "ok": d.ok, "maximum": d.maximum, "relative": d.relative}
+                for d in found
+            ]
+            head = {"model": self.model, "written": self.out, "bytes": sum(files.values())}
+            _show.as_json({**head, **about, "differences": rows})
+        else:
+            say(files)
+            if found:
+                click.echo(
+                    f"{self.model} and {self.out}, as it is read again, both run by Tinsmith:"
+                )
+            for d in found:
+                click.echo(f"  {'agrees ' if d.ok else 'DIFFERS'} {d}")
+        if not all(d.ok for d in found):
+            sys.exit(DIFFERS)
 
 
 def files_of(model: str) -> dict[str, int]:
-    """The files of a model that are there, that of its weights included, and their bytes."""
+    """Return the files of a model that exist, those of its weights included -> their bytes."""
     path = Path(model)
     stem = path.name.removesuffix(".bin").removesuffix(".param")
     files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
     return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
 
 
+def print_files(files: dict[str, int]) -> None:
+    for name, nbytes in files.items():
+        click.echo(f"{name}: {_show.size(nbytes)}")
+
+
 def layers_in(model: str) -> int | None:
-    """How many layers a .param file says that it has; None for files of other formats."""
+    """Return the number of layers of a .param file; None for files of other formats."""
     from tinsmith.formats.ncnn.param import BINARY_MAGIC, MAGIC
 
     with open(model, "rb") as file:
@@ -114,8 +143,8 @@ def layers_in(model: str) -> int | None:
 def differences(
     one: Graph, other: Graph, dims: Sequence[str], tolerance: float
 ) -> list[Difference]:
-    """Both on the same random inputs, output by output: by name, or in order where the file has
-    other names."""
+    """Run two graphs on the same random inputs and compare their outputs: by name, or in order if
+    they have other names. Raises NotWritable if their numbers of inputs or outputs differ."""
     import numpy as np
 
     import tinsmith as ts
@@ -140,24 +169,8 @@ def differences(
     return [compare(n, g, w, tolerance) for n, g, w in zip(names, got, want, strict=True)]
 
 
-def print_differences(writing: Writing, found: Sequence[Difference]) -> None:
-    """What `Writing.compared` has found, and between what: the engine that the file is for is not
-    asked."""
-    if found:
-        click.echo(f"{writing.model} and {writing.out}, as it is read again, both run by Tinsmith:")
-    for d in found:
-        click.echo(f"  {'agrees ' if d.ok else 'DIFFERS'} {d}")
-
-
-def rows_of(found: Sequence[Difference]) -> list[dict[str, Any]]:
-    """The differences as --json has them."""
-    return [
-        {"name": d.name, "ok": d.ok, "maximum": d.maximum, "relative": d.relative} for d in found
-    ]
-
-
 def known_weights(_: click.Context, __: click.Parameter, text: str) -> str:
-    """A value of --weights. Raises OptionError."""
+    """Check the value of --weights, and return it. Raises OptionError."""
     from tinsmith.passes.weights import parse
 
     parse(text)

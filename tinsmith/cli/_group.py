@@ -1,10 +1,9 @@
-"""The group of commands: found by their files, loaded when they are used.
+"""The group of commands: found by their files, imported when they are used.
 
-Exit codes: 0 done, 1 a TinsmithError, or a file or memory that the system does not give (one line
-on standard error, without a traceback), 2 wrong usage (what the command line says is not
-understood, or names what there is not), 130 interrupted. A reader that goes away (as in
-`| head -1`) ends a command quietly, with 1.
-"""
+Exit codes: 0 done; 1 a TinsmithError, a file that cannot be read or written, or too little memory
+(one line on standard error, without a traceback); 2 wrong usage (an argument that is not
+understood, or an unknown name); 130 interrupted. A command whose reader goes away, as in `| head
+-1`, ends quietly with 1."""
 
 from __future__ import annotations
 
@@ -49,15 +48,16 @@ INSTEAD = {
     **dict.fromkeys(("quantized.out", "quantization_cmd"), " `tinsmith quantize` does."),
     "model_check": " `tinsmith verify` compares, and finds the first node that differs.",
 }
-"""What is said where one looks for these commands, which are other engines' in part."""
+"""Hints for users who type these commands, which Tinsmith lacks; most are tools of other
+engines."""
 USAGE = (
     FileNameError, InputNameError, KernelChoiceError, OptionError, PassChoiceError, UnknownName,
 )  # fmt: skip
-"""Errors that only what the user wrote can cause."""
+"""Errors that only a wrong command line causes: exit code 2."""
 
 
 class Failed(click.ClickException):
-    """Prints the message of a TinsmithError, and its notes; exit code 1."""
+    """Ends a command with the message of an error and its notes on standard error; exit code 1."""
 
     def show(self, file: Any = None) -> None:
         label = click.style("error:", fg="red", bold=True)
@@ -65,14 +65,13 @@ class Failed(click.ClickException):
 
 
 class Misused(Failed):
-    """Prints the message of a TinsmithError that wrong usage has caused, and its notes; exit code
-    2."""
+    """As `Failed`, for an error of wrong usage; exit code 2."""
 
     exit_code = 2
 
 
 class Commands(click.Group):
-    """Every module of this package whose name does not start with `_` holds one `command`."""
+    """The group: each module of this package whose name does not start with `_` has a `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         import tinsmith.cli as package
@@ -134,20 +133,20 @@ class Commands(click.Group):
 
 
 def interrupted() -> NoReturn:
-    """End as a command does that Ctrl-C has ended."""
+    """End the process as after Ctrl-C."""
     click.echo("interrupted", err=True)
     sys.exit(INTERRUPTED)
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """One line: whoever types a command has no use for the place in the code."""
+    """Print a warning as one line, without the place in the code that Python would show."""
     label = click.style("warning:", fg="yellow", bold=True)
     click.echo(f"{label} {' '.join(str(message).split())}", err=True)
 
 
 def drop_output() -> None:
-    """Flush standard output. If it takes nothing more, what is buffered is dropped, so that the
-    interpreter does not fail when it ends."""
+    """Flush standard output. If that fails, drop what is buffered, so that the interpreter does not
+    fail again when it ends."""
     if sys.stdout is sys.__stdout__:
         try:
             sys.stdout.flush()

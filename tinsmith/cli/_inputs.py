@@ -1,16 +1,15 @@
-"""Model inputs from the command line: arrays in files, pictures, random numbers.
+"""Reads model inputs from the command line: arrays in files, pictures, numbers.
 
-    x.npy            the next input that has no array yet
-    data.npz         the arrays whose names are inputs; a lone one that numpy has named goes where
-                     x.npy would
+    x.npy            for the next input that has no array yet
+    data.npz         each array for the input of its name; a single one without a name as x.npy
     x.csv            rows of numbers, in the shape of the input
     cat.jpg          decoded, resized to the input's height and width, scaled (see `Picture`)
     word.wav         samples of PCM (see `_sound`)
-    16000, [1,2]     a number, or a list of them
+    16000, [1,2]     a number, or a list of numbers
     random, zeros    generated
     name=ANY         any of these, for the input of that name
 
-Inputs that nothing is given for are random, of the sizes that others give to their free dimensions.
+Inputs without an argument are random; their free dimensions have the sizes that given inputs have.
 Several pictures make up a batch.
 """
 
@@ -37,14 +36,15 @@ from tinsmith.runtime.inputs import as_input, suggest_input
 Array = np.ndarray[Any, Any]
 MADE_UP = ("random", "zeros")
 UNNAMED = "arr_0"
-"""What numpy calls the array of an .npz that nobody has named."""
+"""The name that `numpy.savez` gives to an array without a name."""
 
 
 class Inputs:
-    """Reads the arguments of one call for inputs of the given types, of the sizes in `dims`; what
-    is made up has, where these and the other inputs say nothing, the sizes in `typical`.
+    """Reads the arguments of one call, for inputs of the given types.
 
-    `notes` says, for people, where each input came from.
+    dims     free dimension -> its size, from the command line
+    typical  sizes for generated inputs where neither `dims` nor given inputs tell one
+    notes    input -> where its array is from, in words
     """
 
     def __init__(
@@ -62,12 +62,13 @@ class Inputs:
         self.arrays: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
         self.given: dict[str, int] = {}
-        """Free dimensions that arrays which were given have sizes for."""
+        """Free dimension -> its size in given arrays."""
         self.unused: dict[str, str] = {}
-        """Arrays of archives that no input takes, with the archive."""
+        """Name of an array in an .npz that no input has -> the file."""
 
     def read(self, arguments: Sequence[str]) -> dict[str, Array]:
-        """Arrays by input name. Raises InputError and ModelFileError, click errors for usage."""
+        """Return the arrays of all inputs by name. Raises InputError and ModelFileError, click
+        errors for usage."""
         loose: list[str] = []
         for argument in arguments:
             name, equals, rest = argument.partition("=")
@@ -98,6 +99,7 @@ class Inputs:
         return {name: self.arrays[name] for name in self.types}
 
     def put(self, name: str, array: Any, source: str) -> None:
+        """Take an array for an input, from `source`. Raises InputNameError, InputShapeError."""
         if name in self.arrays:
             raise InputNameError(
                 f"the input {name!r} is given twice: by {self.notes[name]} and {source}"
@@ -116,9 +118,11 @@ class Inputs:
         self.arrays[name], self.notes[name] = array, source
 
     def free(self) -> list[str]:
+        """Return the inputs that have no array yet."""
         return [n for n in self.types if n not in self.arrays]
 
     def in_order(self, sources: Sequence[str]) -> None:
+        """Take arguments without a name for the inputs that have no array yet, in order."""
         others = [s for s in sources if not is_picture(s)]
         if others and len(sources) - len(others) > 1 and len(sources) > len(self.free()):
             named = f", or say which input takes it: NAME={others[0]}" * (len(self.types) > 1)
@@ -134,7 +138,7 @@ class Inputs:
             self.put(free[0], self.one(source, free[0]), source)
 
     def one(self, source: str, name: str) -> Array:
-        """One array from one argument, for the input `name`."""
+        """Return the array of one argument, for the input `name`."""
         if source in MADE_UP:
             return self.generate(source, name)
         path = Path(source)
@@ -170,11 +174,11 @@ class Inputs:
         return array
 
     def npz(self, source: str) -> list[str]:
-        """Take the arrays of an .npz file whose names are inputs of the model; others are noted in
-        `unused`. Returns the arguments that are left to take in the order of inputs: [source] if
-        there is no such file, or if it holds one array alone, without a name (`UNNAMED`, as
-        `np.savez(file, x)` writes it); else []. Raises InputNameError if no name is an input's or
-        an input is given twice, InputShapeError against --dim, ModelFileError for damaged files."""
+        """Take the arrays of an .npz file for the inputs of their names; others go to `unused`.
+        Return the arguments to be taken in the order of inputs: [source] if there is no such file,
+        or if it holds one array without a name (`UNNAMED`); else []. Raises InputNameError if no
+        name is an input's or an input is given twice, InputShapeError if --dim has another size,
+        ModelFileError for damaged files."""
         if not Path(source).exists():
             return [source]
         arrays = read_arrays(source)
@@ -195,7 +199,7 @@ class Inputs:
         return [] if named else [source]
 
     def batch(self, sources: Sequence[str]) -> None:
-        """Several pictures: one after the other where inputs are waiting, else along the batch."""
+        """Take several pictures: each for an input if enough have no array, else as one batch."""
         free = self.free()
         if len(free) >= len(sources) or not free:
             return self.in_order(sources)
@@ -211,7 +215,8 @@ class Inputs:
         return None
 
     def generate(self, how: str, name: str) -> Array:
-        """Random numbers (or zeros) of the input's type; dimensions of no known size are 1."""
+        """Return random numbers, or zeros if `how` is "zeros", of the input's type; dimensions of
+        no known size are 1."""
         from tinsmith.compiler.verify import draw
 
         type_ = sized(sized(self.types[name], self.given), self.typical)

@@ -1,6 +1,7 @@
-"""Ctrl-C comes again where it fell into a callback of the interpreter (such as those of `import`),
-which drops what is raised in it: the command would go on. C code that calls Python and takes any
-error for a "no" (`TextIOWrapper` looking for a codec) still loses one: press again.
+"""Repeats a Ctrl-C that the interpreter has lost. If the signal comes in a callback of the
+interpreter (such as those of `import`), KeyboardInterrupt is dropped there, and the command would
+go on. Importing this module sets a hook that sends the signal again. Some C code drops errors
+without calling the hook (`TextIOWrapper` looking for a codec): then the user has to press again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from contextlib import suppress
 from typing import Any
 
 PAUSE = 0.05
-"""Seconds until it comes again, when the callback is over."""
+"""Seconds until the signal is sent again; the callback has ended then."""
 
 _others = sys.unraisablehook
 
 
 def _again(dropped: Any) -> None:
+    """The hook for errors that the interpreter drops (`sys.unraisablehook`)."""
     if dropped.exc_type is KeyboardInterrupt:
         with suppress(RuntimeError):  # the interpreter ends
             start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold

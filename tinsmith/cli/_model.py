@@ -1,4 +1,5 @@
-"""What the commands that compile a model share: their options, and the timed compilation."""
+"""Shared by the commands that compile a model: their options, and the compilation, which is
+timed."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import click
 
 from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
+from tinsmith.cli._picture import PICTURES
 from tinsmith.cli._sizes import UNFIT, assuming, exact, input_shapes, ranges, signature_of, sizes
 from tinsmith.graph import Graph, Type
 from tinsmith.records import dataclass
@@ -31,7 +33,7 @@ MODEL = click.Path(exists=True, readable=True, dir_okay=False)
 
 
 class Number(click.FloatRange):
-    """A number from 0 to `max`; NaN is none."""
+    """The type of an option: a number from 0 to `max`, not NaN."""
 
     name = "number"
 
@@ -46,8 +48,8 @@ class Number(click.FloatRange):
 
 
 class Backends(click.ParamType):
-    """The value of `--backend`: one name, or several in order of preference, as in `toy,cpu`. The
-    table of backends is loaded when a value or the help needs it. Raises OptionError and
+    """The type of `--backend`: a name, or several in order of preference, as in `toy,cpu`. The
+    table of backends is loaded only for checking a value or for the help. Raises OptionError and
     UnknownName."""
 
     name = "backend"
@@ -61,7 +63,7 @@ class Backends(click.ParamType):
 
 @dataclass(frozen=True)
 class Build:
-    """How to compile: the values of `build_options`."""
+    """The options that say how to compile (`build_options`)."""
 
     threads: int | None = None
     backend: str = DEFAULT
@@ -82,11 +84,11 @@ class Build:
     sizes: Mapping[str, tuple[int, int]] | None = None
 
     def hinted(self, dims: tuple[str, ...]) -> Build:
-        """The same options with hints of sizes besides: the ranges that --dim gives."""
+        """Return a copy with the ranges of --dim as hints of sizes."""
         return replace(self, sizes=ranges(dims) or None)
 
     def load(self, path: str) -> Graph:
-        """The graph as it is imported, without the inputs that are fixed."""
+        """Return the imported graph, in which the inputs of --fix are constants."""
         import tinsmith as ts
         from tinsmith.compiler.fixed import fixed_values, with_fixed
 
@@ -97,10 +99,9 @@ class Build:
         return with_fixed(graph, fixed_values(self.fixed))[0]
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
-        """Compile, with progress on a terminal. Raises TinsmithError, click errors for usage.
-
-        Free dimensions stay free, or, where `dims` is given, become what it says, else 1.
-        """
+        """Compile, with progress on a terminal. With `dims`, the values of --dim, a program is made
+        for these sizes, and 1 for other free dimensions. Raises TinsmithError, click errors for
+        usage."""
         import tinsmith as ts
 
         start = time.perf_counter()
@@ -115,7 +116,7 @@ class Build:
         return Built(path, net, (time.perf_counter() - start) * 1e3)
 
     def compile_for(self, path: str, given: Given) -> tuple[Built, Fed]:
-        """Compile for the shapes of the given inputs, which are read."""
+        """Read the given inputs, and compile for their shapes."""
         built = self.hinted(given.dims).compile(path)
         net = built.net
         fed = given.read(net.inputs)
@@ -127,13 +128,13 @@ class Build:
         return Built(path, net, built.compile_ms + more), fed
 
     def threads_of(self, net: Net) -> int:
-        """How many threads may compute: as was said, or those that trusted code was made for."""
+        """Return the number of threads: the option's value, or that of the program."""
         if self.threads is not None:
             return self.threads
         return net.program().plan.threads if net.has_programs else 1
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `tinsmith.compile`, without those that nobody gave."""
+        """Return the given options as arguments of `tinsmith.compile`."""
         given = asdict(self) | {"batch": as_batch(self.batch)}
         if given.pop("small_memory"):
             given["memory"] = "small"
@@ -142,13 +143,13 @@ class Build:
 
 
 def as_batch(text: str | None) -> str | int | None:
-    """What --batch says: a size, or a word."""
+    """Return the value of --batch as `load` takes it: a size as int, or a word."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
 
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled model and how long that took, from the file on."""
+    """A compiled model, its path, and the milliseconds of reading and compiling it."""
 
     path: str
     net: Net
@@ -158,8 +159,9 @@ class Built:
 def taken_as(
     name: str, record: type, options: Sequence[Callable[..., Any]]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that adds options to a command, which gets what they say as its argument `name`:
-    one `record`, a data class with the parameters of the options as fields."""
+    """Return a decorator that adds options to a command, and passes their values to it as one
+    argument called `name`: a `record`, a data class whose fields are named as the options'
+    parameters."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -175,7 +177,7 @@ def taken_as(
 
 
 def known_precision(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """A value of --precision. Raises UnknownName."""
+    """Check the value of --precision, and return it. Raises UnknownName."""
     from tinsmith.compiler.options import PRECISIONS, check_name
 
     check_name("precision", text or "default", PRECISIONS)
@@ -183,8 +185,7 @@ def known_precision(_: click.Context, __: click.Parameter, text: str | None) -> 
 
 
 def known_target(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """A value of --target. Raises UnknownName, and TargetError where no code can be made for this
-    machine."""
+    """Check the value of --target, and return it. Raises UnknownName, TargetError."""
     from tinsmith.codegen.target import ISAS, level
     from tinsmith.compiler.options import check_name
 
@@ -215,7 +216,7 @@ READING = (
         help="The shape of an input that the file leaves free: sizes, or names of free ones.",
     ),
 )
-"""How a model is read: the options of `load`."""
+"""The options of `load`: how a model is read."""
 RANDOM_WEIGHTS, _, INPUT_SHAPE = READING
 
 BUILD_OPTIONS = (
@@ -254,9 +255,7 @@ BUILD_OPTIONS = (
         help="Keep large weights so, rounded to the nearest; 'int4/32': a scale for each 32.",
     ),
     click.option(
-        "--small-memory",
-        is_flag=True,
-        help="Leave out kernels whose weights outgrow the model's.",
+        "--small-memory", is_flag=True, help="Leave out kernels whose weights outgrow the model's."
     ),
     click.option(
         "--shapes",
@@ -285,7 +284,7 @@ BUILD_OPTIONS = (
         help="Run the machine code that a .tin file carries, by the options it was made with.",
     ),
 )
-"""What commands take that compile a model, as they are listed."""
+"""The options of commands that compile a model, in the order of the help."""
 
 
 build_options = taken_as("build", Build, BUILD_OPTIONS)
@@ -293,7 +292,7 @@ build_options = taken_as("build", Build, BUILD_OPTIONS)
 
 
 def fixed(texts: Sequence[str]) -> dict[str, Any] | None:
-    """`("sr=16000",)` as {"sr": 16000}; None where there are none."""
+    """Parse the values of --fix: ("sr=16000",) gives {"sr": 16000}; None if there are none."""
     found: dict[str, Any] = {}
     for text in texts:
         name, _, value = text.rpartition("=")
@@ -306,8 +305,8 @@ def fixed(texts: Sequence[str]) -> dict[str, Any] | None:
 
 
 def literal(text: str) -> Any:
-    """A number, a bool, or a list of these or of such lists, written as JSON; None for any other
-    text, such as a name or a path."""
+    """Parse a number, a bool, or a list of these or of such lists, written as JSON. None for any
+    other text, such as a name or a path."""
     try:
         value = json.loads(text)
         return value if _holds_numbers(value) else None
@@ -323,7 +322,7 @@ def _holds_numbers(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Given:
-    """What the command line says about a model's inputs."""
+    """The options about a model's inputs (`input_options`)."""
 
     inputs: tuple[str, ...]
     dims: tuple[str, ...]
@@ -334,7 +333,7 @@ class Given:
     def read(
         self, types: Mapping[str, Type], held: Mapping[str, Any] | None = None, source: str = ""
     ) -> Fed:
-        """The inputs; `held` are there already, from a `source`."""
+        """Read all inputs, of these types. `held`: arrays for some of them, from `source`."""
         from tinsmith.cli._inputs import Inputs
         from tinsmith.cli._picture import Picture
 
@@ -350,8 +349,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Fed:
-    """The arrays of a call by input name, `notes` on where each came from, the types of the
-    inputs, and the sizes that were chosen for free dimensions."""
+    """The inputs of a call: name -> array, name -> where it is from (`notes`), name -> type, and
+    the sizes that were chosen for free dimensions."""
 
     arrays: dict[str, Any]
     notes: dict[str, str]
@@ -360,19 +359,18 @@ class Fed:
 
     @property
     def random(self) -> list[str]:
-        """The inputs that were made up at random, integers first: they may be sizes or places."""
+        """The inputs that are random, integers first: most likely wrong, as sizes or indices."""
         names = [n for n in self.types if self.notes[n] == "random"]
         return sorted(names, key=lambda n: self.types[n].dtype.kind not in "iu")
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """A context for running the model: an error about values or sizes that do not fit gets a
-        note which of them nobody has chosen."""
+        """A context for running the model: an error about sizes or values that do not fit gets a
+        note that says which of them the user has not chosen."""
         from tinsmith.cli._inputs import MADE_UP
-
-        made_up = {n: t for n, t in self.types.items() if self.notes[n] in MADE_UP}
         from tinsmith.compiler.verify import were_random
 
+        made_up = {n: t for n, t in self.types.items() if self.notes[n] in MADE_UP}
         try:
             with assuming(made_up, self.chosen):
                 yield
@@ -382,25 +380,19 @@ class Fed:
             raise
 
 
-def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments and options of `Given`; the command gets one as `given`."""
-    from tinsmith.cli._picture import PICTURES
+INPUT_OPTIONS = (
+    click.argument("inputs", nargs=-1),
+    click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs."
+    ),
+    *PICTURES,
+)
 
-    options = [
-        click.argument("inputs", nargs=-1),
-        click.option("--dim", "dims", multiple=True, metavar=DIM, help=DIM_HELP),
-        click.option(
-            "--seed",
-            type=click.IntRange(0),
-            default=0,
-            show_default=True,
-            help="Of the random inputs.",
-        ),
-        *PICTURES,
-    ]
-    return taken_as("given", Given, options)(command)
+input_options = taken_as("given", Given, INPUT_OPTIONS)
+"""Adds the arguments and options of `Given`; the command gets one as `given`."""
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:
-    """The outputs by name, whether the model has one or several."""
+    """Return the result of a call of a net as a dict by name, also if it is one array."""
     return result if isinstance(result, dict) else {next(iter(net.outputs)): result}

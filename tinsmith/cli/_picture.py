@@ -43,16 +43,18 @@ IMAGENET = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], np.float32)
 class Picture:
     """How a picture becomes an array.
 
-    scale   unit: 0..1, signed: -1..1, bytes: 0..255, imagenet: 0..1 less the mean of ImageNet's
-            channels, over their deviation. An integer input always gets bytes.
-    fit     crop: the shorter side is resized and the middle cut out; stretch: both are resized
+    scale   range of pixels. unit: 0..1, signed: -1..1, bytes: 0..255, imagenet: (0..1 - mean) /
+            deviation of ImageNet's channels. An integer input always gets bytes.
+    fit     crop: resized to cover the input's size, and the middle cut out; stretch: both sides are
+            resized
     """
 
     scale: str = "unit"
     fit: str = "crop"
 
     def read(self, path: Path, type_: Type, name: str) -> np.ndarray[Any, Any]:
-        """An array with a batch of 1 for an input [N,C,H,W], [N,H,W,C], or either without N."""
+        """Read a picture as an array for an input [N,C,H,W] or [N,H,W,C], with N = 1, or for either
+        without N. Raises InputError, ModelFileError, MissingPackage."""
         channels, height, width, last = layout(type_, name)
         pixels = self.decode(path, channels, height, width)
         if not last:
@@ -62,6 +64,7 @@ class Picture:
         return np.ascontiguousarray(self.scaled(pixels, type_, last))
 
     def decode(self, path: Path, channels: int, height: Dim, width: Dim) -> np.ndarray[Any, Any]:
+        """Read a picture as uint8 [height, width, channels]; free sizes are the picture's own."""
         try:
             from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError:
@@ -101,6 +104,8 @@ class Picture:
         return array[:, :, None] if array.ndim == 2 else array
 
     def scaled(self, pixels: np.ndarray[Any, Any], type_: Type, last: bool) -> Any:
+        """Scale pixels, and convert them to the input's dtype; `last`: whether channels are
+        last."""
         if type_.dtype.kind in "iu" or self.scale == "bytes":
             return pixels.astype(type_.dtype)
         x = pixels.astype(np.float32) / 255
@@ -118,7 +123,8 @@ class Picture:
 
 
 def layout(type_: Type, name: str) -> tuple[int, Dim, Dim, bool]:
-    """(channels, height, width, whether channels are last) of an input that takes pictures."""
+    """Return (channels, height, width, whether channels are last) of an input of pictures. Raises
+    InputTypeError for an input of another shape."""
     shape = type_.shape or ()
     if len(shape) in (3, 4):
         for at, last in ((-3, False), (-1, True)):

@@ -1,4 +1,4 @@
-"""How the commands print: aligned tables, colours and progress on a terminal only, JSON."""
+"""Output of the commands: aligned tables, JSON, and, on a terminal only, colours and progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tinsmith.progress import reported
 
-WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
+WIDE = 1000  # columns where the output is no terminal: a pipe gets every character of every cell
 
 LONGEST = 40  # letters of a word that is not broken; names of nodes may be longer than a line
 
@@ -26,7 +26,7 @@ json_option = click.option("--json", "json_", is_flag=True, help="Print plain da
 
 
 def console() -> Console:
-    """A console on the present standard output."""
+    """Return a `rich` console on the present standard output."""
     terminal = sys.stdout.isatty()
     return Console(file=sys.stdout, highlight=False, width=None if terminal else WIDE)
 
@@ -60,12 +60,12 @@ def table(
 
 
 def width() -> int:
-    """The columns of the terminal; many where there is none."""
+    """Return the columns of the terminal; WIDE where there is none."""
     return console().width
 
 
 def pairs(title: str, items: Mapping[str, Any]) -> None:
-    """Print names and values, aligned; long values go on in the next line."""
+    """Print names and values, aligned; long values are wrapped."""
     if title:
         console().print(Text(title, style="bold"))
     longest = max((len(k) for k in items), default=0)
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show that something is going on, while it is: on a terminal only, and on standard error."""
+    """A context that shows `what` as progress: on standard error, if it is a terminal."""
     with reported(None, what, patience=0.0):
         yield
 

@@ -1,5 +1,5 @@
-"""Sizes of free dimensions: sizes and ranges that --dim gives, and what is said of those that
-count as 1."""
+"""Sizes of free dimensions: parses --dim and --input-shape, and makes messages about sizes that the
+user has not chosen, which count as 1."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tinsmith.errors import DataError, InputShapeError, ReferenceFailed, TypeRul
 from tinsmith.graph import Type
 
 UNFIT = (TypeRuleError, ReferenceFailed, DataError)
-"""Errors that sizes or values of inputs cause."""
+"""Errors for sizes or values of inputs that do not fit the model."""
 LARGEST = 2**31 - 1
 """The largest size that --dim takes."""
 
 
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
-    """`("N=4", "T=1..64")` as {"N": 4, "T": 8}, for a model with inputs of these types: where a
-    range is given alone, its typical size."""
+    """Return the sizes of --dim for a model with inputs of these types: ("N=4", "T=1..64") gives
+    {"N": 4, "T": 8}, for a range its typical size. Raises click errors."""
     return {**{n: typical(r) for n, r in ranges(dims).items()}, **exact(dims, types)}
 
 
 def exact(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
-    """The sizes that are given as such: `("N=4", "T=1..64")` as {"N": 4}."""
+    """Return only the sizes, without ranges: ("N=4", "T=1..64") gives {"N": 4}."""
     within = ranges(dims, free_dimensions(types))
     found: dict[str, int] = {}
     for name, text in _named(dims, free_dimensions(types)):
@@ -43,7 +43,8 @@ def exact(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
 
 
 def ranges(dims: tuple[str, ...], free: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
-    """The ranges that are given: `("N=4", "T=1..64")` as {"T": (1, 64)}."""
+    """Return only the ranges: ("N=4", "T=1..64") gives {"T": (1, 64)}. `free`: the allowed names
+    (None: any)."""
     found: dict[str, tuple[int, int]] = {}
     for name, text in _named(dims, free):
         if ".." not in text:
@@ -59,7 +60,7 @@ def ranges(dims: tuple[str, ...], free: Sequence[str] | None = None) -> dict[str
 
 
 def _named(dims: tuple[str, ...], free: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Names of free dimensions, and what is given for each: a size or a range."""
+    """Yield (name, text of a size or range) of each --dim. Raises click errors."""
     for text in dims:
         name, equals, number = text.rpartition("=")
         digits = number.replace("..", "", 1)
@@ -84,7 +85,8 @@ def _refuse(why: str) -> NoReturn:
 
 
 def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | None:
-    """What --input-shape says: `("x=1,3,h,w",)` as {"x": (1, 3, "h", "w")}."""
+    """Parse the values of --input-shape: ("x=1,3,h,w",) gives {"x": (1, 3, "h", "w")}; None if
+    there are none."""
     found: dict[str, tuple[int | str, ...]] = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")
@@ -99,25 +101,26 @@ def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | Non
 
 
 def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, int]:
-    """The free dimensions that nobody has chosen a size for, and the size that they count as."""
+    """Return free dimensions without a chosen size -> the size that they count as, 1."""
     return {d: 1 for d in free_dimensions(types) if d not in chosen}
 
 
 def assumption(sizes: Mapping[str, int]) -> str:
-    """What is said of sizes that were assumed."""
+    """Return a message about assumed sizes: "N = 1; --dim N=SIZE chooses"."""
     shown = ", ".join(f"{d} = {n}" for d, n in sizes.items())
     return f"{shown}; {dim_options(sizes)} chooses"
 
 
 def dim_options(names: Iterable[str]) -> str:
-    """The options that give all these free dimensions sizes."""
+    """Return the options that would choose sizes: "--dim N=SIZE --dim T=SIZE"."""
     return " ".join(f"--dim {name}=SIZE" for name in names)
 
 
 def signature_of(
     name: str, types: Mapping[str, Type], chosen: Mapping[str, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """The input shapes of a model; a free dimension that is not chosen is 1."""
+    """Return the input shapes of a model; a free dimension without a chosen size is 1. Raises
+    InputShapeError for an input of unknown rank."""
     shapes = []
     for input_name, type_ in types.items():
         if type_.shape is None:
@@ -131,7 +134,7 @@ def signature_of(
 
 @contextmanager
 def assuming(types: Mapping[str, Type], chosen: Mapping[str, int]) -> Iterator[None]:
-    """Shapes that do not fit together are an error that says which sizes nobody has chosen."""
+    """A context in which an error about sizes gets a note that says which sizes were not chosen."""
     try:
         yield
     except UNFIT as error:

@@ -1,10 +1,10 @@
-"""Sounds as model inputs: PCM in .wav files, as Python's own `wave` module reads it.
+"""Reads sounds as model inputs: PCM in .wav files, by Python's `wave` module. Inputs may be
 
-    float32[samples], float32[N,samples]    one channel
-    float32[N,channels,samples]             as many channels as the input has
-    int16                                   samples as they are; else they are scaled to -1..1
+    float32[samples], float32[N,samples]    for one channel
+    float32[N,channels,samples]             for as many channels as the input has
+    int16 of these shapes                   samples as they are; floats are scaled to -1..1
 
-The rate is the file's: nothing is resampled.
+Nothing is resampled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIXES = frozenset((".wav", ".wave"))
 
 
 def read_sound(path: Path, type_: Type, name: str) -> np.ndarray[Any, Any]:
-    """A sound as an array of an input's type; with N, a batch of 1."""
+    """Read a sound as an array of an input's type; N is 1. Raises InputError, ModelFileError."""
     rank, kind = type_.rank, type_.dtype
     if rank not in (1, 2, 3) or not (kind.kind == "f" or kind == np.int16):
         raise InputTypeError(
@@ -45,7 +45,7 @@ def read_sound(path: Path, type_: Type, name: str) -> np.ndarray[Any, Any]:
 
 
 def decoded(path: Path) -> np.ndarray[Any, Any]:
-    """The samples of a file [channels, samples], as integers. Raises ModelFileError."""
+    """Read the samples of a file as integers [channels, samples]. Raises ModelFileError."""
     try:
         with open_file(path) as file, wave.open(file, "rb") as sound:
             channels, width = sound.getnchannels(), sound.getsampwidth()
@@ -67,7 +67,7 @@ def decoded(path: Path) -> np.ndarray[Any, Any]:
 
 
 def scaled(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Integers as numbers from -1 to 1; bytes have their middle at 128."""
+    """Scale integer samples to -1..1; uint8 samples are unsigned, with zero at 128."""
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
     return samples.astype(np.float32) / (np.iinfo(samples.dtype).max + 1)

@@ -1,4 +1,4 @@
-"""`tinsmith bench`: how fast a model is, layer by layer."""
+"""`tinsmith bench`: measure how fast a model is, as a whole and layer by layer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tinsmith.cli._model import MODEL, Build, Built, Given, Number, build_option
 from tinsmith.errors import counted
 
 MARKS = {50: "median_ms", 90: "p90_ms", 99: "p99_ms"}
+"""Percentile -> its name in --json."""
 
 
 @click.command(short_help="Measure a model: median, percentiles, and every layer.")
@@ -89,7 +90,8 @@ def command(
 def measure(
     net: Any, arrays: dict[str, Any], seconds: float, warm_up: int, repeat: int | None
 ) -> list[float]:
-    """The ms of each run: for so many seconds, and three runs at least, or `repeat` times."""
+    """Return the milliseconds of each run: `repeat` runs, or (None) runs for `seconds`, at least
+    three; after `warm_up` runs that do not count."""
     for _ in range(warm_up):
         net(**arrays)
     times: list[float] = []
@@ -104,6 +106,7 @@ def measure(
 def summary(
     built: Built, build: Build, times: list[float], arrays: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the measurement as plain data, as in --json."""
     from tinsmith.compiler.options import machine_of
     from tinsmith.runtime.limits import peak
 

@@ -1,14 +1,13 @@
-"""`tinsmith convert`: a model in another format."""
+"""`tinsmith convert`: write a model in another format."""
 
 from __future__ import annotations
-
-import sys
 
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._files import DIFFERS, Writing, print_differences, rows_of, writing_options
+from tinsmith.cli._files import Writing, print_files, writing_options
 from tinsmith.errors import NotWritable
+from tinsmith.graph import Graph
 
 
 @click.command(short_help="Write a model in another format.")
@@ -41,31 +40,19 @@ def command(writing: Writing, canonical: bool, json_: bool) -> None:
             from tinsmith.compiler.write import portable
 
             writing.write(portable(graph, writing.writer))
-    files, found = writing.written(), writing.compared(graph)
-    if json_:
-        _show.as_json(
-            {
-                "model": writing.model,
-                "written": writing.out,
-                "bytes": sum(files.values()),
-                "canonical": passed,
-                "differences": rows_of(found),
-            }
-        )
-    else:
-        for name, nbytes in files.items():
-            click.echo(f"{name}: {_show.size(nbytes)}")
+
+    def say(files: dict[str, int]) -> None:
+        print_files(files)
         if passed and not canonical:
             click.echo("after the passes that are the same for every machine")
-        print_differences(writing, found)
-    if not all(d.ok for d in found):
-        sys.exit(DIFFERS)
+
+    writing.finish(graph, {"canonical": passed}, say, json_)
 
 
-def as_it_is(writing: Writing, graph: object) -> bool:
-    """Write the graph as it was imported; whether the format can say it."""
+def as_it_is(writing: Writing, graph: Graph) -> bool:
+    """Write the graph as it was imported. Return False if the format cannot express it."""
     try:
-        writing.write(graph)  # type: ignore[arg-type]
+        writing.write(graph)
     except NotWritable:
         return False
     return True

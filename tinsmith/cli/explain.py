@@ -1,4 +1,4 @@
-"""`tinsmith explain`: why a model is computed as it is."""
+"""`tinsmith explain`: say why a model is computed as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tinsmith inspect`: what is in a model."""
+"""`tinsmith inspect`: say what is in a model."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def command(
 
 
 def say_memory(model: str, dims: tuple[str, ...], build: Build, measure: bool, json_: bool) -> None:
-    """The report of --memory, for the sizes of --dim."""
+    """Print the report of --memory, for the sizes of --dim; with `measure`, of a run, too."""
     import numpy as np
 
     import tinsmith as ts
@@ -134,7 +134,8 @@ def say_memory(model: str, dims: tuple[str, ...], build: Build, measure: bool, j
 def stage_text(
     model: str, stage: str, build: Build, dims: tuple[str, ...]
 ) -> tuple[str, dict[str, int]]:
-    """The text, and the sizes that it is of though nobody has chosen them."""
+    """Return the model's text at a stage, and the sizes for which it is though the user has not
+    chosen them."""
     if stage in ("placed", "plan"):
         net = build.compile(model, dims).net
         sized = build.backend == "cpu"
@@ -150,7 +151,8 @@ def stage_text(
 
 
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
-    """The canonical graph; for the chosen sizes, unless an input may have any rank."""
+    """Return the text of the canonical graph, for the chosen sizes, unless an input may have any
+    rank."""
     from tinsmith.compiler.build import Compilation
     from tinsmith.compiler.options import Options, machine_of
 
@@ -169,8 +171,8 @@ def types_of(graph: Any) -> dict[str, Any]:
 def planned_memory(
     model: str, build: Build, dims: tuple[str, ...], types: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Bytes, as the plan has them; None where there is no plan, or, with a warning, where nobody
-    chose sizes and 1 fails."""
+    """Return the planned memory as plain data, in bytes. None where there is no plan, or, with a
+    warning, where the user chose no sizes and the model does not fit sizes of 1."""
     try:
         net = build.compile(model, dims).net
         if not net.has_programs:
@@ -188,13 +190,15 @@ def planned_memory(
 
 
 def print_ports(graph: Any, own: Any) -> None:
-    """The inputs and outputs; the inputs as the model has them."""
+    """Print the inputs and outputs: outputs of `graph`, whose types may have formulas, inputs of
+    `own`, the model as it is."""
     rows = [("input", v.name, str(v.type)) for v in own.inputs]
     rows += [("output", v.name, str(v.type)) for v in graph.outputs]
     _show.table("", ["", "name", "type"], rows, left=["name", "type"])
 
 
 def summary(graph: Any, facts: Facts, planned: dict[str, Any] | None) -> dict[str, str]:
+    """Return titles and texts about nodes, parameters, arithmetic and memory."""
     kinds = ", ".join(f"{_show.count(n)} {name}" for name, n in facts.by_dtype.most_common())
     shown = {
         "graph": graph.name or "unnamed",
@@ -221,6 +225,7 @@ def summary(graph: Any, facts: Facts, planned: dict[str, Any] | None) -> dict[st
 
 
 def code_text(code: Carries, inputs: list[str]) -> str:
+    """Describe the programs that a .tin file claims to carry. `inputs`: names of the inputs."""
     if not code.ours:
         return "of another version of Tinsmith"
     shapes = [
@@ -243,14 +248,12 @@ def print_ops(facts: Facts) -> None:
 def document(
     model: str, graph: Any, facts: Facts, planned: dict[str, Any] | None
 ) -> dict[str, Any]:
-    def port(value: Any) -> dict[str, Any]:
-        return {"name": value.name, "dtype": value.dtype.name, "shape": value.shape}
-
+    """Return what --json prints about a model, without formulas, values and code."""
     return {
         "model": model,
         "graph": graph.name,
-        "inputs": [port(v) for v in graph.inputs],
-        "outputs": [port(v) for v in graph.outputs],
+        "inputs": list(map(row_of, graph.inputs)),
+        "outputs": list(map(row_of, graph.outputs)),
         "assumed": facts.assumed,
         "nodes": facts.nodes,
         "ops": dict(facts.ops),

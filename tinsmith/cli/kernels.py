@@ -1,4 +1,4 @@
-"""`tinsmith kernels`: the rows of the kernel table."""
+"""`tinsmith kernels`: list the rows of the kernel table."""
 
 from __future__ import annotations
 

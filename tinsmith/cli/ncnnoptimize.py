@@ -13,11 +13,11 @@ from tinsmith.cli._model import MODEL
 from tinsmith.cli.optimize import Changed, print_changes
 
 SEED = 7767517
-"""Of random weights: ncnn's."""
+"""The seed of random weights, which is ncnn's."""
 HALVES = ("1", "65536")
-"""The flags for weights of float16; all others leave them float32."""
+"""Values of FLAG that write weights as float16; all others write float32."""
 RANDOM = "null"
-"""The name of no file: weights are drawn."""
+"""The value of INBIN for random weights."""
 
 
 @click.command(short_help="ncnn's own command: the same arguments, more rewrites, more guards.")
@@ -65,22 +65,14 @@ def command(
     changed.add_layers(whole, layers_in(outparam))
     written = {name: Path(name).stat().st_size for name in (outparam, outbin)}
     if json_:
-        return _show.as_json(
-            {
-                "model": inparam,
-                "written": outparam,
-                "bytes": sum(written.values()),
-                "before": changed.before,
-                "after": changed.after,
-                "changes": changed.passes,
-            }
-        )
+        head = {"model": inparam, "written": outparam, "bytes": sum(written.values())}
+        return _show.as_json({**head, **changed.row()})
     return print_changes(changed, written)
 
 
 def between(graph: Any, layers: list[Any], start: str | None, end: str | None) -> list[Any]:
-    """The layers from one to another, with an Input for each value that others compute. Raises
-    UnknownName."""
+    """Return the layers of a file from `start` to `end`, preceded by an Input layer for each value
+    that earlier layers compute; its shape is that in `graph`, if known. Raises UnknownName."""
     from tinsmith.errors import UnknownName
     from tinsmith.formats.ncnn.param import Layer
     from tinsmith.frontends.ncnn.node import LETTERS

@@ -1,4 +1,4 @@
-"""`tinsmith ops`: the operators and what they mean."""
+"""`tinsmith ops`: list the operators, or say what one means."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
 
 
 def describe(op: Any) -> dict[str, Any]:
-    """An operator as plain data."""
+    """Return an operator as plain data."""
     attributes = {k: None if v is inspect.Parameter.empty else v for k, v in op.attrs.items()}
     inputs = [{"name": n, "optional": i >= op.required} for i, n in enumerate(op.inputs)]
     return {
@@ -77,7 +77,8 @@ def describe(op: Any) -> dict[str, Any]:
 
 
 def signature(op: Any) -> str:
-    """`x, w, b?, *, stride, group=1`: required attributes have no default."""
+    """Return inputs and attributes as text, "x, w, b?, *, stride, group=1": `?` marks optional
+    inputs; attributes without a default are required."""
     parts = [n if i < op.required else f"{n}?" for i, n in enumerate(op.inputs)]
     if op.variadic:
         parts.append(f"*{op.variadic}")
@@ -88,15 +89,15 @@ def signature(op: Any) -> str:
 
 
 def kernels_of(op: Any) -> list[str]:
-    """Names of the native kernels that take an operator, best tier first."""
+    """Return the names of the kernels that compute an operator, best tier first."""
     from tinsmith.kernels._kernel import kernels_for
 
     return [k.name for row in kernel_rows_of(op) for k in kernels_for(row)]
 
 
 def kernel_rows_of(op: Any) -> list[str]:
-    """The operators of the kernel table under which an operator's kernels are: a fused region has
-    those of elementwise operators, besides those of its anchor."""
+    """Return the names in the kernel table under which the kernels of an operator are: its own, and
+    for elementwise operators and fused nodes `ELEMENTWISE`."""
     from tinsmith.kernels._kernel import ELEMENTWISE
 
     elementwise = "elementwise" in op.traits or op.name == "Fused"
@@ -104,8 +105,8 @@ def kernel_rows_of(op: Any) -> list[str]:
 
 
 def rewriters_of(op: Any) -> dict[str, list[str]]:
-    """The passes that run by default and may replace an operator, in order, each with its rules
-    that have the operator at their top; with none where the pass is not a set of rules."""
+    """Return the default passes that may replace an operator, in order: name -> names of the rules
+    whose pattern ends in the operator; [] for a pass that is not a set of rules."""
     from tinsmith.passes import list_passes
 
     found: dict[str, list[str]] = {}
@@ -118,7 +119,7 @@ def rewriters_of(op: Any) -> dict[str, list[str]]:
 
 
 def without_kernel(op: Any) -> str:
-    """What becomes of an operator that no kernel takes."""
+    """Say in words how an operator without kernels is computed."""
     passes = rewriters_of(op)
     named = [f"{name} ({', '.join(rules)})" if rules else name for name, rules in passes.items()]
     ways = []

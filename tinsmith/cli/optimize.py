@@ -1,22 +1,15 @@
-"""`tinsmith optimize`: a model as a file that computes the same with less."""
+"""`tinsmith optimize`: write a smaller model that computes the same."""
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import Any
 
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import Facts, facts_of
-from tinsmith.cli._files import (
-    DIFFERS,
-    Writing,
-    layers_in,
-    print_differences,
-    rows_of,
-    writing_options,
-)
+from tinsmith.cli._facts import changes_of, facts_of
+from tinsmith.cli._files import Writing, layers_in, print_files, writing_options
 from tinsmith.cli._sizes import sizes
 from tinsmith.graph import Graph
 from tinsmith.passes import Report
@@ -49,34 +42,33 @@ def command(writing: Writing, passes: str | None, json_: bool) -> None:
         writing.write(smaller)
     changed = Changed(graph, smaller, reports, writing.dims)
     changed.add_layers(layers, layers_in(writing.out))
-    show(writing, changed, json_)
+    writing.finish(graph, changed.row(), partial(print_changes, changed), json_)
 
 
 class Changed:
-    """A graph before and after, and what the passes did."""
+    """Counts of a graph before and after the passes, and the changes of each pass."""
 
     def __init__(
         self, before: Graph, after: Graph, reports: list[Report], dims: tuple[str, ...] = ()
     ) -> None:
-        self.graph = before
         self.chosen = sizes(dims, {v.name: v.type for v in before.inputs})
         self.before, self.after = self.facts(before), self.facts(after)
-        self.passes: dict[str, int] = {}
-        for report in reports:
-            for name, n in report.changes.items():
-                if n:
-                    self.passes[name] = self.passes.get(name, 0) + n
+        self.passes = changes_of(reports)
 
     def add_layers(self, before: int | None, after: int | None) -> None:
-        """Count the layers of the files, too; None for one that is no .param file."""
+        """Add the numbers of layers in the files; None for a file that is no .param file."""
         self.before["layers"], self.after["layers"] = before, after
 
+    def row(self) -> dict[str, Any]:
+        """Return the entries of --json."""
+        return {"before": self.before, "after": self.after, "changes": self.passes}
+
     def facts(self, graph: Graph) -> dict[str, Any]:
-        """What is counted: `memory` is that of activations in an engine that frees behind the last
-        reader."""
+        """Return the counts of a graph. `memory`: the peak of activations, in bytes, in an engine
+        that frees each after its last reader."""
         from tinsmith.plan.alive import allocate_and_free, peak_of
 
-        found: Facts = facts_of(graph, self.chosen)
+        found = facts_of(graph, self.chosen)
         moments = allocate_and_free(found.graph)
         return {
             "nodes": found.nodes,
@@ -87,30 +79,8 @@ class Changed:
         }
 
 
-def show(writing: Writing, changed: Changed, json_: bool) -> None:
-    """Say what changed, compare where that is wanted, and exit by it."""
-    files, found = writing.written(), writing.compared(changed.graph)
-    if json_:
-        _show.as_json(
-            {
-                "model": writing.model,
-                "written": writing.out,
-                "bytes": sum(files.values()),
-                "before": changed.before,
-                "after": changed.after,
-                "changes": changed.passes,
-                "differences": rows_of(found),
-            }
-        )
-    else:
-        print_changes(changed, files)
-        print_differences(writing, found)
-    if not all(d.ok for d in found):
-        sys.exit(DIFFERS)
-
-
 def print_changes(changed: Changed, files: dict[str, int]) -> None:
-    """What changed, and the files that were written with their bytes."""
+    """Print what changed, and the written files with their bytes."""
     shown = {"layers": str, "nodes": str, "parameters": _show.count, "parameter_bytes": _show.size,
              "flops": _show.count, "memory": _show.size}  # fmt: skip
     titles = {"layers": "layers of the file", "parameter_bytes": "bytes of parameters",
@@ -122,5 +92,4 @@ def print_changes(changed: Changed, files: dict[str, int]) -> None:
     ]
     _show.table("", ["", "before", "after"], rows)
     click.echo(f"changed: {', '.join(f'{n} {k}' for n, k in changed.passes.items()) or 'nothing'}")
-    for name, nbytes in files.items():
-        click.echo(f"{name}: {_show.size(nbytes)}")
+    print_files(files)

@@ -1,4 +1,4 @@
-"""`tinsmith passes`: what is done to a graph, in its order."""
+"""`tinsmith passes`: list the passes in their order, or say what one does."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def one(entry: Any, json_: bool) -> None:
 
 
 def describe(entry: Any) -> dict[str, Any]:
-    """A pass as plain data; `rules` is empty for a pass that is not a set of rules."""
+    """Return a pass as plain data; `rules` is empty for a pass that is not a set of rules."""
     from tinsmith.passes import PASSES
 
     made = entry.make() if not entry.options else None

@@ -1,4 +1,4 @@
-"""`tinsmith quantize`: a float model with whole numbers."""
+"""`tinsmith quantize`: quantise a float model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from tinsmith.cli import _show
-from tinsmith.cli._files import files_of
+from tinsmith.cli._files import files_of, print_files
 from tinsmith.cli._model import INPUT_SHAPE, MODEL, RANDOM_WEIGHTS, Number
 from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
 from tinsmith.graph import Graph
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tinsmith.quantizer.table import Applied
 
 FILES = ("model", "out", "table", "random_weights", "input_shapes", "json_")
-"""Parameters that say which files are read and written, and how they are told of."""
+"""The parameters that may be given with --table."""
 
 
 @click.command(short_help="Quantise a model: 8-bit integers, chosen by data.")
@@ -106,8 +106,7 @@ def command(
         told = found.to_json()
         return _show.as_json({"model": model, "written": out, "bytes": after, **told})
     click.echo(str(found))
-    for name, nbytes in files_of(out).items():
-        click.echo(f"{name}: {_show.size(nbytes)}")
+    print_files(files_of(out))
     if not _is_table(out):
         click.echo(f"{after / before:.2f} of {model}")
     return None
@@ -120,7 +119,7 @@ def _is_table(out: str) -> bool:
 def _by_data(
     graph: Graph, data: str, form: str, unchanged: bool, options: dict[str, Any]
 ) -> Quantized:
-    """A model quantised by data; `unchanged`: with the weights that it has."""
+    """Quantise a model by data; `unchanged`: without changing its weights before."""
     import tinsmith as ts
 
     per_channel = not options.pop("per_tensor")
@@ -132,7 +131,7 @@ def _by_data(
 
 
 def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> Applied:
-    """A model quantised by a table, of which nothing is measured."""
+    """Quantise a model by a calibration table. Raises click errors for options about data."""
     from tinsmith.quantizer.table import apply_table
 
     given = [
@@ -149,8 +148,9 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
 
 
 def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:
-    """Functions that read a picture, or those of a folder, as the input of a model, and the other
-    files of data beside them; nothing where there is no picture, or several inputs."""
+    """Return the data for calibration from a picture or a folder: for each picture a function that
+    reads it as the model's input, and the paths of .npy and .npz files. [] where there is no
+    picture, or the model has several inputs."""
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
     if not shown or len(graph.inputs) != 1:

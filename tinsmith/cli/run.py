@@ -1,4 +1,4 @@
-"""`tinsmith run`: a model on some inputs, once."""
+"""`tinsmith run`: run a model once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from tinsmith.cli import _show
 from tinsmith.cli._classes import best, read_labels, scores_of
+from tinsmith.cli._facts import changes_of
 from tinsmith.cli._model import (
     MODEL,
     Build,
@@ -29,7 +30,7 @@ from tinsmith.graph import shown as kind
 from tinsmith.runtime.memory import owned
 
 TOP, ROWS = 5, 16
-"""How many classes of a row are shown, and how many rows."""
+"""Classes of a row that are shown, and rows."""
 
 
 @click.command(short_help="Run a model on arrays, pictures or random numbers.")
@@ -107,7 +108,7 @@ def command(
 
 
 def write(target: Path, arrays: dict[str, Any]) -> None:
-    """Raises FileNameError where a .csv is to hold several."""
+    """Write arrays to an .npz or .csv file. Raises FileNameError for several arrays in a .csv."""
     if not is_csv(target):
         write_npz(target, arrays)
     elif len(arrays) == 1:
@@ -120,7 +121,7 @@ def write(target: Path, arrays: dict[str, Any]) -> None:
 
 
 def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent: str) -> None:
-    """Print the outputs of a run, for people: as text, not as JSON."""
+    """Print the inputs and outputs of a run, its times and the changes of the graph, as text."""
     for name, array in fed.arrays.items():
         click.echo(f"input   {name}: {value_text(array)} from {fed.notes[name]}")
     for name, row in shown.items():
@@ -133,7 +134,8 @@ def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent
 
 
 def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
-    """The outputs, the ms of the first call, and those of the second, which sets nothing up."""
+    """Return the outputs, and the milliseconds of the first and of the second call: the first also
+    makes the session."""
     start = time.perf_counter()
     outputs = {n: owned(a) for n, a in outputs_of(net, net(**arrays)).items()}
     first = time.perf_counter()
@@ -144,8 +146,7 @@ def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, 
 def check_unused(
     shown: dict[str, dict[str, Any]], labels: str | None, names: list[str] | None, top: int | None
 ) -> None:
-    """Raises InputShapeError where what is to be said of classes is asked of outputs that have
-    none."""
+    """Raise InputShapeError if --labels or --top is given, since no output has class scores."""
     shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
     if names:
         rows = (row["shape"] for row in shown.values())
@@ -162,8 +163,8 @@ def check_unused(
 
 
 def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """An output as plain data: type, range, and its best classes where it has classes. Of maps, the
-    table of their numbers, whose labels are the keys."""
+    """Return an output as plain data: type, range, and its best classes where it has class scores.
+    A map is described as a row of numbers, whose labels are the keys."""
     if not isinstance(array, np.ndarray):
         return describe_held(array, labels, top)
     row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
@@ -183,7 +184,7 @@ def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
 
 
 def describe_held(value: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """`describe` for a sequence, a map, or an optional that holds nothing."""
+    """As `describe`, for a sequence, a map, or an empty optional."""
     held = parts("", value)
     kind = "map" if isinstance(value, dict) else "optional" if value is None else "sequence"
     row = {"dtype": kind, "shape": [] if value is None else [len(value)], "type": value_text(value)}
@@ -197,7 +198,7 @@ def describe_held(value: Any, labels: list[str] | None, top: int) -> dict[str, A
 
 
 def value_text(value: Any) -> str:
-    """Element type and shape of an array as --json has them, or how much is held."""
+    """Return "float32[1, 3]" for an array, for other values "sequence[2] of float32"."""
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else kind(value)
 
 
@@ -232,7 +233,8 @@ def times(built: Built, first: float, again: float) -> str:
 
 
 def changes(built: Built) -> str:
-    """`17 nodes became 6 steps, 1 of them in numpy; fold-constants 4, fuse-elementwise 3`."""
+    """Return a text about the graph and its steps: "17 nodes became 6 steps, 1 of them in numpy;
+    fold-constants 4, fuse-elementwise 3"."""
     from tinsmith.kernels.select import REFERENCE
 
     if not built.net.has_programs:
@@ -246,25 +248,16 @@ def changes(built: Built) -> str:
     text += "".join(f", {n} by {backend}" for backend, n in others.items())
     if program.stored:
         return f"{text}; compiled by an earlier run"
-    did = ", ".join(f"{name} {n}" for name, n in passes_of(built).items())
+    did = ", ".join(f"{name} {n}" for name, n in changes_of(built.net.report).items())
     text = f"{counted(len(built.net.source()), 'node')} became {text}"
     return f"{text}; {did}" if did else text
-
-
-def passes_of(built: Built) -> dict[str, int]:
-    """How often each pass changed something."""
-    total: dict[str, int] = {}
-    for stage in built.net.report:
-        for name, n in stage.changes.items():
-            total[name] = total.get(name, 0) + n
-    return {name: n for name, n in total.items() if n}
 
 
 def document(
     built: Built, build: Build, arrays: dict[str, Any], notes: dict[str, str],
     outputs: dict[str, Any], first: float, again: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """What --json prints. `changes` is null where the program was compiled by an earlier run."""
+    """Return what --json prints. `changes` is None if an earlier run compiled the program."""
     stored = built.net.has_programs and built.net.program().stored
     return {
         "model": built.path,
@@ -279,6 +272,6 @@ def document(
         "first_ms": first,
         "run_ms": again,
         "stored": stored,
-        "changes": None if stored else passes_of(built),
+        "changes": None if stored else changes_of(built.net.report),
         "notes": built.net.notes,
     }

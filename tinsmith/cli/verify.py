@@ -1,4 +1,4 @@
-"""`tinsmith verify`: is what comes out right?"""
+"""`tinsmith verify`: compare a model's outputs with what they should be."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import click
 
 from tinsmith.backends import backends_of, is_whole
 from tinsmith.cli import _show
+from tinsmith.cli._files import DIFFERS
 from tinsmith.cli._model import MODEL, Build, Given, Number, build_options, input_options
 from tinsmith.cli._sizes import exact
-
-DIFFERS = 3
-"""Exit code where an output differs."""
 
 
 @click.command(short_help="Compare with the reference, ONNX Runtime, or expected outputs.")
@@ -116,7 +114,7 @@ def command(
 
 
 def compared_with(against: tuple[str, ...]) -> str | dict[str, str]:
-    """What --against says: one word or file, or files by the names of outputs."""
+    """Parse --against: return one word or file, or a dict of files by names of outputs."""
     from tinsmith.compiler.expected import ONNXRUNTIME, REFERENCE
 
     alone = against[-1] in (REFERENCE, ONNXRUNTIME) or Path(against[-1]).exists()

@@ -1,1 +1,1 @@
-"""From a model to a Net: import, passes, plan, code, and what is kept on disk between starts."""
+"""From a model to a Net: import, passes, plan, code, and programs kept on disk for later starts."""

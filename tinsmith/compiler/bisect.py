@@ -1,7 +1,8 @@
-"""To the first node that differs: generated code, and the passes before it, against the reference.
+"""Finds the pass or node that makes a compiled model's results wrong, for `verify`.
 
-Values are computed for prefixes of the placed graph, cut after one node at a time, so that fusion,
-kernels and layouts stay what they are in the whole model.
+Passes are tried first, by running references on the graph after each. Then the placed graph is cut
+after one node at a time, and generated code for it is compared with references: so fusion, kernels
+and layouts are the same as in the whole model.
 """
 
 from __future__ import annotations
@@ -39,16 +40,18 @@ PASS, KERNEL, PLAN, MODEL, INPUTS = "pass", "kernel", "plan", "model", "inputs"
 
 @dataclass(frozen=True)
 class Culprit:
-    """Where the difference comes from.
+    """The pass or node that makes results differ.
 
-    kind   "pass": a pass changed what the graph computes; `name` is the pass
-           "kernel": the node is wrong for itself, on exactly these inputs
-           "plan": the node is right alone, and wrong in its place in the program
-           "inputs": the node is right for what it reads, which is rounded otherwise than in the
-           reference, within the tolerance: the node makes more of that, as e^x of large x does
-           "model": importer or reference, as the other engine tells
-    replay is the .tin file of the node alone, with its inputs in an .npz beside it, to be run with
-    the command line's `options`; `note` says why there is none, where it was asked for.
+    kind     "pass": a pass changed what the graph computes; `name` is the pass
+             "kernel": the node alone gives wrong results, on the reference's inputs
+             "plan": the node alone is right, but wrong in its place in the program
+             "inputs": the node is right for its inputs, which differ from the reference's by
+             rounding, within the tolerance; it enlarges that, as e^x of large x does
+             "model": importer or reference, where another engine gives other results
+    replay   path of a .tin file with the node alone; its inputs are in an .npz beside it. "" if
+             none was wanted or could be written
+    options  of the command `tinsmith verify` that runs the replay
+    note     why there is no replay, where one was wanted
     """
 
     kind: str
@@ -98,9 +101,13 @@ Shapes = Sequence[Shape | None]
 
 
 class Freed:
-    """The sizes of a program for free sizes, for a search in it. `made_for` are the shapes of its
-    inputs, with Sizes where they are free; `signature` those at which its results differ. `shapes`
-    and `scope` are for compiling parts of the graph for the same free sizes."""
+    """The sizes of a program for free sizes in which `Bisection` searches: parts of the graph are
+    compiled for the same free sizes, and run at the signature at which results differ.
+
+    made_for   shapes of the program's inputs, with Sizes where they are free
+    signature  the input shapes of the call whose results differ
+    shapes     like `made_for`, with symbols of the new `scope`
+    """
 
     def __init__(self, compilation: Compilation, made_for: Shapes, signature: Signature) -> None:
         example = tuple(None if own is None else tuple(map(typical, own)) for own in made_for)
@@ -118,7 +125,7 @@ class Freed:
             self._values |= {str(d): n for d, n in pairs if isinstance(d, Size)}
 
     def numbered(self, graph: Graph) -> Graph:
-        """A graph with the numbers at which the program differs."""
+        """Return a copy of a graph with numbers, those of the signature, in the place of Sizes."""
 
         def number(size: Size) -> int:
             return computed([size.form], self._values)(*self._values.values())[0]
@@ -126,14 +133,15 @@ class Freed:
         return with_numbers(graph, number)
 
     def sized(self, program: Program) -> Program | None:
-        """A program that was compiled for `shapes`, with the sizes of the signature put in; None
-        where its conditions exclude these sizes."""
+        """Return the program for the signature, from one that was compiled for `shapes`; None where
+        its conditions exclude these sizes."""
         return FreeProgram(program, self.shapes, self.scope).sized(self._signature)
 
 
 class Bisection:
-    """Searches one compiled model, on one set of inputs (by name), for what makes its outputs
-    differ. `made_for`: the input shapes of a program for free sizes, if that is what differs."""
+    """Searches one compiled model, on one set of inputs (by name), for the pass or node that makes
+    its outputs differ. `made_for`: the input shapes of the program that differs, if it is one for
+    free sizes (see `Freed`)."""
 
     def __init__(
         self,
@@ -155,9 +163,9 @@ class Bisection:
         self.kernels: dict[str, str] = {}
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
-        """The culprit, given the wanted outputs by name: a pass, or the first node that differs.
-        None where no node differs when the graph is cut after it. `save` is a folder for the files
-        of a replay."""
+        """Return the first pass or node that differs, given the wanted outputs by name. None where
+        no node differs when the graph is cut after it. `save` is a folder for the files of a
+        replay."""
         placed = self.compilation.place(self.shapes)
         if (culprit := self._pass(placed, want)) is not None:
             return culprit
@@ -191,7 +199,8 @@ class Bisection:
         )  # fmt: skip
 
     def _options(self, forced: Mapping[str, str]) -> tuple[str, ...]:
-        """What the command line needs to compile and to compare as this search did."""
+        """Return the options of `tinsmith verify` with which it compiles and compares as this
+        search did. `forced`: node -> kernel."""
         options, isa = self.compilation.options, self.compilation.target.isa
         values = {
             "tolerance": self.tolerance,
@@ -248,7 +257,7 @@ class Bisection:
     # ---- nodes
 
     def _reference(self, graph: Graph) -> dict[str, Array]:
-        """Every value of a graph, in numpy, by name."""
+        """Return name -> array for every value of a graph, computed by references."""
         whole = self._numbered(graph.clone())
         whole.outputs = [v for n in whole.nodes for v in n.outputs]
         names = [v.name for n in graph.nodes for v in n.outputs]
@@ -256,8 +265,9 @@ class Bisection:
         return values | {v.name: a for v, a in zip(graph.inputs, self.inputs, strict=True)}
 
     def _first(self, placed: Graph, values: Mapping[str, Array]) -> Node | None:
-        """The first node found that differs while the nodes it reads from agree: by halving, then
-        back along its inputs. None if no node differs. `values` are the reference's, by name."""
+        """Return a node that differs while the nodes it reads from agree; None if no node differs.
+        Searches by halving the list of nodes, then goes back along inputs. `values` are the
+        reference's, by name."""
         nodes = placed.nodes
         low, high = 0, len(nodes) - 1
         while low < high:
@@ -268,7 +278,7 @@ class Bisection:
                 low = middle + 1
         node = nodes[low] if nodes else None
         if node is None or self._differs(placed, node, values) is None:
-            # A branch that is right lay in between: take the earliest, one by one.
+            # Halving was misled by a branch of the graph that is right: try all nodes in order.
             return next((n for n in nodes if self._differs(placed, n, values) is not None), None)
         while True:
             producers = dict.fromkeys(
@@ -280,13 +290,14 @@ class Bisection:
             node = wrong
 
     def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
-        """How a node's outputs differ when the graph ends there; None where they agree."""
+        """Return how a node's outputs differ from `values` when the graph is cut after the node;
+        None where they agree."""
         cut, got = self._ending(placed, node, {v.name for v in node.outputs})
         return self._difference(cut, got, values)
 
     def _ending(self, placed: Graph, node: Node, names: set[str]) -> tuple[Graph, list[Array]]:
-        """(cut, arrays): a copy of the graph whose outputs are the values `names`, and what
-        generated code computes for these."""
+        """Return (cut, arrays): a copy of the graph whose outputs are the values `names`, and these
+        values as computed by generated code. `node` keeps its kernel."""
         cut = placed.clone()
         cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in names]
         cut.sweep()
@@ -295,9 +306,8 @@ class Bisection:
     def _makes_more(
         self, placed: Graph, node: Node, alone: Graph, values: Mapping[str, Array]
     ) -> bool:
-        """Whether the node is right for what it really reads, and only enlarges rounding: its
-        reference, on the inputs that generated code computes, agrees with generated code but not
-        with `values`."""
+        """Whether the node only enlarges rounding of its inputs: its reference, on the inputs that
+        generated code computes, agrees with generated code but not with `values`."""
         read = {v.name for v in alone.inputs}
         cut, got = self._ending(placed, node, read | {v.name for v in node.outputs})
         seen = dict(values) | {v.name: a for v, a in zip(cut.outputs, got, strict=True)}
@@ -309,9 +319,9 @@ class Bisection:
     def _run(
         self, graph: Graph, inputs: list[Array], node: Node
     ) -> tuple[list[Array], dict[str, str]]:
-        """The outputs of a placed graph in generated code. `node` gets the kernel that it has in
-        the whole model, if that takes it here: then the second result is {node name: kernel}, else
-        empty."""
+        """Return (outputs, forced) of a placed graph run as generated code. `node` gets the kernel
+        that it has in the whole model, and `forced` is {node name: kernel}; it is empty if that
+        kernel does not take the node in this graph."""
         forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
         try:
             program = self.compilation.compile(graph, self.known, forced).program
@@ -330,21 +340,20 @@ class Bisection:
 
 
 def _op(node: Node) -> str:
+    """Return the operator of a node, or those of a fused one: "Conv+Relu"."""
     if "region" not in node.op.traits:
         return node.op.name
     return "+".join(map(_op, node.attrs["body"].nodes))
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of one node, under its name: computed values that it reads become inputs, constants
-    stay constants."""
+    """Return a graph of one node, with the node's name: computed values that it reads become
+    inputs, constants stay constants."""
     new = Graph(node.name, graph.file)
     made: dict[Value, Value] = {}
-    for v in node.inputs:
-        if v is not None and v not in made:
-            made[v] = (
-                new.const(v.const, v.name) if v.const is not None else new.input(v.name, v.type)
-            )
+    for v in filter(None, dict.fromkeys(node.inputs)):
+        is_const = v.const is not None
+        made[v] = new.const(v.const, v.name) if is_const else new.input(v.name, v.type)
     copy = new.add(
         node.op, *(None if v is None else made[v] for v in node.inputs), name=node.name,
         origin=node.origin, outputs=[v.name for v in node.outputs], **node.attrs,
@@ -354,8 +363,8 @@ def _alone(graph: Graph, node: Node) -> Graph:
 
 
 def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
-    """Write the files of a replay, graph (.tin) and inputs (.npz), to a folder; the path of the
-    former, or "" if the graph has no text form. Raises ModelFileError."""
+    """Write the files of a replay, graph (.tin) and inputs (.npz), to a folder. Return the path of
+    the graph, or "" if it cannot be written as text. Raises ModelFileError."""
     from tinsmith.compiler.compile import save
 
     try:

@@ -1,6 +1,6 @@
 """The compilation of one model: passes, plan and code for each signature of input shapes.
 
-Imported only when something has to be built: a warm start does without.
+Imported only when a program has to be built: a warm start, from stored programs, does without.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from tinsmith.runtime.program import Program
 
 
 class Made(NamedTuple):
-    """A program, and `told`: by name the texts about it ("placed", "explain", "tuned", "idle",
-    "slow")."""
+    """A program, and `told`, a function from names to texts about it: "placed" (the graph),
+    "explain" (JSON), "tuned", "idle" and "slow" (notes, "" if there are none)."""
 
     program: Program
     told: Told
@@ -54,7 +54,13 @@ class Made(NamedTuple):
 
 class Compilation:
     """A model with its options, after the portable passes; `build` compiles it for one signature.
-    Not thread-safe."""
+    Not thread-safe.
+
+    imported, canonical  the graph before and after the portable passes
+    reports              what passes did, up to the last signature that was placed
+    later                the parts that are compiled when their sizes are known (`later.py`); shared
+                         with `around`, the compilation of which this one is a part
+    """
 
     def __init__(
         self, graph: Graph, target: Target, options: Options, cache: bool,
@@ -75,15 +81,15 @@ class Compilation:
         self.later = Parts([]) if around is None else around.later
         self.is_part = around is not None
         self.kept: dict[int, int] = {}
-        """Outputs, by number, that are kept in the memory of these inputs."""
+        """Number of an output -> number of the input whose memory it is kept in (states)."""
 
     def inner(self, graph: Graph) -> Compilation:
-        """The compilation of a part of the model, with the same options."""
+        """Return the compilation of a part of the model, with the same options."""
         return Compilation(graph, self.target, self.options, self.cache, self)
 
     def _in_precision(self) -> Graph:
-        """The canonical graph in the element types in which the machine computes: itself, or a copy
-        with other types, which the portable passes have seen again."""
+        """Return the canonical graph in the element types in which the machine computes. If these
+        are not the file's, it is a copy, on which the portable passes have run again."""
         if not has_work(self.canonical, "precision", self.column, self.passes):
             return self.canonical
         graph = self.canonical.clone()
@@ -95,15 +101,15 @@ class Compilation:
         return graph
 
     def copy(self, signature: Signature) -> Graph:
-        """A copy of the graph for the shapes of a signature. Raises TypeRuleError where sizes do
-        not fit."""
+        """Return a copy of the graph, before the machine passes, with the input shapes of a
+        signature. Raises TypeRuleError where sizes do not fit."""
         return self._copier.copy(shaped_types(self.canonical, signature))
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
-        """(graph, matches): the graph for a signature before the machine's passes, the portable
-        ones repeated if the signature says more than the model; then `matches` is where rules may
-        apply, else None. Starts `reports` anew. Raises TypeRuleError where sizes do not fit; sizes
-        that passes bring about are checked by the planner."""
+        """Return (graph, matches): the graph for a signature before the machine passes. If the
+        signature fixes sizes that the model leaves free, the portable passes run again, and
+        `matches` are the places where rules may apply; else it is None. Starts `reports` anew.
+        Raises TypeRuleError where sizes do not fit."""
         types = shaped_types(self.canonical, signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -113,57 +119,54 @@ class Compilation:
             self.reports.append(
                 run_passes(graph, "portable", self.column, self.passes, matches=matches)
             )
-            # What nobody has edited was inferred when the graph was copied.
+            # Types of other nodes were inferred when the graph was copied.
             check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
 
     def canonical_for(self, signature: Signature) -> Graph:
-        """The canonical graph of a signature, in the element types of the file."""
+        """Return the canonical graph for a signature, in the element types of the file."""
         graph = self.canonical.clone(shaped_types(self.canonical, signature))
         run_passes(graph, "portable", self.column, self.passes)
         return graph
 
     def place(self, signature: Signature) -> Graph:
-        """The graph of a signature after all passes; `reports` then tells what they did."""
+        """Return the placed graph of a signature, after all passes; `reports` then says what they
+        did."""
         placed, matches = self.sized(signature)
         if self.is_split:
             from tinsmith.compiler.split import split
 
             self.reports.append(split(placed, self.backends))
         cut(placed)
-        self.reports.append(
-            run_passes(
-                placed,
-                "machine",
-                self.column,
-                self.passes,
-                matches=matches,
-                byte_rate=self.byte_rate,
-            )
+        report = run_passes(
+            placed, "machine", self.column, self.passes, matches=matches, byte_rate=self.byte_rate
         )
+        self.reports.append(report)
         return placed
 
     @property
     def byte_rate(self) -> float:
-        """How many products of bytes the machine adds up while it adds up one of floats."""
+        """The rate of products of int8 relative to float32: the multiply-adds that the machine does
+        in the time of one."""
         return product_of(self.target, "uint8", "int8").rate
 
     @property
     def is_split(self) -> bool:
-        """Whether other backends than the one whose programs run may get nodes."""
+        """Whether nodes may go to other backends than `HOST`."""
         return list(self.backends.values()) != [HOST]
 
     @cached_property
     def matches(self) -> Matches:
-        """Where rules may apply once shapes are known."""
+        """The places of the graph where rules may apply once shapes are known."""
         return find_matches(self._precise, self.column, self.passes)
 
     def compile(
         self, placed: Graph, preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None, room: Room | None = None, **fields: Any,
     ) -> Compiled:  # fmt: skip
-        """A program for a placed graph. `forced`: node -> kernel, besides the caller's overrides.
-        Its weights go to `room` (None: to memory). `fields` are others of the `Job`."""
+        """Compile a placed graph to a program. `forced`: node -> kernel, besides the caller's
+        overrides. Packed weights go to `room` (None: to memory of this process). `fields` are other
+        fields of the `Job`."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
@@ -173,7 +176,7 @@ class Compilation:
             kept=self.kept, **fields,
         )  # fmt: skip
         compiled = HOST.compile(placed, job)
-        # A model's file may change: a program does not read it, but for the bodies of its loops.
+        # A model's file may change: only bodies of loops may still read it, which are checked.
         program = compiled.program
         program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
         for name, (op, attrs) in program.nodes.items():
@@ -192,9 +195,9 @@ class Compilation:
         self, signature: Signature, measure: bool = False, room: Room | None = None,
         shared_weights: SharedWeights | None = None,
     ) -> Made:  # fmt: skip
-        """Pass, plan and compile for a signature; with `measure`, kernels are chosen by timing
-        (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both count only without
-        `measure`."""
+        """Run the passes, plan and compile for a signature. With `measure`, kernels are chosen by
+        timing (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both are used only
+        without `measure`."""
         check_unchanged(self._constants)
         with HOST.compiler(self.target, self.options.threads, self.cache) as compiler:
             placed = self.place(signature)
@@ -208,7 +211,7 @@ class Compilation:
             if measure:
                 from tinsmith.compiler.tune import tune
 
-                compiled, tuning = tune(lambda p: self.compile(placed, p), known.read())
+                compiled, tuning = tune(partial(self.compile, placed), known.read())
                 known.add(tuning.winners)
                 texts["tuned"] = str(tuning)
                 tell(compiled.built)
@@ -229,8 +232,8 @@ class Compilation:
         }
 
     def _idle(self, placed: Graph) -> str:
-        """Lines on what was asked for and had no effect: a precision, kernels, backends; "" if
-        there is none."""
+        """Return lines about options that had no effect (a precision, kernels, backends); "" if
+        there are none."""
         said = []
         if self.options.precision == "bfloat16" and not self.target.has_half_products:
             said.append(
@@ -255,8 +258,8 @@ class Compilation:
 
 
 class _LettingGo:
-    """Memory for packed weights (`cpu.Room`) that keeps the peak low: before `finish` joins the
-    packed weights, it gives the pages of the model's mapped `weights` back to the system, which
+    """Memory for packed weights (`cpu.Room`) with a lower peak. Before `finish` joins the packed
+    weights, it gives the memory pages of the model's mapped `weights` back to the system, which
     reads them from the file again if they are used."""
 
     def __init__(self, room: Room, weights: list[Array]) -> None:

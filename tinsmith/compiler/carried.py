@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class Maker(TypedDict):
-    """The part of the section "made" that every release has written: which release compiled the
-    programs."""
+    """The field of the section "made" that every release writes: `by`, the release (see `release`)
+    that compiled the programs."""
 
     by: str
 
@@ -59,6 +59,8 @@ class Kept(TypedDict):
 
 
 class Made(Maker):
+    """The section "made": what a .tin file says about its programs (fields as in `Carried`)."""
+
     target: str
     options: Kept
     interface: Any
@@ -68,16 +70,19 @@ class Made(Maker):
 
 
 class Carried:
-    """The programs that a trusted .tin file carries.
+    """The programs that a trusted .tin file carries. They are numbered: first those of
+    `signatures`, then those for free sizes, then parts that are run later.
 
-    machine, options  those that they were made for
-    interface         the model as callers see it
-    signatures, last  the input shapes with programs of their own; the shapes used last
-    takes, free       which sizes each program for free sizes takes, as text; how many there are
+    machine, options  with which the programs were compiled
+    interface         names and types of the model's inputs and outputs
+    signatures        input shapes that have a program of their own
+    last              the input shapes that were used last when the file was saved
+    takes             for each program for free sizes, the sizes that it takes, as text
+    free              the number of programs for free sizes
     """
 
     def __init__(self, file: Container, machine: Target, options: Options, made: Made) -> None:
-        """Raises ModelFileError where `made` does not fit together."""
+        """Raises ModelFileError where the fields of `made` contradict each other."""
         self._file, self.machine, self.options = file, machine, options
         try:
             self.interface = interface_from(made["interface"])
@@ -95,7 +100,7 @@ class Carried:
         self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
-        """(program, told) for one of `signatures`. Raises ModelFileError."""
+        """Return (program, texts about it) for one of `signatures`. Raises ModelFileError."""
         program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
             raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")
@@ -103,15 +108,14 @@ class Carried:
         return program, told
 
     def free_program(self, number: int) -> tuple[FreeProgram, Told]:
-        """(program, told) of a program for free sizes, by its number among these. Raises
+        """Return (program, texts about it), by the number among the programs for free sizes. Raises
         ModelFileError."""
         free, told = self._free_at(len(self.signatures) + number)
         self._check(free.program)
         return free, told
 
     def _free_at(self, index: int) -> tuple[FreeProgram, Told]:
-        """(program, told) of a program for free sizes, by its number among all programs of the
-        file. Raises ModelFileError."""
+        """As `free_program`, by the number among all programs of the file."""
         free, told = self._at(index)
         if isinstance(free, Program):
             raise ModelFileError(f"{self._file.path} has a program of certain sizes for free ones")
@@ -146,7 +150,7 @@ def _weights(tag: str) -> str:
 
 @cache
 def release() -> str:
-    """The digest of the package's sources: equal wherever the same release is installed."""
+    """Return a hash of the package's sources, the same wherever this release is installed."""
     h = blake2b(digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for path, size, _ in sorted(sources(root)):
@@ -162,12 +166,12 @@ def bundle(
     programs: Mapping[Signature, tuple[Program, Told]], free: Mapping[FreeProgram, Told],
     last: Signature,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Programs of a graph, compiled with `options` for `target`, as sections of a .tin file;
-    weights that they share are written once. `last` are the shapes used last. None if a program
-    cannot be written."""
+    """Return the sections of a .tin file with programs of a graph, compiled with `options` for
+    `target`; shared weights are written once. `last` are the input shapes used last. None if a
+    program cannot be written."""
     every: list[tuple[Program | FreeProgram, Told]] = [*programs.values(), *free.items()]
     stored: list[dict[str, range]] = []
-    for program, _ in every:  # which grows
+    for program, _ in every:  # grows meanwhile, by parts that are run later
         stored.append({})
         for later in laters_of(program):
             first = len(every)
@@ -175,7 +179,7 @@ def bundle(
             stored[-1][later.step] = range(first, len(every))
     blobs = {b: None for program, _ in every for b in program_in(program).blobs}
     tags = {b: str(i) for i, b in enumerate(blobs)}
-    # What follows weights is readable slack for wide loads at their end.
+    # The bytes after weights can be read, as wide loads at their end do.
     sections: dict[str, Any] = {_weights(tag): b.data for b, tag in tags.items()}
     for i, (program, told) in enumerate(every):
         refs = [("", tags[b]) for b in program_in(program).blobs]
@@ -200,15 +204,16 @@ def bundle(
 
 
 def carrier(path: Path) -> Container | None:
-    """The .tin file at a path, if it is one and carries programs. Raises ModelFileError."""
+    """Open the .tin file at a path; None if it is no .tin file or carries no programs. Raises
+    ModelFileError."""
     found = Container(path) if is_container(path) else None
     return found if found is not None and "made" in found else None
 
 
 class Carries(NamedTuple):
-    """What a .tin file says that it carries, unverified: the key of the target, whether this
-    release made it (`ours`), the signatures, and as text the sizes that programs for free sizes
-    take. If another release made it, all but `ours` is empty."""
+    """The programs that a .tin file claims to carry, unverified: the key of their target, whether
+    this release made them (`ours`), the signatures, and as text the sizes that programs for free
+    sizes take. If another release made them, all fields but `ours` are empty."""
 
     target: str
     ours: bool
@@ -217,8 +222,8 @@ class Carries(NamedTuple):
 
 
 def carries(path: Path) -> Carries | None:
-    """What a file carries, as it says itself: nothing is trusted. None where it carries nothing, or
-    is no .tin file. Raises ModelFileError."""
+    """Read which programs a file claims to carry, without trusting or loading them. None where it
+    has none, or is no .tin file. Raises ModelFileError."""
     found = carrier(path)
     if found is None:
         return None
@@ -229,8 +234,8 @@ def carries(path: Path) -> Carries | None:
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:
-    """The programs of a trusted file. `asked` is the machine that the caller named (None: this
-    one), `given` the options that the caller gave.
+    """Open the programs of a trusted file. `asked` is the target that the caller named (None: this
+    machine), `given` the options that the caller gave.
 
     Raises UntrustedCode for code of another release or machine, OptionError if the programs were
     made with other options than those given, ModelFileError.
@@ -241,7 +246,7 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
             f"{file} carries code made by another version of Tinsmith; compile it "
             "without trust=True, and save it anew"
         )
-    for name in ("graph", "table"):  # read when another shape is compiled; damage is told now
+    for name in ("graph", "table"):  # needed when another shape is compiled; find damage now
         found.text(name)
     made = found.data("made", Made)
     key = made["target"]
@@ -264,14 +269,14 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
 
 
 def _machine(key: str) -> Target | None:
-    """The target of a key, if this machine can run its code; None if it cannot."""
+    """Return the target with a key; None if this machine cannot run its code."""
     isa = key.rpartition("|")[2]
     machine = level(isa) if isa in ISAS else None
     return machine if machine is not None and runnable(machine) else None
 
 
 def _differing(options: Options, given: Mapping[str, Any]) -> list[str]:
-    """What of a program's options differs from those given, in words."""
+    """Return the given options that differ from a program's: ["threads=1, not 4"]."""
     rows = []
     for name, wanted in given.items():
         known = getattr(options, name) if name != "tune" else "what was known then"

@@ -1,7 +1,7 @@
-"""Python's search for cyclic garbage, which stands still while a model is compiled.
+"""Stops Python's cyclic garbage collector while a model is compiled.
 
-Graphs are large and cyclic: the search would look through all of them again and again, and find
-nothing, as they are in use. Nor is there anything to find when the first model is compiled.
+Graphs are large and cyclic: the collector would go through all of them again and again, and find
+nothing, as they are in use.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _first = True
 
 
 def still(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: switch Python's search for cyclic garbage off while the function runs, if it was
-    on. Where several threads are in such functions, the one that came first switches it on again
-    when it leaves."""
+    """Decorator: switch Python's garbage collector off while the function runs, if it was on. Where
+    several threads run such functions, the first that entered switches it on again when it
+    leaves."""
 
     @wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,8 +39,8 @@ def still(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _age() -> None:
-    """Before the search is switched on again, once in a process: make all present objects old for
-    it, so that it does not begin with all that was just made."""
+    """Once in a process: move all present objects into the collector's oldest generation, so that
+    it does not go through the new graph as soon as it is switched on."""
     global _first
     if _first and not gc.get_freeze_count():
         try:

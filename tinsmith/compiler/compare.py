@@ -1,4 +1,4 @@
-"""How far two values are apart: the measure of `verify`."""
+"""Compares an output with its expected value: the measure of `verify`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 ROUNDING = 1e-6
-"""A relative difference that sums in float32 have when only their order differs."""
+"""A relative difference that sums in float32 reach when only the order of their terms differs."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How an output (`got`) differs from what it should be (`want`), at the element `place` where
-    it does most.
+    """How an output differs from its expected value.
 
-    relative  max|got - want| / max|want| over finite elements; infinite where dtypes, shapes or the
-              places of NaN and infinity differ
-    ok        whether it agrees; integers, booleans and strings must be equal
-    item      of a sequence or map, the name of the worst part, as in an .npz
-    at        the sizes for which it is, where several are compared
+    name, type  of the output; dtype and shape as text
+    maximum     max|got - want| over finite elements
+    relative    maximum / max|want|; infinite where dtypes, shapes or the places of NaN and infinity
+                differ
+    place       index of the element that differs most; None if there is none
+    got, want   this element in both, as text
+    ok          whether they agree within the tolerance; integers, booleans, strings: are equal
+    note        the difference in words where it is no number
+    item        of a sequence or map, the name of the worst part, as in an .npz
+    at          the sizes of the call, where several are compared
     """
 
     name: str
@@ -43,7 +47,7 @@ class Difference:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether it is no more than rounding may come to."""
+        """Whether it can be explained by another order of float32 sums."""
         return self.type.startswith("float32") and self.relative <= ROUNDING
 
     def __str__(self) -> str:
@@ -58,8 +62,9 @@ class Difference:
 
 
 def compare(name: str, got: Any, want: Any, tolerance: float) -> Difference:
-    """The difference of an output from what is wanted. `ok` if it is at most `tolerance` times the
-    greatest element; of a sequence or map, in each of its parts, of which the worst is told."""
+    """Compare an output with its expected value. It is `ok` if it differs by at most `tolerance`
+    times the greatest element. A sequence or map is compared part by part; the worst part is
+    returned."""
     if isinstance(got, np.ndarray | np.generic) and not _holds(want):
         return _compared(name, got, want, tolerance)
     ours, theirs = parts(name, got), parts(name, want)
@@ -74,8 +79,7 @@ def compare(name: str, got: Any, want: Any, tolerance: float) -> Difference:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value is a map, None, or a sequence of arrays or maps, which is compared part by
-    part."""
+    """Whether a value is compared part by part: a map, a sequence of arrays or maps, or None."""
     if isinstance(value, list | tuple):
         return not value or isinstance(value[0], np.ndarray | Mapping)
     return value is None or isinstance(value, Mapping)
@@ -86,17 +90,15 @@ def _compared(name: str, got: Any, want: Any, tolerance: float) -> Difference:
     type_ = shown(want)
 
     def unequal(note: str) -> Difference:
-        return Difference(name, type_, float("inf"), float("inf"), None, "", "", False, note)
+        return Difference(name, type_, np.inf, np.inf, None, "", "", False, note)
 
     if shown(got) != type_:
         return unequal(f"it is {shown(got)}, not {type_}")
-    if want.size == 0:
+    is_text = kind_of(want) == "string"
+    if want.size == 0 or (is_text and (got == want).all()):
         return Difference(name, type_, 0.0, 0.0, None, "", "", True)
-    if kind_of(want) == "string":
-        wrong = got != want
-        if not wrong.any():
-            return Difference(name, type_, 0.0, 0.0, None, "", "", True)
-        place = _first(wrong)
+    if is_text:
+        place = _first(got != want)
         return unequal(f"at {list(place)} it is {str(got[place])!r}, not {str(want[place])!r}")
     a, b = (x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (got, want))
     odd = (np.isfinite(a) != np.isfinite(b)) | (~np.isfinite(b) & (a != b))
@@ -120,9 +122,10 @@ def _compared(name: str, got: Any, want: Any, tolerance: float) -> Difference:
 def compare_all(
     got: Mapping[str, Any], want: Mapping[str, Any], tolerance: float
 ) -> list[Difference]:
-    """One Difference for each name of `want` that `got` has."""
+    """Compare the outputs whose names are in both `got` and `want`."""
     return [compare(n, got[n], want[n], tolerance) for n in want if n in got]
 
 
 def _first(where: Any) -> tuple[int, ...]:
+    """Return the index of the first true element."""
     return tuple(int(i) for i in np.argwhere(where)[0])

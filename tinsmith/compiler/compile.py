@@ -1,4 +1,4 @@
-"""`load`, `compile`, `save`: a model (a file, a graph) -> a Net, and back to a file of our own."""
+"""`load`, `compile`, `save`: from a model (a file, a graph) to a Net, and back to a .tin file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ from tinsmith.compiler.options import (
     whole_threads,
 )
 from tinsmith.compiler.source import Request
-from tinsmith.errors import (
-    FileNameError,
-    ModelFileError,
-    OptionError,
-)
+from tinsmith.errors import FileNameError, ModelFileError, OptionError
 from tinsmith.progress import check_progress
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.net import Net
@@ -44,10 +40,10 @@ if TYPE_CHECKING:
 ModelLike: TypeAlias = (
     "Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | tuple[Any, Any] | Proto"
 )
-"""What a model is read from."""
+"""The types of objects from which a model is read."""
 
 READING = ("random_weights", "batch", "input_shapes")
-"""The options of `compile` that are those of `load`."""
+"""The options of `compile` that it passes on to `load`."""
 
 
 def load(
@@ -57,13 +53,13 @@ def load(
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
     bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
 
-    random_weights  a seed, where weights are in a file of their own (PNNX, ncnn): they are drawn
-                    at random, the same for a seed, and none are read
-    batch           "free": inputs of any batch, "N", for files that have one (PNNX); the name or
-                    size of the first axis that all inputs and outputs get, or "none", for files
-                    that have none (ncnn; "free" is "N", as where nothing is said)
-    input_shapes    {"x": (1, 3, 224, 224)}: shapes of inputs that the file leaves free, numbers or
-                    names; where ncnn's files tell sizes, too, in their place
+    random_weights  a seed, for formats with weights in a file of their own (PNNX, ncnn): weights
+                    are drawn at random, always the same for a seed, and that file is not read
+    batch           PNNX, whose files have a batch: "free" makes its size free, and names it "N".
+                    ncnn, whose files have none: the name or size of a first axis that all inputs
+                    and outputs get, or "none" (default: a free axis "N", as for "free")
+    input_shapes    {"x": (1, 3, 224, 224)}: numbers or names for the shapes of inputs that the file
+                    leaves free. For ncnn they also replace sizes in the file
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.
@@ -103,7 +99,7 @@ def compile(
     """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
     file.
 
-    threads    that compute; 1 where nothing is said
+    threads    number of threads that compute (default 1)
     backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
                registered; or several, "toy,cpu" or ("toy", "cpu"): each node goes to the first that
                takes it
@@ -111,23 +107,25 @@ def compile(
                "avx512vnni", "avx512", "avxvnni", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
-    precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
-               what rounds less), or "bfloat16" (products of operands that are rounded to bfloat16,
-               with sums in float32, where the machine has instructions for them: docs/numerics.md)
-    weights    "float32", "float16", "bfloat16", "int8", "int4": how large weights are kept, also
-               in memory where products read them; "int4/32": a scale for each 32
-               (docs/quantize.md)
-    memory     "default", or "small" (no weights that are larger in a kernel than in the model)
-    shapes     of a model of free shapes: "fixed" (each is compiled on its own), "free" (one program
-               takes all that it can), or "both": the first on its own, then one for all others, and
-               on another thread one for each that comes often, which takes over when it is ready
+    precision  "default", or "strict" (only algorithms with small rounding errors: no Strassen, no
+               matrix registers, only small Winograd tiles), or "bfloat16" (products of operands
+               that are rounded to bfloat16, with sums in float32, where the machine has
+               instructions for them: docs/numerics.md)
+    weights    the element type in which large weights are kept, in memory too, where products read
+               them: "float32", "float16", "bfloat16", "int8", "int4"; "int4/32": with a scale for
+               each 32 (docs/quantize.md)
+    memory     "default", or "small" (no kernels whose packed weights are larger than the model's)
+    shapes     how a model of free shapes is compiled: "fixed" (a program for each signature),
+               "free" (one program for as many signatures as it can take), or "both": a program for
+               the first signature, then one for all others; for signatures that come often,
+               another thread compiles programs of their own, which take over when they are ready
     sizes      hints by the names of free dimensions, {"seq": (1, 2048), "batch": 4}: a range,
                outside which calls are refused (OutsideHint), or a typical size. Programs for free
                sizes are made for the typical size, of a range its geometric middle, and their
                memory is bounded by the upper ends; with shapes="free" the first is made at once,
                if all free dimensions have hints
-    tune       time the near candidates of every kind of layer in the program, once a machine:
-               the winners are kept in the cache directory, for this and all models
+    tune       measure, for every kind of layer, the kernels whose estimated times are close; the
+               fastest are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
     fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
@@ -139,15 +137,15 @@ def compile(
                line on standard error, where that is a terminal and it takes longer than 0.3 s.
                False: nothing
 
-    Options left out are those that trusted code was made with. Given ones that differ are refused
-    by OptionError, and code of another release or for another machine by UntrustedCode.
+    With `trust`, options that are not given are those with which the file's code was made; given
+    ones that differ raise OptionError, and code of another release or machine UntrustedCode.
 
-    A model of free shapes is compiled when it is called. A path whose compiled
-    program is in the cache is not parsed at all.
+    A model of free shapes is compiled when it is called. A file whose compiled program is in the
+    cache is not parsed at all.
 
-    Raises OptionError for a value of another type, UnknownName for a name that there is not,
-    PassChoiceError for `passes` that are not understood, TargetError for a target that cannot be
-    had, NoBackend for a node that none of the backends takes, InputError for what cannot be fixed.
+    Raises OptionError for a value of another type, UnknownName for an unknown name, PassChoiceError
+    for `passes` that are not understood, TargetError for a target that this machine is not,
+    NoBackend for a node that no backend takes, InputError for `fixed` values that do not fit.
     """
     backends = {} if backend == DEFAULT else backends_of(backend)  # the usual one needs no table
     named = (
@@ -177,7 +175,8 @@ def compile(
             from tinsmith.compiler.whole import Whole
 
             [(name, whole)] = backends.items()
-            graph, _ = with_fixed(_graph(model, reading), values)
+            read = load(model, **reading) if isinstance(model, str | os.PathLike) else model
+            graph, _ = with_fixed(read, values)
             check_unused(graph, forced, passes)
             check_names(hints, {v.name: v.type for v in graph.inputs})
             if small:
@@ -213,12 +212,9 @@ def _hints(sizes: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return hints_of(sizes)
 
 
-def _graph(model: Any, reading: Mapping[str, Any]) -> Graph:
-    return load(model, **reading) if isinstance(model, str | os.PathLike) else model
-
-
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:
-    """The element type and block size that `weights=` says, and the passes that make them so."""
+    """Return ((element type, block size), passes) for the option `weights`: "int4/32" gives
+    ("int4", 32), and the text for `passes=` that adds the passes which convert weights."""
     if text is None:
         return ("float32", 0), ""
     from tinsmith.passes.weights import parse, spec_of
@@ -229,11 +225,9 @@ def _weights(text: str | None) -> tuple[tuple[str, int], str]:
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
-    With `code` the machine code and packed weights of a compiled Net go along, of all shapes that
-    it has programs for (the last 16 that were used); they are used only by
-    `compile(path, trust=True)`, on a machine of the same kind. The path must end in `.tin`.
-    Raises ModelFileError, FileNameError.
-    """
+    With `code`, the file also gets the programs of a compiled Net (machine code, packed weights),
+    of the last 16 signatures. They are used only by `compile(path, trust=True)`, on a machine of
+    the same kind. The path must end in `.tin`. Raises ModelFileError, FileNameError."""
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
     from tinsmith.graph import Graph

@@ -1,14 +1,13 @@
-"""Cuts off what follows sizes that only a run tells: it gets programs of its own.
+"""Cuts nodes whose sizes depend on data out of a graph; they get programs of their own in the run.
 
-Some nodes give as much as their data say (NonZero), others what computed numbers ask for (a Reshape
-to a computed target). What reads their results has sizes that nobody knows before they are there:
-no code can be made for it with the rest. So it becomes Part nodes, steps that `later.Later` runs:
-when one is reached, all that it reads lies there, so that its sizes are numbers again.
+The size of some results depends on data: that of NonZero on its input's elements, that of a Reshape
+on a computed target. Nodes that read such results cannot be compiled with the rest of the graph. So
+they are moved into Part nodes, steps that `later.Later` runs: when a part's step is reached, its
+inputs have been computed, all its sizes are numbers, and it is compiled.
 
-Nodes of one part have unknown sizes in common, with each other or over others: what one count has
-nothing to do with goes to parts of their own. Small tensors that are computed from what a part
-gives belong to it, for these are mostly arithmetic of sizes. Numbers that sizes are computed from
-end the part that computes them: the next one reads them.
+Nodes belong to one part if they share an unknown size, directly or through other nodes of the part.
+Nodes that compute small tensors from a part's results belong to it, too: mostly they compute sizes.
+A part ends at the numbers from which further sizes are computed: the next part reads these.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from tinsmith.plan.gate import checked_alone
 from tinsmith.sizes import Size, as_number, has_sizes
 
 SMALL = 64
-"""The most elements of a tensor that counts as arithmetic of sizes. Estimated."""
+"""Elements at most of a tensor that is taken for arithmetic of sizes. Estimated."""
 MOST_NUMBERS = 16
-"""The most elements of a tensor whose numbers are taken for sizes: each is two dims of an array."""
+"""Elements at most of a list that may hold sizes, such as a Reshape's target or a Pad's paddings
+(two for each axis)."""
 
 
 def cut(graph: Graph) -> int:
-    """Put nodes with sizes that only a run tells, and what belongs to them, into Part nodes, in
-    place; returns how many there are. Groups of views alone stay as they are. Nothing is cut if a
-    tensor input has free sizes."""
+    """Move nodes whose sizes depend on data into Part nodes, in place, and return the number of
+    parts. Groups of views alone stay. Nothing is cut if a tensor input has free sizes."""
     if not all(v.type.is_static or _is_strange(v) for v in graph.inputs):
         return 0
     owners = _Owners(graph).found()
@@ -52,14 +51,15 @@ def cut(graph: Graph) -> int:
 
 
 def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[list[Node]]:
-    """The node lists of `groups` (keys: owner and level, as `groups_of` gives them), with fewer
-    groups: a group and the next one of the same owner become one, so that one step runs both,
-    unless nodes outside of the two must run between them."""
+    """Return the nodes of each group after joining groups of one owner, so that one step runs both.
+    `groups`: (owner, level) -> nodes, from `groups_of`. Groups are joined unless nodes outside of
+    the two must run between them."""
     of = {n: key for key, nodes in groups.items() for n in nodes}
     nodes = {key: list(own) for key, own in groups.items()}
 
     def after(group: Any) -> set[Any]:
-        """What reads results of a group (or of a node in no group): groups by key, else nodes."""
+        """Return the readers of a group's (or single node's) results: groups by key, or nodes that
+        are in no group."""
         own: list[Any] = nodes.get(group, [group])
         return {of.get(u, u) for n in own for v in n.outputs for u in v.uses} - {group}
 
@@ -75,7 +75,7 @@ def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[l
 
 
 def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bool:
-    """Whether `end` can be reached from any of `starts` along `after`, which gives what follows."""
+    """Whether `end` can be reached from any of `starts`; `after` gives the successors."""
     seen, work = set(starts), list(starts)
     while work:
         here = work.pop()
@@ -88,9 +88,9 @@ def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bo
 
 
 def numbers_read(node: Node) -> list[int]:
-    """The inputs of a node, by number, whose elements its type rule needs (as a Reshape its
-    target): only unknown tensors that `counts` accepts. Found by calling the rule on values that
-    take note."""
+    """Return the numbers of a node's inputs whose elements its type rule needs, as a Reshape's
+    needs its target; constants, and tensors that `counts` refuses, are left out. Found by calling
+    the rule on values that record reads of their elements (`_Probe`)."""
     if node.op.traits & {"control", "region", "holder", "check"}:
         return []
     asked: set[int] = set()
@@ -105,7 +105,7 @@ def numbers_read(node: Node) -> list[int]:
 
 
 class _Probe(Value):
-    """A value that notes when its numbers are asked for."""
+    """A value that adds its number to `asked` when its elements are read (`const`)."""
 
     def __init__(self, value: Value, number: int, asked: set[int]) -> None:
         self._number, self._asked = number, asked
@@ -121,8 +121,8 @@ class _Probe(Value):
 
 
 def counts(value: Value) -> bool:
-    """Whether a tensor's elements can be taken for sizes: up to MOST_NUMBERS integers of static
-    shape, a scalar or a list."""
+    """Whether a tensor's elements may be sizes: a scalar or list of up to MOST_NUMBERS integers, of
+    static shape."""
     t = value.type
     if not t.is_static or t.dtype.kind not in "iu" or len(t.dims) > 1:
         return False
@@ -130,8 +130,8 @@ def counts(value: Value) -> bool:
 
 
 class _Owners:
-    """Assigns nodes to parts. Each node has keys (unknown sizes, or values of unknown rank); nodes
-    that share a key, also over others, belong to one part (union-find)."""
+    """Assigns nodes to parts. Each node has keys: the unknown sizes, and the values of unknown
+    rank, that it reads or makes. Nodes connected by common keys belong to one part (union-find)."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -139,6 +139,7 @@ class _Owners:
         self._keys: dict[Node, Hashable] = {}
 
     def found(self) -> dict[Node, str]:
+        """Return node -> name of its part ("later0"), for the nodes that belong to one."""
         for node in self._graph.nodes:
             keys = self._keys_of(node)
             if keys:
@@ -156,7 +157,7 @@ class _Owners:
         return key
 
     def _keys_of(self, node: Node) -> list[Hashable]:
-        """The keys that put a node into a part; empty if it stays in the program around them."""
+        """Return the keys that put a node into a part; empty if it stays outside of parts."""
         given = [v for v in node.inputs if v is not None]
         # An If may be known by the sizes: exporters ask whether there are any boxes.
         control = "control" in node.op.traits and "branch" not in node.op.traits
@@ -169,16 +170,17 @@ class _Owners:
             return [] if stays else [*read, *made]
         if made:
             wanted = [node.inputs[k] for k in numbers_read(node)]
-            if not wanted or any(checked_alone(n, self._graph) for n in _users(node)):
+            users = (n for v in node.outputs for n in v.uses)
+            if not wanted or any(checked_alone(n, self._graph) for n in users):
                 return []
             before = [v.producer for v in wanted if v is not None]
             return [*made, *(self._keys[p] for p in before if p in self._keys)]
         return self._of_sizes(node, given)
 
     def _of_sizes(self, node: Node, given: Sequence[Value]) -> list[Hashable]:
-        """For a node that computes only with small results of parts: the keys of those parts, so
-        that it joins them. Empty if it reads anything else that is not constant, or has large or
-        free results."""
+        """Return the keys of the parts whose results a node reads, so that it joins them, if it
+        only does arithmetic of sizes: all else that it reads is constant, and its results are
+        small. Empty otherwise."""
         before = [v.producer for v in given if v.const is None]
         if not before or not all(p is not None and p in self._keys for p in before):
             return []
@@ -189,18 +191,14 @@ class _Owners:
         return [self._keys[p] for p in before if p is not None]
 
 
-def _users(node: Node) -> list[Node]:
-    return [n for v in node.outputs for n in v.uses]
-
-
 def _is_strange(value: Value) -> bool:
-    """Whether a value is no tensor of numbers: text, or what holds tensors."""
+    """Whether a value is no tensor of numbers: text, or a sequence, optional or map."""
     return isinstance(value.type, Holder) or value.type.dtype == object
 
 
 def _unknown(values: Iterable[Value]) -> list[Hashable]:
-    """What a run alone tells of values: the names of their unknown sizes, and the value itself if
-    its rank is unknown. Each once."""
+    """Return what only a run tells of values, as keys of parts: names of unknown sizes, and values
+    of unknown rank. Each once."""
     found: dict[Hashable, None] = {}
     for v in values:
         dims: Sequence[Any] = (v,) if v.type.shape is None else v.type.shape
@@ -209,8 +207,9 @@ def _unknown(values: Iterable[Value]) -> list[Hashable]:
 
 
 def _free_constants(graph: Graph, owners: dict[Node, str]) -> None:
-    """Let nodes of parts read constants that hold Sizes as results of Identity nodes at the graph's
-    beginning: then they are inputs of the part, which knows no symbols of the program around it."""
+    """Put an Identity node, at the graph's beginning, between each constant that holds Sizes and
+    the nodes of parts that read it. So it becomes an input of the part, in which the symbols of the
+    surrounding program are unknown."""
     made: dict[Value, Value] = {}
     for node in owners:
         for i, v in enumerate(node.inputs):

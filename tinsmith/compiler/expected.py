@@ -1,4 +1,4 @@
-"""What outputs are compared with: arrays by name, or files of them."""
+"""The expected outputs with which `verify` compares: arrays by name, or files that hold them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tinsmith.formats.npz import read_arrays, whole
 
 REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"
 ONLY = ""
-"""The name of what a file holds that has no names: it is for the only output."""
+"""The name of an array from a file without names (.npy, .csv), for the model's only output."""
 PART = re.compile(r"(.+)\[(\d+(?: *, *\d+)*)\]")
 """'y[0,5]': a name, and the indices of its first axes."""
 
 
 def expected_of(against: Any) -> tuple[dict[str, Any], str]:
-    """What outputs are compared with: by name (`ONLY` for a file without names) an array, or the
-    path of a .csv file, which is read when the output's shape is known; and its source, in words.
+    """Return (expected, source). `expected`: name (`ONLY` for a file without names) -> array, or
+    path of a .csv file, which is read when the output's shape is known. `source`: where it is from,
+    for messages.
 
     against   a mapping of names to arrays or paths; a path of an .npz, .npy or .csv file; or
               "reference" or "onnxruntime", for which there are no arrays yet: ({}, against)
@@ -51,7 +52,8 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
 
 
 def _held(value: Any) -> Any:
-    """An array that a path may stand for; a .csv file stays its path."""
+    """Return the array in the file that `value` names; arrays, and paths of .csv files, as they
+    are. Raises ModelFileError."""
     if not is_path(value) or is_csv(value):
         return value
     arrays = read_arrays(value)
@@ -61,9 +63,9 @@ def _held(value: Any) -> Any:
 
 
 def wanted_of(expected: Mapping[str, Any], source: str, got: Mapping[str, Any]) -> dict[str, Any]:
-    """Name -> expected value, for those outputs `got`, and parts of them, of which `expected` has
-    one. Raises InputNameError if it has none, or names a file for something else; InputShapeError,
-    ModelFileError."""
+    """Return name -> expected value for the outputs (`got`), and parts of outputs ("y[0,5]"), that
+    `expected` names. Raises InputNameError if it names none, or gives a file for an unknown name;
+    InputShapeError, ModelFileError."""
     if list(expected) == [ONLY]:
         if len(got) != 1:
             names = ", ".join(got)
@@ -87,8 +89,9 @@ def is_path(value: Any) -> bool:
 
 
 def _of(name: str, got: Any, expected: Mapping[str, Any]) -> Any:
-    """What is expected of the output `name`, also if it is in pieces; None if nothing is. Where
-    parts of arrays are compared, only under the very name."""
+    """Return the expected value of the output `name`, also a sequence or map that an .npz holds in
+    pieces (`formats.npz.whole`); None if there is none. If "y[0,5]" names parts of arrays, an array
+    has no pieces: only its own name counts."""
     if isinstance(got, np.ndarray) and PART.fullmatch(next(iter(expected), "")):
         return expected.get(name)
     return whole(name, expected)
@@ -100,8 +103,8 @@ def _is_part(name: str, got: Mapping[str, Any]) -> bool:
 
 
 def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """All outputs, and under names such as "y[0,5]" (`PART`) the parts of arrays that `names` asks
-    for. Raises InputShapeError for indices beyond an array."""
+    """Return all outputs, and for names such as "y[0,5]" in `names` the parts of outputs, here
+    y[0, 5]. Raises InputShapeError for indices beyond an array."""
     found = dict(got)
     for name in names:
         if name in found or (match := PART.fullmatch(name)) is None:
@@ -114,8 +117,8 @@ def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _shaped(name: str, value: Any, like: Any) -> Any:
-    """An expected value as it is; of a .csv file, its numbers in the type and shape of the output
-    `like`."""
+    """Return an expected value; if it is a .csv file, its numbers in the type and shape of the
+    output `like`."""
     if not is_path(value):
         return value
     if not isinstance(like, np.ndarray):

@@ -16,12 +16,11 @@ from tinsmith.rewrite import Refusal
 from tinsmith.runtime.explanation import Explanation
 
 Said = Mapping[str, Sequence[tuple[int, Refusal]]]
-"""What passes told, by node, each with its place in the order in which they told it."""
+"""Notes or refusals of passes: name of a node -> pairs (position among all, note)."""
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> list[Explanation]:
-    """An `Explanation` of each placed step, in order. It is found by the step's name, and by those
-    of nodes that are fused into it or that rules merged into one of these."""
+    """Return an `Explanation` of each placed step, in order. `reports` are of the passes before."""
     gone = _gone(reports)
     notes = _by_node(note for report in reports for note in report.notes)
     refusals = _by_node(r for report in reports for r in report.refusals)
@@ -79,15 +78,15 @@ def _by_node(told: Iterable[Refusal]) -> Said:
 
 
 def _of(told: Said, names: Iterable[str]) -> list[Refusal]:
-    """What passes recorded of the nodes `names` (notes, or why rules did not fire), in the order in
-    which it was recorded."""
+    """Return what passes recorded about the nodes `names` (notes, or why rules did not fire), in
+    the order of recording."""
     mine = {place: one for name in names for place, one in told.get(name, ())}
     return [mine[place] for place in sorted(mine)]
 
 
 def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
-    """Which nodes of the model rules have merged into others: by the name of the node where they
-    ended, over any number of merges, pairs (name of the merged node, rule)."""
+    """Return the nodes that rules merged into others: name of the remaining node -> pairs (name of
+    the merged node, rule). Chains of merges are followed to the node that remains."""
     absorbed = {name: to for report in reports for name, to in report.absorbed.items()}
     found: dict[str, list[tuple[str, str]]] = {}
     for name, (rule, heir) in absorbed.items():
@@ -100,7 +99,8 @@ def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _inner(step: Placed) -> dict[str, str]:
-    """The nodes inside a step's node, at any depth, by name."""
+    """Return the nodes fused inside a step's node, at any depth: name -> "Relu relu_1", operator
+    and name in the model."""
     found: dict[str, str] = {}
     work = [] if step.node is None else [step.node]
     while work:

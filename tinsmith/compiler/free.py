@@ -1,10 +1,10 @@
-"""Programs for free sizes: which a model has, and when one is made.
+"""The programs for free sizes of a model: which there are, and when one is made.
 
-The first shapes that a model is called with get a program of their own. With the second, a program
-is made that leaves free what the model leaves free (`runtime/free.py`): it takes other sizes by
-arithmetic alone. It is right where the conditions hold that its code was made under; sizes beyond
-these get another one, of `MOST` at most, and then again programs of their own. Where there are
-hints (`compiler/hints.py`), a program is made for typical sizes first.
+With `shapes="both"`, the first signature of a model gets a program of its own. At the second, a
+program for free sizes is made (`runtime/free.py`): only numbers are computed when its sizes change.
+It can run calls whose sizes meet its conditions (`sizes.py`); other sizes get a further program for
+free sizes, up to `MOST`, and after that programs of their own. Where there are hints
+(`compiler/hints.py`), a program is first made for typical sizes.
 """
 
 from __future__ import annotations
@@ -29,55 +29,60 @@ if TYPE_CHECKING:
     from tinsmith.runtime.free import FreeProgram
 
 Found = tuple["FreeProgram", Told]
-"""A program, and what is told of it."""
+"""A program, and the texts about it."""
 
 MOST = 4
-"""How many programs for free sizes a model has at most: sizes of 0 and 1 often need others than
-larger ones. Estimated."""
+"""Programs for free sizes that a model has at most: sizes of 0 and 1 often need programs other than
+larger sizes. Estimated."""
 OWN_NAMES = r"(at|d)\d+|peak"
-"""Names that sizes have besides the model's: places in the arena, and sizes whose own names would
-not look like one in a formula."""
+"""Names of symbols that are not the model's: offsets in the arena (at0, peak), and dimensions whose
+names are no identifiers (d0)."""
 LEAST = 2
-"""The least size for which a program is made that leaves it free: where one is 0 or 1, most kernels
-would be others. It takes 0 and 1 as well where no decision was made by these."""
+"""A size becomes a symbol only if it is at least this in the example: for 0 and 1, most kernels
+would be others. The program can still run with 0 and 1 where its conditions admit them."""
 ALIKE = 64
-"""A size that all dimensions may have at once, to find which of them a model holds equal: it can be
-halved often. Estimated."""
+"""The size that all free dimensions get to find which of them a model requires to be equal. It can
+be halved often. Estimated."""
 LARGEST = 1 << 40
-"""The largest: numbers beyond it stand for "to the end" in Slice, and for no size. Estimated."""
+"""The largest size that becomes a symbol: larger numbers mean "to the end" in Slice. Estimated."""
 
 
 class HeldSizes(Exception):
-    """The passes hold sizes that were left free to numbers: other symbols are tried, and no code is
-    made for these."""
+    """After the passes, a condition requires a free size to be one number. The compilation stops,
+    and is repeated with this size as a number."""
 
 
 class FreePrograms:
-    """The programs for free sizes of one model, of whose sizes there may be hints; of the inputs
-    `read` the elements, not the sizes, are in signatures. Not thread-safe."""
+    """The programs for free sizes of one model. Not thread-safe.
+
+    most   how many there may be
+    hints  ranges or typical sizes of free dimensions
+    read   inputs, by number, whose elements, not sizes, are in signatures (`later.told_by`)
+    """
 
     def __init__(
         self, most: int = MOST, hints: Hints | None = None, read: Collection[int] = ()
     ) -> None:
         self.most, self._hints, self._read = most, hints or {}, read
         self.dims: Sequence[Sequence[Any] | None] = ()
-        """Of the model's inputs, where there are hints."""
+        """Dims of the model's inputs, in which hints name the free ones; () without hints."""
         self._too_large = False
         """Whether no program could be made for typical sizes."""
         self._memories = threading.local()
         self.found: list[Found] = []
         self.notes: list[str] = []
         self._numbers: set[str] = set()
-        """The names of dimensions that nodes hold to numbers, as planning the model has shown."""
+        """Names of dimensions that must be one number, as earlier compilations have shown."""
         self._stored: list[Callable[[], Found | None]] = []
 
     def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Programs that are read once those that are known do not do."""
+        """Add functions that read stored programs (None if there is none). They are called when no
+        program in memory takes a signature."""
         self._stored += stored
 
     def known(self, signature: Signature) -> tuple[Program, Told] | None:
-        """The program for these shapes, if one admits them that was made or read before: the first,
-        so that it is the same one whatever was called since."""
+        """Return the program in memory for a signature, with its texts; None if none takes it. The
+        first that takes it is used: calls in between do not change which."""
         for free, told in self.found:
             program = free.sized(signature)
             if program is not None:
@@ -85,7 +90,7 @@ class FreePrograms:
         return None
 
     def program(self, signature: Signature) -> tuple[Program, Told] | None:
-        """The program for these shapes, if one admits them."""
+        """As `known`, but reads stored programs until one takes the signature."""
         found = self.known(signature)
         while found is None and self._stored:
             one = self._stored.pop(0)()
@@ -95,7 +100,7 @@ class FreePrograms:
         return found
 
     def every(self) -> list[Found]:
-        """All programs that are known or stored."""
+        """Return all programs, after reading those that are stored."""
         while self._stored:
             one = self._stored.pop(0)()
             if one is not None:
@@ -111,7 +116,7 @@ class FreePrograms:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another one may be made."""
+        """Whether another program may be made."""
         return len(self.found) < self.most and not self.notes
 
     def make(
@@ -120,9 +125,10 @@ class FreePrograms:
         signature: Signature,
         build: Callable[[tuple[Any, ...]], tuple[Program, Told]],
     ) -> Found | None:
-        """A program for these shapes and others, or, first, for typical ones, which may not admit
-        these; None where the model leaves nothing free, or where something cannot do without
-        numbers, which is noted. Raises OptionError for hints that contradict each other."""
+        """Make a program for free sizes with `build`, and return it with its texts. Its example is
+        the signature, or first typical sizes; then it may not take the signature. None where the
+        model has no free sizes, or where the compilation needs numbers, which is added to `notes`.
+        Raises OptionError for hints that contradict each other."""
         try:
             while True:
                 is_typical, (scope, shapes, _, names) = self._symbols(made, signature)
@@ -151,8 +157,9 @@ class FreePrograms:
         return self._add(FreeProgram(program, shapes, scope), told)
 
     def typical(self, made: Compilation) -> Signature | None:
-        """Shapes of typical sizes, of which those that the model holds equal are; None where that
-        cannot be told. Raises OptionError for hints that contradict each other."""
+        """Return a signature of typical sizes in which dimensions that the model requires to be
+        equal are equal; None where that is not known, or a size is outside its range. Raises
+        OptionError for hints that contradict each other."""
         types = [v.type.shape for v in made.canonical.inputs]
         if any(own is None for own in types):
             return None
@@ -170,8 +177,10 @@ class FreePrograms:
         return found
 
     def _symbols(self, made: Compilation, signature: Signature) -> tuple[bool, Leaving]:
-        """As `leaving_free`: of typical sizes (True) where there are hints, sizes of 0, or numbers
-        that the run tells and that changed since an earlier program, and no program of these."""
+        """Return (is_typical, symbols): the result of `leaving_free` for the next program's
+        example. The example has typical sizes if there are hints, sizes of 0, or numbers of the run
+        that have changed (`_changed`), unless a program takes these already; else it is
+        `signature`."""
         freed = leaving_free(made, signature, self._numbers)
         wanted = self._changed(signature)
         if self._hints or _begins_empty(made, signature):
@@ -184,9 +193,9 @@ class FreePrograms:
             return False, freed
 
     def _changed(self, signature: Signature) -> Signature:
-        """The signature with LEAST, which is left free, for a number below it that the run tells,
-        and that was another for an earlier program: so much padding, say, which is 0 for one
-        picture and 1 for the next."""
+        """Return the signature with LEAST, so that it becomes a symbol, in the place of numbers 0
+        and 1 of the inputs `read` that had another value for an earlier program. Example: a padding
+        that is 0 for one picture and 1 for the next."""
         wanted = list(signature)
         for k in self._read:
             given = signature[k] or ()
@@ -200,22 +209,23 @@ class FreePrograms:
 
 
 def _begins_empty(made: Compilation, signature: Signature) -> bool:
-    """Whether some input of a model has no elements, as a cache has none at first. The inputs of
-    parts are not asked: a 0 there may be a number that the shape tells (`later.told_by`)."""
+    """Whether an input of a model has no elements, as a cache of keys at first. False for parts,
+    where a 0 in a shape may stand for a number (`later.told_by`)."""
     return not made.is_part and any(0 in dims for dims in signature if dims)
 
 
 def _name(symbol: str, number: int) -> str:
-    """The model's own name for a size, where that is like one in formulas, and no other's."""
+    """Return the symbol's name in formulas: the dimension's name, or "d0" if that is no identifier
+    or one of `OWN_NAMES`."""
     return symbol if symbol.isidentifier() and not re.fullmatch(OWN_NAMES, symbol) else f"d{number}"
 
 
 def _typical(
     made: Compilation, signature: Signature, told: Mapping[str, str | int], hints: Hints
 ) -> Signature:
-    """A signature with the typical sizes of hints, but where it has 1: such sizes mostly have
-    programs of their own. Where it has 0, as a cache has at first, and there is no hint, it is of
-    `ALIKE`. `told` is as in `_shapes`."""
+    """Return the signature with typical sizes: that of the hint, or `ALIKE` for a size of 0 without
+    a hint, as of a cache at first. Sizes of 1 stay: they mostly have programs of their own. `told`
+    is as in `_shapes`."""
     groups: dict[str | int, list[str]] = {}
 
     def last(name: str) -> str | int:
@@ -244,8 +254,8 @@ def _typical(
 
 
 class Leaving(NamedTuple):
-    """A signature with symbols; which dimensions are numbers, or equal to others; and the model's
-    names of the symbols."""
+    """The result of `leaving_free`: the signature with symbols (`shapes`), their `scope`, symbol ->
+    the model's `names`, and `told`: name -> the number or the other name that it must equal."""
 
     scope: Scope
     shapes: tuple[Any, ...]
@@ -254,15 +264,15 @@ class Leaving(NamedTuple):
 
 
 def leaving_free(made: Compilation, signature: Signature, numbers: Collection[str] = ()) -> Leaving:
-    """A signature with symbols for the dimensions that the model leaves free, as far as its nodes
-    take any size there: of `x + y` the sizes are one symbol, the channels that weights have are
-    numbers. `numbers`: the dimensions that are known to be numbers, too. Raises TypeRuleError where
-    sizes do not fit."""
+    """Return a signature with symbols for free dimensions. Type inference finds which of them must
+    be equal (those of x and y in `x + y`: one symbol) or one number (channels that meet weights).
+    `numbers`: names of dimensions that are known to be numbers. Raises TypeRuleError where sizes do
+    not fit."""
     told: dict[str, str | int] = dict.fromkeys(numbers, 0)
     while True:
         scope = Scope()
         shapes, names = _shapes(made, signature, scope, told)
-        if made.is_part:  # of which less was known before
+        if made.is_part:  # its passes find more: less was known of its sizes before
             made.sized(shapes)
         else:
             made.copy(shapes)
@@ -278,8 +288,8 @@ def leaving_free(made: Compilation, signature: Signature, numbers: Collection[st
 
 
 def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
-    """The symbols that are equal to another, or held to numbers, by the conditions: of
-    `h//4 == 56` the example's, but not of `h//4096 == 0`, which is a bound."""
+    """Yield (symbol, its number) for conditions that fix one symbol, such as h == 224 or h//4 ==
+    56, and (symbol, other symbol) for h == w. Not for h//4096 == 0, which only bounds h."""
     for form, relation in scope.conditions:
         if relation != "==":
             continue
@@ -296,12 +306,12 @@ def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
 
 
 def _held(scope: Scope, names: Mapping[Any, str]) -> set[str]:
-    """The names of dimensions that the conditions hold to numbers."""
+    """Return the names of dimensions that conditions require to be one number."""
     return {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
 
 
 def check_held(shapes: Signature) -> None:
-    """Raise HeldSizes where conditions hold a size of a signature to a number."""
+    """Raise HeldSizes if a condition requires a symbol of the shapes to be one number."""
     sizes = [d for dims in shapes for d in dims or () if isinstance(d, Size)]
     for scope in {id(d.scope): d.scope for d in sizes}.values():
         if any(isinstance(b, int) for _, b in _equal(scope)):
@@ -309,7 +319,7 @@ def check_held(shapes: Signature) -> None:
 
 
 def _symbols(form: Form) -> set[Atom]:
-    """The symbols in a formula, also inside its operations."""
+    """Return the symbols in a formula, also inside its operations."""
     atoms = {a for m, _ in form for a in m}
     inner = [_symbols(arg) for a in atoms for arg in a.args]
     return {a for a in atoms if not a.args}.union(*inner)
@@ -321,10 +331,10 @@ def _shapes(
     scope: Scope,
     told: Mapping[str, str | int],
 ) -> tuple[tuple[Any, ...], dict[Any, str]]:
-    """The shapes of `signature` with symbols (`Size`) where the model leaves dimensions free, and
-    by each symbol the model's name of that dimension. Dimensions of one name are one symbol.
-    Sizes below LEAST (2) or above LARGEST stay numbers, as do dimensions that `told` has as
-    numbers; `told` gives to other names the name that they equal."""
+    """Return the signature with symbols (`Size`) for free dimensions, and symbol -> the model's
+    name of its dimension. Dimensions of one name get one symbol. Sizes below LEAST or above LARGEST
+    stay numbers. `told`: name of a dimension -> the name that it equals, or a number if it must be
+    one."""
     symbols: dict[str, Size] = {}
     names: dict[Any, str] = {}
 

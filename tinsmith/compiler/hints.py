@@ -1,9 +1,8 @@
 """Hints of sizes: `compile(model, sizes={"seq": (1, 2048), "batch": 4})`.
 
-A range says which sizes a call may have: another one is refused before anything runs, and the
-memory of programs for free sizes never grows beyond what the upper ends need. Kernels and layouts
-of these programs are chosen for the `typical` size of the hint, which is the number itself where
-that is all it says.
+A range (least, largest) limits the sizes of calls: others are refused, and the memory of programs
+for free sizes is bounded by the upper ends. Kernels and layouts of these programs are chosen for
+the `typical` size of the range, or for the hint itself if it is one number.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
 
 Hint = int | tuple[int, int]
-"""A typical size, or the least and the largest size of a range."""
+"""A typical size, or a range (least, largest)."""
 Hints = Mapping[str, Hint]
-"""By the names of free dimensions, in alphabetical order."""
+"""Name of a free dimension -> hint, in alphabetical order."""
 
 LARGEST = 2**62 - 1
 """The largest size of a hint."""
 ROUND = 32
-"""A typical size is a multiple of it, or of a smaller power of two: what halves sizes several times
-over takes those. Estimated."""
+"""Typical sizes are rounded to a multiple of this, or of a smaller power of two: models that halve
+sizes several times take these. Estimated."""
 
 
 def hints_of(sizes: Any) -> dict[str, Hint] | None:
-    """What `compile` is given, in order. Raises OptionError."""
+    """Check the option `sizes` of `compile`, and return it sorted by name; None if it is None or
+    empty. Raises OptionError."""
     if sizes is None:
         return None
     if not isinstance(sizes, Mapping):
@@ -80,7 +80,7 @@ def _checked(name: str, size: int) -> int:
 
 
 def check_names(hints: Hints | None, types: Mapping[str, Type]) -> None:
-    """Raises UnknownName for a hint of what is no free dimension of these inputs."""
+    """Raise UnknownName for a hint whose name is no free dimension of the inputs."""
     free = free_dimensions(types)
     for name in hints or ():
         if name not in free:
@@ -88,28 +88,27 @@ def check_names(hints: Hints | None, types: Mapping[str, Type]) -> None:
 
 
 def free_dimensions(types: Mapping[str, Type]) -> list[str]:
-    """The free dimensions of inputs, in order."""
-    return list(
-        dict.fromkeys(d for t in types.values() for d in t.shape or () if isinstance(d, str))
-    )
+    """Return the names of the inputs' free dimensions, in order."""
+    dims = (d for t in types.values() for d in t.shape or ())
+    return list(dict.fromkeys(d for d in dims if isinstance(d, str)))
 
 
 def sized(type: Type, sizes: Mapping[str, int]) -> Type:
-    """A type with sizes in the place of those of its free dimensions that `sizes` has."""
+    """Return a type in which the free dimensions named in `sizes` have these sizes."""
     if type.shape is None:
         return type
     return type.like(shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in type.shape))
 
 
 def ranges_of(hints: Hints | None) -> dict[str, tuple[int, int]]:
-    """The hints that are ranges."""
+    """Return the hints that are ranges."""
     return {name: hint for name, hint in (hints or {}).items() if isinstance(hint, tuple)}
 
 
 def typical(hint: Hint) -> int:
-    """The size for which kernels are chosen: a hint that is a number itself; of a range the
-    geometric mean, rounded to the nearest multiple, in the range, of ROUND or a smaller power of
-    two."""
+    """Return the size for which kernels are chosen: the hint, if it is a number; for a range its
+    geometric mean, rounded to a multiple of ROUND, or of the largest smaller power of two that
+    stays in the range."""
     if isinstance(hint, int):
         return hint
     least, most = hint
@@ -124,7 +123,7 @@ def typical(hint: Hint) -> int:
 
 
 def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, ...], ...] | None:
-    """The shapes of inputs of typical sizes; None where not all free dimensions have hints."""
+    """Return the shapes of inputs of typical sizes; None where a free dimension has no hint."""
     shapes = [t.shape for t in types.values()]
     if any(own is None for own in shapes) or any(n not in hints for n in free_dimensions(types)):
         return None
@@ -135,9 +134,9 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
 
 def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
     """Compile a program for the hints' typical sizes, if all free dimensions have hints. If the
-    model refuses these, compile for the shapes that `others` gives, in which dimensions that the
-    model holds equal are equal; if it refuses those too, add a note. Raises OptionError for hints
-    that contradict each other."""
+    model refuses these sizes, compile for the shapes from `others`, in which dimensions that the
+    model requires to be equal are equal; if it refuses these too, add a note to the net. Raises
+    OptionError for hints that contradict each other."""
     shapes = typical_shapes(hints, net.inputs)
     if shapes is None:
         return
@@ -157,8 +156,8 @@ def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None])
 
 
 def common(hints: Hints, names: Iterable[str]) -> Hint | None:
-    """The one hint for dimensions that a model holds to one size: the intersection of their ranges,
-    or else the first typical size; None without any hint. Raises OptionError if their ranges have
+    """Return one hint for dimensions that must be equal: the intersection of their ranges, or else
+    the first typical size; None if none of them has a hint. Raises OptionError if their ranges have
     no size in common."""
     named = [name for name in names if name in hints]
     ranges = {name: hint for name in named if isinstance(hint := hints[name], tuple)}

@@ -1,4 +1,4 @@
-"""Programs that are compiled and kept: in the store, if there is one, for the next start."""
+"""Compiles programs and writes them to the store, if there is one, for the next start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Compiles the programs of a model, or of a part of one, and keeps them in `kept`, the store's
-    programs of that (None: they are not kept). `note` gets lines of text that a net shows."""
+    """Compiles the programs of a model, or of a part of one, and writes them to `kept`, its place
+    in the store (None: they are not written). `note` is called with lines of text that a net
+    shows."""
 
     def __init__(self, note: Callable[[str], None], kept: Kept | None = None) -> None:
         self._note, self.kept = note, kept
@@ -29,8 +30,8 @@ class Keeper:
         self, compilation: Compilation, signature: Signature, weights: SharedWeights,
         measure: bool = False,
     ) -> tuple[Program, Told]:  # fmt: skip
-        """Make and keep the program for these shapes alone; with `measure`, of kernels that were
-        timed in it. Weights are shared with `weights`."""
+        """Make, keep and return the program for one signature, with its texts. With `measure`, its
+        kernels are chosen by timing. Packed weights are shared with `weights`."""
         place = None if measure else signature
         made, draft = self._compiled(compilation, signature, place, weights, measure)
         self._put(signature, *made, draft)
@@ -40,7 +41,7 @@ class Keeper:
         self, programs: FreePrograms, compilation: Compilation, signature: Signature,
         weights: SharedWeights,
     ) -> Found | None:  # fmt: skip
-        """See `FreePrograms.make`."""
+        """Make, keep and return a program for free sizes; see `FreePrograms.make`."""
         place = self.kept.room(programs.most) if self.kept is not None else None
         draft: list[Draft | None] = [None]
 
@@ -61,9 +62,9 @@ class Keeper:
         self, compilation: Compilation, shapes: tuple[Any, ...], place: Place | None,
         weights: SharedWeights, measure: bool = False,
     ) -> tuple[tuple[Program, Told], Draft | None]:  # fmt: skip
-        """((program, told), draft): a new program. Where possible its weights are written into
-        `draft`, the file in which it will be kept: mapped, they need not stay in memory. Else
-        `draft` is None."""
+        """Compile a program; return ((program, texts about it), draft). Where possible its weights
+        are written into `draft`, the file in which it will be kept, and mapped, so that they need
+        not stay in memory. Else `draft` is None."""
         draft = self.kept.draft(place) if self.kept is not None and place is not None else None
         if draft is not None:
             try:
@@ -77,8 +78,8 @@ class Keeper:
     def _put(
         self, place: Place | None, made: Program | FreeProgram, told: Told, draft: Draft | None
     ) -> None:
-        """Keep a program at a place (None: not), and let its steps that run programs of their own
-        keep these with it. A reason why it is not kept becomes a note."""
+        """Write a program to a place of the store (None: do not), and let its `Later` steps keep
+        their programs with it. If it cannot be written, the reason becomes a note."""
         if self.kept is None or place is None:
             return
         why = self.kept.put(place, made, told, draft)

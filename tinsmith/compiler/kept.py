@@ -1,5 +1,4 @@
-"""Programs of a model that need not be made: those that the store has, and those that its file
-carries."""
+"""Programs of a model that exist already: in the store, or carried by its .tin file."""
 
 from __future__ import annotations
 
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
     from tinsmith.runtime.inputs import Signature
 
     Place = Signature | tuple[str, int]
-    """What a program is kept under: the shapes that it is for, or "free" and a number."""
+    """The name of a program in the store, within its model: its signature, or ("free", number)."""
 
 
 class Kept:
-    """The programs that the store has of one model, compiled with certain options for one machine.
-    Their key includes the contents of all files that the model is in; `source` checks from now on
-    that these stay the same."""
+    """The store's programs of one model file, for given options and machine. Their key includes the
+    contents of the model's files; `source` checks from now on that the files do not change.
+    `target` None is this machine; `fixed` says as text the fixed inputs and how the file is read.
+    """
 
     def __init__(
         self, store: Store, source: Source, target: Target | None, options: Options, fixed: str
@@ -56,8 +56,9 @@ class Kept:
         return machine_of(self._asked)
 
     def interface(self) -> Interface | None:
-        """The model as callers see it; None where that is not stored, or where a file of the model
-        cannot be read: loading the model then tells so."""
+        """Return the names and types of inputs and outputs; None where they are not stored, or
+        where a file of the model cannot be read, for which loading the model then raises the
+        error."""
         found = self._store.interface(self._base)
         try:
             self._depend(found.files if found is not None else ())
@@ -73,7 +74,7 @@ class Kept:
         self._key = self._store.key_with(self._base, self._source.digests(files))
 
     def has(self, signature: Signature) -> bool:
-        """Whether there is a program for these shapes alone."""
+        """Whether there is a program for this signature alone."""
         return self._store.has(self._key, signature)
 
     def get(self, signature: Signature) -> tuple[Program, Told] | None:
@@ -81,25 +82,24 @@ class Kept:
         return found if found is not None and isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def free(self, number: int) -> tuple[FreeProgram, Told] | None:
-        """(program, told) of a program for free sizes, by the number that it was kept under; None
-        if there is none."""
+        """Return the program for free sizes with a number, and its texts; None if there is none."""
         found = self._store.get(self._key, _free(number))
         return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def inside(self, program: Program, step: str) -> Kept:
-        """The store's programs for a step of `program` that runs programs of its own."""
+        """Return the store's programs of a `Later` step, by name, of `program`."""
         found = copy(self)
         found._key = self._store.key_with(self._key, {step: program.blobs[0].tag})
         return found
 
     def room(self, most: int) -> Place | None:
-        """The place ("free", number), with the least number below `most` that no program for free
-        sizes has; None if all are taken."""
+        """Return the first place ("free", number), number < `most`, that is not taken; None if all
+        are."""
         return next((p for p in map(_free, range(most)) if not self._store.has(self._key, p)), None)
 
     def draft(self, place: Place) -> Draft | None:
-        """A file into which a program's weights are written while they are packed; None if there
-        can be none."""
+        """Open a file for a program at `place`, into which weights are written while they are
+        packed; None where that is not possible."""
         from tinsmith.codegen.library import uses_elf
 
         return self._store.draft(self._key, place) if uses_elf(self._target) else None
@@ -116,12 +116,9 @@ def _free(number: int) -> Place:
 
 
 def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
-    """What the store has, and takes, of a model file compiled with these options. `target` None is
-    this machine; `fixed` tells, as text, the fixed inputs and how the file is read.
-
-    None where nothing is to be kept: there is no cache or no such file, or another package has
-    registered rows (operators, passes, kernels, importers, ...), of which a key says nothing.
-    """
+    """Return the store's `Kept` of a model file. None where programs cannot be kept: there is no
+    cache or no such file, or code outside the package has registered rows (operators, passes,
+    kernels, importers, ...), which are not part of the key."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()
@@ -131,12 +128,12 @@ def kept_of(source: Source, target: Target | None, options: Options, fixed: str)
 
 
 class Stored:
-    """The programs of a model that exist already, in its file (if that is trusted) or in the store;
-    and the options and machine for which they, and all that are still made, are compiled.
+    """The programs of a model that exist already, in its .tin file (if it is trusted) or in the
+    store; and the options and machine for which all its programs are compiled.
 
-    notes    gets lines of text that a net shows
-    carried  what the file carries; None if there is nothing, or it is not trusted
-    keeper   compiles programs, and keeps them in the store
+    notes    list for lines of text that a net shows
+    carried  the programs in the file; None if it has none or is not trusted
+    keeper   compiles new programs, and writes them to the store
     weights  packed weights of existing programs, which new ones share
     """
 
@@ -149,8 +146,8 @@ class Stored:
         if self.carried is not None:
             self.options = self.carried.options
         elif self._target is not None or self.options.backend != DEFAULT:
-            _ = self.machine  # what cannot be had is told now
-        # What trusted code does without: the key of the file.
+            _ = self.machine  # raises now for a target that cannot be had
+        # Trusted code needs no store, whose key would need a hash of the file.
         self.keeper = Keeper(notes.append, None if self.carried else self._kept())
         self.weights = SharedWeights()
 
@@ -161,7 +158,8 @@ class Stored:
         return machine_of(self._target, self.options.backend)
 
     def _trusted(self) -> Carried | None:
-        """The programs that the file carries, if they are trusted."""
+        """Return the programs that the file carries; None if it has none or is not trusted, which
+        is noted. Raises OptionError for `fixed` inputs."""
         request, source = self._request, self._request.source
         if not request.is_file or not is_container(source.path):
             return None
@@ -195,7 +193,8 @@ class Stored:
         return kept_of(request.source, target, self.options, request.known)
 
     def interface(self, imported: Callable[[], Graph]) -> Interface:
-        """The model as callers see it; `imported` gives the graph, where that is not stored."""
+        """Return the names and types of inputs and outputs; `imported` is called for the graph
+        where they are not stored."""
         if self.carried is not None:
             return self.carried.interface
         kept = self.keeper.kept
@@ -210,17 +209,17 @@ class Stored:
         return found
 
     def carries(self, signature: Signature) -> bool:
-        """Whether the file has a program for exactly these shapes."""
+        """Whether the file has a program for exactly this signature."""
         return self.carried is not None and signature in self.carried.signatures
 
     def keeps(self, signature: Signature) -> bool:
-        """Whether the store has one."""
+        """Whether the store has a program for exactly this signature."""
         kept = self.keeper.kept
         return kept is not None and kept.has(signature)
 
     def program(self, signature: Signature) -> tuple[Program, Told] | None:
-        """(program, told) for exactly these shapes; None if there is none, or, with `tune`, none
-        that was tuned."""
+        """Return the program for exactly this signature, with its texts; None if there is none, or,
+        with `tune`, none that was tuned."""
         if self.carried is not None and signature in self.carried.signatures:
             return self.carried.program(signature)
         kept = self.keeper.kept
@@ -231,8 +230,8 @@ class Stored:
         return found
 
     def free(self, most: int) -> Iterator[Callable[[], Found | None]]:
-        """Functions that each read a program for free sizes (None where there is none), those of
-        the file first. `most`: how many a model has at most."""
+        """Yield functions that each read a program for free sizes (None where there is none), first
+        those of the file. `most`: how many of them the store has at most."""
         if (made := self.carried) is not None:
             yield from (partial(made.free_program, k) for k in range(made.free))
         yield from self.kept_free(most)
@@ -242,8 +241,9 @@ class Stored:
             yield from (partial(kept.free, k) for k in range(most))
 
     def beyond(self, signature: Signature) -> bool:
-        """Note that the file carries no code for these shapes, which are compiled. True if the
-        store, which was not asked so far, is from now on; it may have a program."""
+        """Called for a signature without a program in the trusted file: note that it is compiled
+        anew. Return True if that is the first: from now on the store is used, too, which may have
+        the program. False if the file carries no programs."""
         if self.carried is None:
             return False
         shapes = "; ".join([*map(_text, self.carried.signatures), *self.carried.takes])

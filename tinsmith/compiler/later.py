@@ -1,10 +1,10 @@
-"""Programs for the parts of a model whose sizes are known when what is before them has run.
+"""Programs for the parts of a model whose sizes depend on data, made while the model runs.
 
-A `Later` runs one Part node that `cut` made. When it is called, the shapes of what it reads are
-numbers; so are those of its inputs from which sizes are computed. It makes one program that leaves
-free what the run tells (`free.FreePrograms`), and gives each call the one for its numbers. Where
-none can be made, the part runs by the references of its nodes, as where sizes contradict each
-other: they then say what is wrong.
+A `Later` runs one Part node that `cut` made. When it is called, its inputs have been computed, so
+their shapes, and elements from which sizes are computed, are known numbers. It compiles programs in
+which these numbers are free (`free.FreePrograms`), so that other numbers seldom need another. Where
+none can be made, the part runs by the references of its nodes; if its sizes contradict each other,
+a reference raises the error.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 SESSIONS = 64
-"""For how many sets of sizes a thread keeps sessions, which share memory. Estimated."""
+"""Sets of sizes for which a thread keeps a session; the sessions share memory. Estimated."""
 MOST = 12
-"""How many programs for free sizes a part has at most: counts of 0 and 1 have their own.
-Estimated."""
+"""Programs for free sizes that a part has at most: counts of 0 and 1 have their own. Estimated."""
 TRIES = 64
-"""For how many sets of sizes it is kept that no program takes them. Estimated."""
+"""Sets of sizes of which it is remembered that no program takes them. Estimated."""
 
 
 class Parts:
-    """What the parts of one model that are compiled while it runs have in common."""
+    """State shared by all `Later` steps of one model: a lock, packed weights, and the net's
+    notes."""
 
     def __init__(self, notes: list[str]) -> None:
         self.lock, self.weights, self.notes = threading.RLock(), SharedWeights(), notes
 
     def tell(self, told: Told) -> None:
-        """Note what is told of a program, once for all."""
+        """Add the notes of a program's texts to the net's, each once."""
         note(self.notes, noted(told))
 
 
 class Later(LaterStep):
-    """Computes a Part node whose sizes only a run tells: makes or finds programs when they are
-    known. Any number of threads may call.
+    """A step that computes a Part node whose sizes depend on data: finds or compiles a program when
+    they are known. Any number of threads may call.
 
     step    the name of the node
-    read    the inputs, by number, whose elements become sizes inside
-    stored  the numbers of its programs in the file from which it was read
+    read    inputs, by number, whose elements are used as sizes in the part
+    stored  the numbers of its programs in the file from which the step was read
     """
 
     name, traits = Part.name, Part.traits
@@ -77,24 +77,25 @@ class Later(LaterStep):
         self._local = threading.local()
 
     def bind(self, parts: Parts, find: Callable[[], tuple[Node, Compilation]]) -> None:
-        """Set what it shares with other parts of the model, and `find`, which gives its node and
-        the compilation of the model around it when a program must be made."""
+        """Connect the step with its model, before the first call: `parts` is shared by all such
+        steps; `find` returns the Part node and the compilation of the surrounding model, and is
+        called when a program must be made."""
         self._parts, self._find = parts, find
         self._keeper = Keeper(parts.notes.append)
 
     def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Let these functions read stored programs, when the programs known so far do not take some
-        sizes."""
+        """Add functions that read stored programs. They are called when no program in memory takes
+        the sizes of a call."""
         self.free.offer(partial(self._ready, read) for read in stored)
 
     def keep(self, kept: Kept) -> None:
-        """Find its programs in `kept`, and keep new ones there."""
+        """From now on, read this step's programs from `kept`, and write new ones there."""
         self._keeper.kept = kept
         self.offer(partial(kept.free, k) for k in range(MOST))
 
     def _ready(self, read: Callable[[], Found | None]) -> Found | None:
-        """Read a stored program and connect it with this model; None if there is none. Raises
-        ModelFileError for one that is not for this step."""
+        """Read a stored program and connect its own `Later` steps with this model; None if there is
+        none. Raises ModelFileError for one that is not for this step."""
         found = read()
         if found is not None:
             free, told = found
@@ -108,17 +109,17 @@ class Later(LaterStep):
 
     @cached_property
     def _whole(self) -> tuple[Graph, list[Array], Compilation]:
-        """(the part's graph, its constants, the compilation of the model around it)."""
+        """(the part's graph, its constants, the compilation of the surrounding model)."""
         node, around = self._find()
         body: Graph = node.attrs["body"]
         return body, nested_weights([body]), around
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The results for arrays that lie there until it returns."""
+        """Return the results for inputs that stay unchanged until the call returns."""
         return self.run(arrays, None)
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
-        """`evaluate`, with the cycles of its steps, as `Session.run` takes them."""
+        """As `evaluate`; `cycles` collects the time of its steps (see `Session.run`)."""
         signature = tuple([told_by(a) if k in self.read else a.shape for k, a in enumerate(arrays)])
         found = self._session(signature)
         if found is None:
@@ -139,16 +140,18 @@ class Later(LaterStep):
         return tuple(session.run_checked(given, cycles))
 
     def every(self) -> list[Found]:
-        """All its programs that are known or stored."""
+        """Return all its programs, after reading those that are stored."""
         with self._parts.lock:
             return self.free.every()
 
     @property
     def told(self) -> list[tuple[Program, Told]]:
-        """(program, told) of each program for free sizes that it has in memory."""
+        """Each program in memory, with the texts about it."""
         return [(free.program, told) for free, told in self.free.found]
 
     def _session(self, signature: Signature) -> tuple[Session, dict[int, Array]] | None:
+        """Return this thread's session for a signature, and the arrays without data whose shapes
+        pass numbers (`told_by`), by number of the input; None if no program takes it."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -170,6 +173,8 @@ class Later(LaterStep):
         return found
 
     def _program(self, signature: Signature) -> Program | None:
+        """Find, read or compile the program for a signature. None where none can be made: the
+        signature is then remembered with the reason."""
         with self._parts.lock:
             if signature in self._refused:
                 return None
@@ -198,14 +203,14 @@ class Later(LaterStep):
             self._refused.popitem(last=False)
 
     def _note(self, why: str) -> None:
-        """What no program takes runs by reference, which is slow."""
+        """Note, once, that the part ran by reference, which is slow, and why."""
         note = f"{self.step}: it runs by reference for some sizes: {why}"
         if not self._noted:
             self._noted = True
             self._parts.notes.append(note)
 
     def _compilation(self, signature: Signature) -> Compilation:
-        """The compilation of the part for inputs of these ranks."""
+        """Return the compilation of the part for inputs of the signature's ranks."""
         from tinsmith.compiler.opened import opened
 
         ranks = tuple([len(dims or ()) for dims in signature])
@@ -225,8 +230,7 @@ class Later(LaterStep):
 
 
 def later_of(node: Node, around: Compilation) -> Later:
-    """The `Later` of a Part node in a model that is being compiled; `around` is that
-    compilation."""
+    """Return the `Later` of a Part node in a model that is being compiled by `around`."""
     from tinsmith.compiler.opened import numbers_of_sizes
 
     made = Later(node.name, numbers_of_sizes(node.attrs["body"]))
@@ -239,8 +243,8 @@ def bind(
     kept: Kept | None,
 ) -> None:  # fmt: skip
     """Connect the `Later` steps of a program that was read from a file, so that they can compile
-    programs that the file lacks. `compiled` gives the compilation of what the program computes,
-    when it is needed; `shapes` are those of the program's inputs."""
+    programs that the file lacks. `compiled` returns the compilation of the program's model, and is
+    called when it is needed; `shapes` are those of the program's inputs."""
 
     @cache
     def nodes() -> tuple[dict[str, Node], Compilation]:
@@ -260,7 +264,7 @@ def bind(
 
 
 def told_by(array: Array) -> tuple[int, ...]:
-    """Integers as a shape that tells them, without data: max(x, 0) of each, then max(-x, 0) of
-    each."""
+    """Encode the elements of an integer array as a shape, so that they can be free sizes of a
+    program: all max(x, 0), then all max(-x, 0). [3, -1] gives (3, 0, 0, 1)."""
     numbers = array.reshape(-1).tolist()
     return tuple([max(n, 0) for n in numbers] + [max(-n, 0) for n in numbers])

@@ -1,8 +1,9 @@
-"""What an approximate model loses against the exact one: for each output, and operator by operator.
+"""The error of an approximate (quantised) model against the exact one: for each output, and for
+each operator alone.
 
-Values are paired by their names: a quantised model keeps those of the float model and adds others.
-An operator alone is what lies between values that both models have: it gets the exact values, and
-is asked what comes out.
+Values of the two models are paired by name: a quantised model keeps the names of the float model
+and adds others. To measure an operator alone, the approximate model's nodes between two paired
+values are run on the exact input values, and their result is compared with the exact one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Noise:
-    """Adds up sums of squares over arrays: of the wanted values (`signal`; NaN once shapes have
+    """Sums of squares over pairs of arrays: of exact values (`signal`; NaN once two shapes have
     differed), and of the differences from them (`noise`)."""
 
     signal: float = 0.0
@@ -48,8 +49,9 @@ class Noise:
 
 @dataclass(frozen=True)
 class Alone:
-    """One operator of the approximate model, to be measured alone: the `nodes` that compute the
-    value named `value`, which the exact model has too, from values that it also has."""
+    """One operator of the approximate model, to be measured alone: `nodes` compute the value named
+    `value` from other values; both models have values of these names. `name` and `op` are those of
+    the last node."""
 
     name: str
     op: str
@@ -58,9 +60,9 @@ class Alone:
 
 
 def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
-    """The operators of the approximate graph `lossy` to be measured alone: those with an output
-    that is read and that `exact` has too, and which compute it with further nodes, such as
-    quantisation. Operators that only move elements are left out."""
+    """Return the operators of the approximate graph `lossy` to be measured alone: those with an
+    output of a name that `exact` has too, if further nodes, such as quantisation, lie between it
+    and the exact values. Operators that only move elements are left out."""
     known = {v.name for v in exact.values() if v.const is None}
     rank = {node: i for i, node in enumerate(lossy.nodes)}
     found = []
@@ -76,7 +78,7 @@ def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
 
 
 def _between(v: Value, known: set[str]) -> list[Node]:
-    """The nodes of which v is computed, back to values with `known` names and to constants."""
+    """Return the nodes that compute v from values of `known` names and constants."""
     assert v.producer is not None
     seen: dict[Node, None] = {}
     work = [v.producer]
@@ -94,8 +96,8 @@ def _between(v: Value, known: set[str]) -> list[Node]:
 
 
 def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
-    """A copy of the exact graph in which each operator of `alone` is also computed approximately,
-    from exact values. Outputs, for each operator: the exact value, and the approximate one."""
+    """Return a copy of the exact graph that also computes each operator of `alone` approximately,
+    from exact values. Its outputs are, for each operator, the exact and the approximate value."""
     graph = exact.clone()
     values = {v.name: v for v in graph.values()}
     outputs = []
@@ -114,10 +116,8 @@ def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
 
 
 def _own(graph: Graph, v: Value, made: dict[Value, Value], values: Mapping[str, Value]) -> Value:
-    if v in made:
-        return made[v]
-    if v.const is not None:
-        made[v] = graph.const(v.const, v.name)
-    else:
-        made[v] = values[v.name]
+    """Return the value of `graph` that stands for v of the approximate graph: one already `made`, a
+    copy of a constant, or the exact value of the same name."""
+    if v not in made:
+        made[v] = values[v.name] if v.const is None else graph.const(v.const, v.name)
     return made[v]

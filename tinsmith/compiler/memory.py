@@ -1,7 +1,7 @@
-"""`memory_report`: where the memory of a compiled model goes, by step, planned, and measured.
+"""`memory_report`: how much memory a compiled model takes, step by step, as planned and measured.
 
-A plan says when each tensor begins and ends to live: what its arena holds at each step, and what an
-engine without a plan would need, follows from that without a run.
+A plan has the first and last step of each tensor. From these follow, without a run, the bytes that
+are alive in the arena at each step, and what an engine without a plan would need.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tinsmith.runtime.program import Program
 
 
 class Row(NamedTuple):
-    """One step of a plan: its number in `Plan.steps`, name, operator and kernel; and bytes.
+    """One step of a plan: its number in `Plan.steps`, name, operator and kernel; and in bytes:
 
-    alive      of the arena that are in use while the step runs
-    made       of the arena that come into use with it: its results and its scratch
-    workspace  that it uses, of all threads together
+    alive      tensors and scratch in the arena that are in use while the step runs
+    made       those of them that come into use with this step: its results and its scratch
+    workspace  used by it, of all threads together
     """
 
     step: int
@@ -44,8 +44,8 @@ class Row(NamedTuple):
 
 
 def timeline(plan: Plan) -> list[Row]:
-    """A `Row` for each step of a plan, in order, without views. The greatest `alive` is the plan's
-    lower bound."""
+    """Return a `Row` for each step of a plan, in order, views left out. The greatest `alive` is the
+    plan's lower bound."""
     alive = [0] * (len(plan.steps) + 2)
     made = [0] * (len(plan.steps) + 1)
     for nbytes, start, end in plan.buffers:
@@ -69,19 +69,19 @@ WIDTH, NAME = 80, 34
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes that a program takes, by what they are for. Prints as a report, with a line for each
+    """Memory that a program takes, in bytes, by purpose. `str` gives a report with a line for each
     step.
 
     shapes             of the inputs, by name
     planned            the arena (`peak`), its lower bound, workspace, packed weights, code
     input_bytes, output_bytes  of the callers' arrays
     file_weights       of the constants of the model, as its file has them
-    allocate_and_free  activations alive at once in an engine that allocates each result when it is
-                       computed, and frees it behind its last reader, as ncnn in its light mode
-    unsized            nodes whose results `allocate_and_free` lacks, their sizes being unknown
+    allocate_and_free  peak of activations in an engine that allocates each result when it is
+                       computed, and frees it after its last reader, as ncnn in its light mode
+    unsized            nodes of unknown sizes, which `allocate_and_free` does not count
     by_reference       steps that numpy computes, in memory of its own
-    steps              what is alive in the arena, step by step
-    measured           what a run has taken; None where none was made
+    steps              bytes alive in the arena, step by step
+    measured           memory that a run has taken; None without inputs
     """
 
     model: str
@@ -151,8 +151,8 @@ class MemoryReport:
 
 
 def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
-    """Where the memory of a compiled model goes: as planned for the shapes it was last compiled
-    for, or, with `inputs` (arrays, in order or by name), for theirs, and as a run on them takes.
+    """Report the memory of a compiled model, as planned for the shapes it was last compiled for.
+    With `inputs` (arrays, in order or by name): for their shapes, and measured in a run on them.
 
     Raises InputError, TinsmithError for a net without a plan (`backend="numpy"`).
     """
@@ -196,7 +196,8 @@ def kilobytes(nbytes: int) -> str:
 
 
 def shortened(name: str) -> str:
-    """A name in as many columns as the table has for it: its beginning and its end."""
+    """Return a name in at most NAME characters: if it is longer, its beginning, "..." and its
+    end."""
     if len(name) <= NAME:
         return name
     half = (NAME - 3) // 2

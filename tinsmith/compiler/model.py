@@ -1,4 +1,4 @@
-"""A model with its options, and the programs that are made for it."""
+"""A model with its options: finds or compiles the program for each signature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 
 class Model(Provider):
-    """A model that is compiled for the shapes that come, as a request asks for."""
+    """The provider of programs behind a `Net`: finds, reads or compiles the program for each
+    signature that comes, with the options of a `Request`. See `Provider` for methods without a
+    docstring."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -46,13 +48,13 @@ class Model(Provider):
         self._options, self._tune = self._stored.options, request.tune
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
-        """By programs, of sized ones by their `base`."""
+        """`Program.base` of a program -> the texts about it."""
         self._built = 0  # how many shapes have a program
         self._lock = RLock()
 
     @cached_property
     def _free(self) -> FreePrograms:
-        """The programs for free sizes, with those that are stored."""
+        """The programs for free sizes; stored ones are read when they are needed."""
         from tinsmith.compiler.free import FreePrograms
 
         free = FreePrograms(hints=self._options.sizes)
@@ -121,7 +123,8 @@ class Model(Provider):
         return net
 
     def _offer(self, free: FreePrograms, stored: Iterable[Callable[[], Found | None]]) -> None:
-        """Let programs for free sizes be found where they are stored."""
+        """Let `free` use stored programs: functions that read one. A program that is read is
+        connected with this model (`_bind`)."""
 
         def ready(read: Callable[[], Found | None]) -> Found | None:
             found = read()
@@ -132,8 +135,8 @@ class Model(Provider):
         free.offer(partial(ready, read) for read in stored)
 
     def _bind(self, program: Program, shapes: tuple[Any, ...]) -> None:
-        """Let steps of a program that was read from a file make further programs, if it has steps
-        that run programs of their own."""
+        """Connect the `Later` steps of a program that was read from a file with this model, so that
+        they can compile further programs."""
         if laters_of(program):
             from tinsmith.compiler.later import bind
 
@@ -147,7 +150,7 @@ class Model(Provider):
 
     def known(self, signature: Signature) -> Program | None:
         if "_free" not in vars(self) or not self._free.found or self._tune:
-            return None  # nor were programs for free sizes asked for before
+            return None  # no program for free sizes is in memory
         with self._lock:
             if self._has_own(signature):
                 return None
@@ -158,8 +161,8 @@ class Model(Provider):
             return found[0]
 
     def _has_own(self, signature: Signature) -> bool:
-        """Whether a stored program for exactly these shapes exists and is to run instead of one for
-        free sizes."""
+        """Whether there is a stored program for exactly this signature that is to run instead of
+        one for free sizes."""
         if self._options.shapes == "free":
             return False
         if self._stored.carries(signature):
@@ -168,12 +171,13 @@ class Model(Provider):
 
     @property
     def _has_both(self) -> bool:
-        """Whether shapes that come often get programs of their own besides the free one."""
+        """Whether signatures that come often get programs of their own, besides the one for free
+        sizes."""
         return self._options.shapes == "both" and not self._tune
 
     def _again(self, signature: Signature, seconds: float) -> Program | Again:
-        """For `Often`: the own program of a shape that comes often, or after how many calls to ask
-        again."""
+        """For `Often`: return the program made for a signature that comes often, or, if it is not
+        ready, the number of calls after which to ask again. `seconds`: time of its calls."""
         found = self._takeover.again(signature, seconds)
         if isinstance(found, int):
             return found
@@ -184,8 +188,8 @@ class Model(Provider):
 
     @still
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
-        """(program, told) for these shapes alone, made by a compilation that no other thread
-        uses."""
+        """Compile a program for this signature alone, on another thread than calls: with a
+        `Compilation` of its own, since these are not thread-safe."""
         with working(), budget.told("compiling this model"):
             made = self._made
             graph = self._request.graph() if made is None else made.imported
@@ -197,7 +201,7 @@ class Model(Provider):
 
     @still
     def build(self, signature: Signature) -> Program:
-        """The program for a signature: carried, kept, or made now."""
+        """Return the program for a signature: from the .tin file or the store, or compiled now."""
         with working(), self._lock, self._request.telling(), budget.told("compiling this model"):
             found = self._read(signature)
             if found is None and self._stored.carried is not None:
@@ -211,8 +215,9 @@ class Model(Provider):
             return program
 
     def _read(self, signature: Signature) -> tuple[Program, Told] | None:
-        """(program, told) that is stored for these shapes, or takes them among other sizes, in the
-        order that the option `shapes` says; None if there is none."""
+        """Return a stored program for this signature, or one for free sizes in memory or stored
+        that takes it, with its texts; None if there is none. The option `shapes` says which is
+        first."""
         policy = self._options.shapes
         found = None
         if policy == "free" and not self._tune:
@@ -225,16 +230,17 @@ class Model(Provider):
         return found
 
     def _own(self, signature: Signature) -> tuple[Program, Told] | None:
-        """(program, told) for exactly these shapes, from the file or the store; None if there is
-        none."""
+        """Return the program for exactly this signature from the file or the store, with its texts;
+        None if there is none."""
         found = self._stored.program(signature)
         if found is not None:
             self._bind(found[0], signature)
         return found
 
     def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
-        """Make a program for free sizes that takes this signature: (program, told) for it. None
-        where the shapes are to get a program of their own, or none for free sizes can be made."""
+        """Compile a program for free sizes that takes this signature; return it with its texts.
+        None where the signature is to get a program of its own, or none for free sizes can be
+        made."""
         policy, free = self._options.shapes, self._free
         if self._tune or policy == "fixed" or not free.wants_more:
             return None
@@ -268,8 +274,8 @@ class Model(Provider):
             return Model(self._again_for(model=graph, fixed={}, reading={}, states=())).net()
 
     def _again_for(self, **changes: Any) -> Request:
-        """This model's request with some fields changed. Machine and options are those in use,
-        wherever they came from."""
+        """Return this model's request with some fields changed; machine and options are those in
+        use, also if they came from the file."""
         known = {"target": self._stored.machine, "given": vars(self._options), "trust": False}
         return replace(self._request, **known | changes)
 
@@ -290,7 +296,7 @@ class Model(Provider):
         return self.compilation.imported
 
     def report(self) -> Any:
-        """The reports of the stages; after a warm start they are made again."""
+        """Return the reports of the passes; after a warm start the passes run for that."""
         return self.compilation.reports
 
     def sizes(self, signature: Signature) -> list[Any]:
@@ -323,8 +329,8 @@ class Model(Provider):
         return self._explained(program, self._told[program.base])
 
     def _explained(self, program: Program, told: Told) -> list[Explanation]:
-        """The explanations of a program, and of all programs that its steps run. Raises
-        ModelFileError."""
+        """Return the explanations of a program's steps, and of the programs that its `Later` steps
+        run. Raises ModelFileError."""
         try:
             from tinsmith.plain import decode
             from tinsmith.runtime.explanation import Explanation

@@ -1,4 +1,4 @@
-"""Parts of a model as models of their own, for any sizes of what they read."""
+"""Makes a part of a model (`cut.py`) a graph of its own, with free input sizes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from tinsmith.sizes import Size
 
 
 def numbers_of_sizes(body: Graph) -> frozenset[int]:
-    """The inputs of a part, by number, whose elements become sizes inside (such as a Reshape's
-    target, also after arithmetic on them)."""
+    """Return the inputs of a part, by number, whose elements are used as sizes inside, such as a
+    Reshape's target, also after arithmetic on them."""
     read = [n.inputs[k] for n in body.nodes for k in numbers_read(n)]
     wanted = sources_of(read, computes_sizes)
     return frozenset(k for k, v in enumerate(body.inputs) if v in wanted and counts(v))
 
 
 def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
-    """A copy of a part whose input sizes are free, so that one program for free sizes can compute
-    it. `signature` tells the ranks that the part leaves open. A size that is a formula of the
-    program around it becomes a free dimension: equal formulas have one name. Inputs in `read`,
-    whose elements are sizes, become inputs whose shapes tell these elements (`_tell`)."""
+    """Return a copy of a part with free input sizes, for which a program for free sizes is made.
+
+    A size that is a formula (`Size`) of the surrounding program becomes a free dimension; equal
+    formulas get one name. Ranks that the part leaves open are those of `signature`. Inputs in
+    `read`, whose elements are sizes, become inputs that pass the elements as shape (`_tell`)."""
     names: dict[Any, str] = {}
 
     def name(d: Any) -> Any:
@@ -55,13 +56,15 @@ def opened(body: Graph, read: frozenset[int], signature: Signature) -> Graph:
 
 
 def _inside(d: Any, names: Mapping[Any, str]) -> Any:
-    """A dim of a value of the part: a size that only the program around it knows is not known."""
+    """Return a dim of a value inside the part: for a formula of the surrounding program the name
+    that an input got, or a new unknown size if no input has it."""
     return names.get(d.form, fresh()) if isinstance(d, Size) else d
 
 
 def _tell(graph: Graph, k: int) -> None:
-    """Replace input k, n integers, by a boolean tensor with 2 n free dimensions that holds no data:
-    the elements are computed from its shape, as dims[i] - dims[n + i] (see `later.told_by`)."""
+    """Replace input k, which holds n integers, by a boolean tensor of 2 n free dimensions whose
+    data are not read. Nodes compute the integers from its shape: number i is dims[i] - dims[n + i]
+    (see `later.told_by`). So the integers become free sizes."""
     v, first = graph.inputs[k], graph.nodes[0]
     dims, n = v.type.dims, v.type.size
     shape = tuple([f"{v.name}.{sign}{i}" for sign in ("more", "less") for i in range(n)])

@@ -1,4 +1,4 @@
-"""How a model is compiled: the options, and which values they take."""
+"""The options of `compile`, and checks of their values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """What, besides the model and the machine, decides which program comes out; see `compile`."""
+    """The options of `compile` that change the program. Together with the model and the machine
+    they determine it, so they are part of the key under which it is stored."""
 
     threads: int = 1
     backend: str = DEFAULT
@@ -38,8 +39,8 @@ class Options:
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
-    """The machine that `compile`'s `target` means. Raises TargetError where one of the backends can
-    make nothing for it."""
+    """Return the machine for the option `target` (None: this machine). Raises TargetError where one
+    of the backends cannot compile for it."""
     from tinsmith.backends.cpu import HOST
     from tinsmith.codegen.target import Target, level
 
@@ -52,7 +53,8 @@ def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters, without `**`."""
+    """Return the names of a function's parameters, those of decorated functions too, without
+    `**`."""
     while (inner := getattr(function, "__wrapped__", None)) is not None:
         function = inner
     code = function.__code__
@@ -60,7 +62,7 @@ def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raises OptionError for an option that a function does not have."""
+    """Raise OptionError for a given name that is not in `known`; `function` is for the message."""
     for name in given:
         if name not in known:
             hint = suggest(name, known) or f" It has {', '.join(known)}."
@@ -68,8 +70,8 @@ def check_keywords(function: str, given: Iterable[str], known: Collection[str]) 
 
 
 def refuse_others(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: refuse keywords that the function does not have as our own error, which says what
-    is meant."""
+    """Decorator: raise OptionError, which suggests names, for keywords that the function does not
+    have, in the place of Python's TypeError."""
     name, known = function.__name__, keywords_of(function)
 
     @wraps(function)
@@ -81,7 +83,8 @@ def refuse_others(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_name(option: str, name: object, known: Collection[str]) -> None:
-    """Raises OptionError where an option's name is no text, UnknownName where it is not known."""
+    """Check the value `name` of an option: raise OptionError where it is no text, UnknownName where
+    it is not in `known`."""
     if not isinstance(name, str):
         raise OptionError(f"{option} must be one of {', '.join(map(repr, known))}, not {name!r}")
     if name not in known:
@@ -89,22 +92,22 @@ def check_name(option: str, name: object, known: Collection[str]) -> None:
 
 
 def check_flags(**flags: object) -> None:
-    """Raises OptionError for what is neither True nor False: other values look like a meaning."""
+    """Raise OptionError for options, by name, whose values are neither True nor False."""
     for option, value in flags.items():
         if not isinstance(value, bool):
             raise OptionError(f"{option} must be True or False, not {value!r}")
 
 
 def whole_threads(threads: object) -> int:
-    """A number of threads, of whatever integer type. Raises OptionError."""
+    """Return a number of threads as int. Raises OptionError for all but integers from 1 to 64."""
     if isinstance(threads, Integral) and not isinstance(threads, bool) and 1 <= threads <= 64:  # type: ignore[operator]
         return int(threads)
     raise OptionError(f"threads must be a whole number from 1 to 64, not {threads!r}")
 
 
 def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:
-    """Check the options `kernels` and `passes` for a backend that has no use for them, so that what
-    is wrong raises the same errors as elsewhere."""
+    """Check the options `kernels` and `passes` for a backend that ignores them, so that wrong
+    values raise the same errors as with other backends."""
     if passes is not None:
         from tinsmith.passes.choice import parse_spec
 

@@ -1,14 +1,16 @@
-"""Models whose states are kept in place: a state that grows lies in a room that has space for more.
+"""Rewrites models whose states are kept in place, so that a growing state is not copied in each
+run.
 
-The room is an input of its own, as large as the session makes it along the axis on which the state
-grows; the state is its first rows. How many these are, the shape of a `length` input tells. So
+A state that grows (a cache of keys) lies in a room: a tensor with space for more, as large as the
+session makes it along the axis on which the state grows; the state is its first rows. The room is
+an input, and the shape of a further input, `length`, tells the number of rows. The model
 
     present = concat(past, new)        becomes        past = room[:length]
                                                       room' = scatter(room, present)
                                                       present = room'[: rows of present]
 
-which computes the same. Where the plan finds that only new rows are written, nothing else is
-(`passes/append.py`, `plan/kept.py`).
+which computes the same. `passes/append.py` and `plan/kept.py` find that only the new rows must be
+written, in place.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ ZERO = np.array([0], np.int64)
 
 
 def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
-    """Those of `states` that can be kept in place: a state that grows along one axis, or one that
-    does not grow and whose output a node with the trait "overwrites" computes."""
+    """Return the states that can be kept in place: those that grow along one axis, and those that
+    do not grow and are computed by a node with the trait "overwrites", such as a scatter."""
     types = {v.name: v.type for v in graph.inputs}
     growing = {room.state for room in rooms_of(types, states)}
     outputs = {v.name: v.producer for v in graph.outputs}
@@ -42,15 +44,14 @@ def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
 
 
 def kept_in(graph: Graph, states: Sequence[State]) -> dict[int, int]:
-    """Output number -> number of the input in whose memory the state is kept."""
+    """Return number of an output -> number of the input in whose memory it is kept, for states."""
     inputs, outputs = ([v.name for v in vs] for vs in (graph.inputs, graph.outputs))
     return {outputs.index(s.output): inputs.index(s.input) for s in states}
 
 
 def with_rooms(graph: Graph, states: Sequence[State]) -> Graph:
-    """A copy of a graph in which states that grow are read from and written to rooms. The room is
-    an input under the name of the state's input; the length inputs follow behind all other
-    inputs."""
+    """Return a copy of a graph in which states that grow are read from and written to rooms. A room
+    is an input with the name of the state's input; the `length` inputs come after all others."""
     copy = graph.clone()
     values = {v.name: v for v in copy.inputs}
     rooms = rooms_of({n: v.type for n, v in values.items()}, states)
@@ -64,8 +65,8 @@ def with_rooms(graph: Graph, states: Sequence[State]) -> Graph:
 
 
 def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
-    """Rewrite the graph so that one state, read as input `past`, lies in a room whose rows in use
-    the shape of the input `length` tells (see the module)."""
+    """Rewrite the graph so that one state, the input `past`, lies in a room. `length` is the input
+    whose shape tells its number of rows (see the module)."""
     axis, dims, first = of.axis, list(past.type.shape or ()), graph.nodes[0]
     dims[axis] = of.capacity
     room = graph.input(f"{past.name}.room", past.type.like(shape=tuple(dims)))
@@ -87,8 +88,8 @@ def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
 
 
 def _first(x: Value, rows: Value, axis: int, type: Type, before: Any) -> Value:
-    """A Slice of the first `rows` rows of x along `axis`, as a value of `type`; the node stands
-    before the node `before` (None: at the end)."""
+    """Add a Slice of the first `rows` rows of x along `axis`, before the node `before` (None: at
+    the end). Return its result, of type `type`."""
     ends = np.array([axis], np.int64)
     cut = OPS["Slice"](x, ZERO, rows, ends, before=before)
     cut.type = type

@@ -1,4 +1,5 @@
-"""Programs, and what is told of models, as sections of files: in the store, and in .tin files."""
+"""Writes and reads programs, and the interfaces of models, as sections of container files: for the
+store and for .tin files."""
 
 from __future__ import annotations
 
@@ -30,15 +31,16 @@ if TYPE_CHECKING:
     from tinsmith.compiler.size_rows import SizesRead
     from tinsmith.runtime.free import FreeProgram
 
-NOTES = ("tuned", "idle", "slow")  # sections with what a net notes
-TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
+NOTES = ("tuned", "idle", "slow")  # texts about a program whose lines become notes of the net
+TOLD = ("placed", "explain")  # the placed graph as text, and the explanations as JSON
 
 Told = Callable[[str], str]
-"""The text of a section of TOLD or NOTES; '' for one that there is not."""
+"""The texts about a program: a function from a name in TOLD or NOTES to the text, "" if there is
+none."""
 
 
 def noted(told: Told) -> list[str]:
-    """The lines that a net notes of a program."""
+    """Return the lines about a program that become notes of the net."""
     return [line for name in NOTES for line in told(name).splitlines()]
 
 
@@ -48,12 +50,13 @@ def note(notes: list[str], lines: Iterable[str]) -> None:
 
 
 Ref = tuple[str, str]
-"""Where weights of a program are: a file's name ('': its own), and what tells them there."""
+"""Where packed weights of a program are: the name of a file ("": its own), and their tag there."""
 
 
 class Interface(NamedTuple):
-    """A model as callers see it, stored so that its file need not be parsed: name, types of inputs,
-    names of outputs, and the further files that it is in, relative to the folder of its own."""
+    """What callers see of a model: its name, inputs by name, and names of outputs; stored so that a
+    `Net` can be made without parsing the model. `files` are further files of the model (external
+    weights), relative to the folder of its main file."""
 
     name: str
     inputs: Mapping[str, Type]
@@ -61,12 +64,12 @@ class Interface(NamedTuple):
     files: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """The interface as plain data, for `interface_from`."""
+        """Return the interface as plain data, which `interface_from` reads."""
         return self._asdict() | {"inputs": {n: type_row(t) for n, t in self.inputs.items()}}
 
 
 class Faces(TypedDict):
-    """An `Interface` as plain data, which `Interface.row` makes."""
+    """The type of the plain data that `Interface.row` makes."""
 
     name: str
     inputs: dict[str, list[Any]]
@@ -75,21 +78,21 @@ class Faces(TypedDict):
 
 
 def interface_from(row: Any) -> Interface:
-    """The `Interface` of plain data that `Interface.row` made. Raises ValueError for other data."""
+    """Read an `Interface` from the data of `Interface.row`. Raises ValueError for other data."""
     found = decode(Faces, row)
     inputs = {n: type_from(r) for n, r in found["inputs"].items()}
     return Interface(found["name"], inputs, found["outputs"], tuple(found["files"]))
 
 
 def type_row(type: Type) -> list[Any]:
-    """A type as plain data for `type_from`."""
+    """Return a type as plain data, which `type_from` reads."""
     if isinstance(type, Holder):
         return [type.word, type_row(type.item)]
     return [type.dtype.name, type.shape]
 
 
 def type_from(row: list[Any]) -> Type:
-    """The type of a `type_row`. Raises ValueError where it is none."""
+    """Read a type from the data of `type_row`. Raises ValueError for other data."""
     name, rest = decode(tuple[str, Any], row)
     if name in HOLDERS:
         return HOLDERS[name](type_from(rest))
@@ -97,18 +100,24 @@ def type_from(row: list[Any]) -> Type:
 
 
 class LaterRow(TypedDict):
-    """`Later`, but for its name."""
+    """A `Later` step as plain data, without its name."""
 
     read: list[int]
     stored: list[int]
 
 
 class Head(TypedDict):
-    """The section "program", with what is needed of a program before its plan is read (section
-    "plan").
+    """The section "program": all of a program but its plan, weights and code, which are sections
+    of their own. The plan is read only when it is needed.
 
-    sized  constants that hold Sizes, by name: shape and elements
-    later  by name, the steps that run programs of their own
+    target     key of the machine that the code is for
+    free       whether the program is one for free sizes
+    brief      the facts of the plan that a session needs
+    nodes      steps by reference: name -> (operator, attributes)
+    later      `Later` steps, by name
+    constants  name -> (dtype, shape); the elements are in sections of their own
+    sized      constants that hold Sizes: name -> (shape, elements)
+    weights    a `Ref` for each of the program's blobs
     """
 
     target: str
@@ -122,17 +131,17 @@ class Head(TypedDict):
 
 
 def told_in(found: Container) -> Told:
-    """What a file tells of its program."""
+    """Return the texts about the program in a container."""
     return lambda name: found.text(name) if name in found else ""
 
 
 def program_in(made: Program | FreeProgram) -> Program:
-    """The program, also of one for free sizes."""
+    """Return a program, or the `Program` inside one for free sizes."""
     return made if isinstance(made, Program) else made.program
 
 
 def laters_of(made: Program | FreeProgram) -> list[Later]:
-    """The steps of a program that run programs of their own."""
+    """Return the `Later` steps of a program, which run programs of their own."""
     return [op for op, _ in program_in(made).nodes.values() if isinstance(op, LaterStep)]  # type: ignore[misc]
 
 
@@ -140,9 +149,9 @@ def sections_of(
     made: Program | FreeProgram, target: Target, refs: Sequence[Ref], told: Told,
     stored: Mapping[str, Sequence[int]] = {},
 ) -> dict[str, Any] | None:  # fmt: skip
-    """A program as sections of a file: name -> bytes or array. Weights are not among them: they lie
-    at `refs`. `told` gives the texts about it. `stored`: step -> the numbers, in the file, of
-    programs that the step runs. None if the program cannot be written as data."""
+    """Return the sections of a file for a program: name -> bytes or array; None if the program
+    cannot be written as data. Its weights are not included: they lie at `refs`. `told`: the texts
+    about it. `stored`: name of a `Later` step -> the numbers, in the file, of its programs."""
     from tinsmith.codegen.library import uses_elf
     from tinsmith.sizes import has_sizes
 
@@ -186,8 +195,8 @@ def sections_of(
 
 
 def _texts(sections: Mapping[str, Any], free: FreeProgram | None) -> dict[str, bytes]:
-    """Sections as JSON; with `free`, Sizes in them as references, which the section "sizes" then
-    explains. Raises TypeError for what cannot be written."""
+    """Encode sections as JSON. For a program for free sizes, Sizes in them become references into a
+    further section "sizes". Raises TypeError for values that cannot be written."""
     if free is None:
         return {name: json.dumps(data).encode() for name, data in sections.items()}
     from tinsmith.compiler.size_rows import SizeRows
@@ -200,8 +209,8 @@ def _texts(sections: Mapping[str, Any], free: FreeProgram | None) -> dict[str, b
 def program_of(
     found: Container, blob: Callable[[str, str], Blob], target: Target | None = None
 ) -> Program | FreeProgram:
-    """The program of a container's sections, its code loaded: so the caller must trust the file.
-    `blob` gives the weights at a `Ref`. Every section that is used is checked.
+    """Read the program of a container, and load its code: the caller must trust the file. `blob`
+    loads the weights at a `Ref`. The checksums of all sections that are used are checked.
 
     Raises ModelFileError, also for code of another target than `target`, if that is given.
     """
@@ -213,7 +222,7 @@ def program_of(
     brief = head["brief"]
     found.array("plan", check=True)
     plan: Any = partial(_plan, found, hook, head)
-    if sizes is not None or not brief.entered:  # what runs its steps reads it anyway
+    if sizes is not None or not brief.entered:  # then a session needs the plan's steps
         plan = plan()
     if brief.entered and brief.threads != 1:
         raise ModelFileError(f"{found.path} has a corrupt program")
@@ -228,7 +237,7 @@ def program_of(
         }
         for name, (shape, values) in head["sized"].items():
             constants[name] = np.array(values, object).reshape(shape)
-    except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
+    except (TypeError, ValueError) as error:  # the bytes do not fit the dtype or shape
         raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
     team = None
     if brief.threads > 1:
@@ -250,7 +259,7 @@ def program_of(
 
 
 def sizes_in(found: Container) -> SizesRead | None:
-    """The section "sizes" of a program for free sizes, read; None if there is none. Raises
+    """Read the section "sizes" of a program for free sizes; None if there is none. Raises
     ModelFileError."""
     if "sizes" not in found:
         return None
@@ -263,7 +272,7 @@ def sizes_in(found: Container) -> SizesRead | None:
 
 
 def _plan(found: Container, hook: Any, head: Head) -> Plan:
-    """The plan of a stored program. Raises ModelFileError."""
+    """Read and check the plan of a stored program. Raises ModelFileError."""
     from tinsmith.conditions import estimating
 
     plan = found.data("plan", Plan, hook)
@@ -273,7 +282,8 @@ def _plan(found: Container, hook: Any, head: Head) -> Plan:
 
 
 def _check(plan: Plan, head: Head, path: Path) -> None:
-    """Raise ModelFileError unless a stored plan could run."""
+    """Raise ModelFileError for a plan that cannot run: unknown dtypes, steps without a node,
+    negative sizes of memory, too many threads."""
     operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
     try:
         for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:
@@ -291,6 +301,7 @@ def _check(plan: Plan, head: Head, path: Path) -> None:
 
 
 def _nodes(head: Head) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return `Program.nodes` of a section "program": name -> (operator or Later, attributes)."""
     if not head["nodes"] and not head["later"]:
         return {}
     from tinsmith.ops import OPS

@@ -1,10 +1,10 @@
-"""Formulas of sizes as plain data: what a file says of a program for free sizes.
+"""Writes and reads the formulas of a program for free sizes as plain data, in the section "sizes".
 
-A `SizeRows` writes: `json.dumps(data, default=rows.of)` puts a reference, `{"=": 3}`, where the
-data have a `Size`, and `rows.row(free)` says what all references mean. `SizesRead` reads: `hook`
-makes sizes of references. What a file says is checked: formulas are made anew, by the names of
-operations that there are, of what comes before them. Nothing in it is run.
-"""
+Writing: `json.dumps(data, default=rows.of)`, with a `SizeRows`, puts a reference, `{"=": 3}`, in
+the place of each `Size`; `rows.row(free)` is the section with the formula of each reference.
+Reading: the `hook` of a `SizesRead` turns references into Sizes. Data from a file are checked: a
+formula may use known operations and earlier formulas only, and is built anew; no text of the file
+is executed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tinsmith.runtime.free import FreeProgram, Shape
 from tinsmith.sizes import Size
 
 REFERENCE = "="
-"""The key of an object that stands for a size: no attribute has this name."""
+"""The key of a JSON object that is a reference to a formula: no attribute has this name."""
 LARGEST = 1 << 62
-"""Beyond the numbers of formulas that are written."""
+"""Factors in formulas that are written must be below this."""
 
 
 class Rows(TypedDict):
     """The section "sizes". Atoms and formulas refer to each other by their numbers in these lists.
 
-    atoms       (name, formulas that it is an operation of: none for a symbol, value in the example,
-                least value), each after the atoms that it is made of
-    forms       of each formula its products: (atoms, factor)
+    atoms       (name, formulas that are its arguments: none for a symbol, value in the example,
+                lower bound), each after the atoms in its arguments
+    forms       each formula as a list of products (atoms, factor)
     shapes      of the inputs, with references for sizes
-    conditions  (formula, its relation to 0)
+    conditions  (formula, relation): the formula must have this relation to 0
     """
 
     atoms: list[tuple[str, list[int], int, int]]
@@ -40,15 +40,15 @@ class Rows(TypedDict):
 
 
 class SizeRows:
-    """Writes the Sizes of one program: numbers their formulas as they occur. Raises TypeError for
-    what cannot be written."""
+    """Writes the Sizes of one program: gives their formulas numbers in the order in which they
+    occur. Raises TypeError for values and factors that cannot be written."""
 
     def __init__(self) -> None:
         self._numbers: dict[Form, int] = {}
         self._atoms: dict[Atom, None] = {}
 
     def of(self, value: Any) -> dict[str, int]:
-        """What is written in a Size's place: {"=": number of its formula}. For
+        """Return the reference that is written for a Size: {"=": number of its formula}. For
         `json.dumps(default=)`."""
         if not isinstance(value, Size):
             raise TypeError(f"{type(value).__name__} is no plain data")
@@ -70,14 +70,14 @@ class SizeRows:
                 self._number(form)
 
     def row(self, free: FreeProgram) -> dict[str, Any]:
-        """The section "sizes" of a program: all formulas numbered so far, the inputs' shapes, the
-        conditions."""
+        """Return the section "sizes" of a program: all formulas that have a number, the inputs'
+        shapes, and the conditions."""
         conditions = [(self._number(form), relation) for form, relation in free.conditions]
         shapes = [
             None if dims is None else [self.of(d) if isinstance(d, Size) else d for d in dims]
             for dims in free.shapes
         ]
-        atoms = sorted(self._atoms)  # as they were made: after what they are made of
+        atoms = sorted(self._atoms)  # in the order of their making: arguments first
         at = {a: i for i, a in enumerate(atoms)}
         least = free.scope.least
         return {
@@ -92,8 +92,8 @@ class SizeRows:
 
 
 class SizesRead:
-    """Reads the Sizes of one program, into a scope of their own: `hook` for references in other
-    sections, `shapes` of the inputs. Raises Misfit for rows that make no sense."""
+    """Reads the Sizes of one program into a scope of their own. `hook` reads references in other
+    sections; `shapes` are those of the inputs. Raises Misfit for rows that are not consistent."""
 
     def __init__(self, rows: Rows) -> None:
         self.scope, self._forms = Scope(), rows["forms"]
@@ -125,7 +125,7 @@ class SizesRead:
         return atom
 
     def _form(self, number: int) -> Form:
-        """A formula, of the atoms that are known so far."""
+        """Return a formula by its number; it may contain only atoms that have been read."""
         if not 0 <= number < len(self._forms):
             raise Misfit(f"there is no formula {number}")
         row = self._forms[number]
@@ -151,8 +151,8 @@ class SizesRead:
         return dim
 
     def hook(self, data: dict[str, Any]) -> Any:
-        """For `json.loads(object_hook=)`: the Size in place of a reference; any other object as it
-        is."""
+        """For `json.loads(object_hook=)`: return the Size of a reference, other objects as they
+        are."""
         if data.keys() != {REFERENCE}:
             return data
         number = data[REFERENCE]

@@ -1,4 +1,4 @@
-"""What a net notes where most of a program's work is not done by generated code."""
+"""Notes of a net on slow programs, most of whose work is done by references in numpy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tinsmith.plan.planner import Built
 from tinsmith.plan.state import flops_of
 
 MOST = 0.5
-"""The part of the operations, or of the steps, from which on it is noted."""
+"""The fraction of operations, or of steps, by reference beyond which there is a note."""
 
 
 def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
-    """Notes on what runs by reference without having been asked to: a line for each step that holds
-    graphs (If, Loop, Scan); and one for all other steps, if they have more than MOST of the known
-    operations, or those of unknown sizes are more than MOST of the steps."""
+    """Return notes on steps that run by reference although `overrides` do not ask for it: a line
+    for each step that holds graphs (If, Loop, Scan), and one for all others, if they do more than
+    MOST of the known operations, or those of them with unknown sizes are more than MOST of the
+    steps."""
     steps = [s for s in built.placed if s.kind != "view" and s.node is not None]
     slow = {
         s.node: s.reason
@@ -56,8 +57,8 @@ def _is_static(node: Node) -> bool:
 
 
 def _holding(node: Node, count: int) -> str:
-    """The note on a step that holds graphs of `count` nodes; for an If that scalar inputs decide,
-    also how to fix these."""
+    """Return the note on a step that holds graphs of `count` nodes. For an If that only scalar
+    inputs decide, it says how to fix these."""
     text = (
         f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, "
         "by reference: generated code has neither branches nor loops"

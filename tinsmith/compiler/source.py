@@ -1,7 +1,8 @@
-"""What a model is compiled from: what `compile` was asked for, and the files that the model is in.
+"""The request of a caller of `compile`, and the files of its model.
 
-Programs are kept under the key of these files' contents, so what is read of them later must be
-that, wherever the process has gone and whatever lies there."""
+Programs are stored under a hash of these files. A program that is compiled later must come from the
+same contents, also if the process has changed its folder or somebody has replaced a file: `Source`
+checks that."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def _check_format(file: Path) -> None:
 
 
 class Source:
-    """The files of a model: its path as given and as absolute, and the states and hashes in which
-    its files were seen; programs made later must be of the same contents (`check`)."""
+    """The files of a model: its path as given and as absolute, and the state (size, times) and hash
+    of each file when it was first read. `check` raises an error if one has changed since."""
 
     def __init__(self, given: str | os.PathLike[str]) -> None:
         self.given = given
@@ -53,23 +54,22 @@ class Source:
             return False  # no path at all
 
     def seen(self) -> None:
-        """What the file is now is what `check` wants. Raises ModelFileError."""
+        """Record the present state of the model's file for `check`. Raises ModelFileError."""
         self._see(self.path)
 
     def digest(self, store: Store) -> str:
-        """The hash of the model's file; `check` wants this content from now on. Raises
-        ModelFileError."""
+        """Return the hash of the model's file, and record it for `check`. Raises ModelFileError."""
         self._store = store
         return self._hashed(self.path, _check_format)
 
     def digests(self, names: Iterable[str]) -> dict[str, str]:
-        """Name -> hash of further files, named as by `names_of`; `check` wants these contents, too.
-        To be called after `digest`. Raises ModelFileError."""
+        """Return name -> hash of further files, named as by `names_of`, and record them for
+        `check`. To be called after `digest`. Raises ModelFileError."""
         return {name: self._hashed(self.path.parent / name) for name in names}
 
     def names_of(self, files: Mapping[Path, FileState]) -> tuple[str, ...]:
-        """The names of the further files of a model: relative to its folder if they lie there.
-        `files` tells the states in which they were read, which `check` wants from now on."""
+        """Return the names of a model's further files, relative to its folder if they lie there.
+        `files`: file -> its state when it was read, which is recorded for `check`."""
         home = self.path.parent
         further = sorted(file for file in files if file != self.path)
         self._states |= {file: files[file] for file in further}
@@ -97,7 +97,7 @@ class Source:
         try:
             digest = self._store.digest(file, check)
             if state_of(file) != self._states[file]:
-                raise self._changed(file)  # the hash may be of what nobody has read
+                raise self._changed(file)  # the hash may be of other contents than were read
         except OSError as error:
             raise self._unreadable(file, error) from error
         self._digests[file] = digest
@@ -121,7 +121,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A model (a graph, or the path of a file), and how it is to be compiled.
+    """The arguments of `compile`, checked: a model (a graph, or the path of a file) and options.
 
     target   the machine; None for this one
     given    the fields of `Options` that the caller gave
@@ -129,7 +129,7 @@ class Request:
     reading  arguments of `load`
     states   outputs that are inputs of the next run, and are to be kept in place
 
-    The others are as in `compile`.
+    Other fields are as in `compile`.
     """
 
     model: Graph | str | os.PathLike[str]
@@ -153,7 +153,7 @@ class Request:
 
     @property
     def known(self) -> str:
-        """What of the request, besides options, programs depend on, as text."""
+        """A text for the key of stored programs: states, fixed inputs and arguments of `load`."""
         known = repr(self.states) if self.states else ""
         if self.fixed or self.reading:
             from tinsmith.compiler.fixed import given_key
@@ -162,7 +162,8 @@ class Request:
         return known
 
     def graph(self) -> Graph:
-        """The model as a graph, read from its file, with the inputs that are fixed as constants."""
+        """Return the model as a graph, read from its file if it is one, with fixed inputs as
+        constants."""
         from tinsmith.compiler.fixed import with_fixed
 
         return with_fixed(self._loaded(), self.fixed)[0]
@@ -178,6 +179,6 @@ class Request:
         return graph
 
     def telling(self) -> AbstractContextManager[None]:
-        """Within this, the caller's `progress` is told how far the compilation is."""
+        """Return a context in which progress is reported to the caller's `progress`."""
         given = self.source.given if self.is_file else self.model.name  # type: ignore[union-attr]
         return reported(self.progress, f"compiling {given}")

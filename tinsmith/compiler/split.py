@@ -1,7 +1,7 @@
-"""Which backend computes which node: a graph is split between those that were asked for.
+"""Splits a graph between the backends that the caller names.
 
-Each node goes to the first that takes it. Nodes that go to the backend whose program runs the
-graph stay as they are; those of any other become Part nodes.
+Each node goes to the first backend that takes it. Nodes of the `cpu` backend, whose program runs
+the graph, stay as they are; nodes of another backend are moved into Part nodes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tinsmith.rewrite import Refusal
 
 
 def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
-    """Split a graph, in place. The report says who declined which node, and why. Raises NoBackend
-    for a node that none of the backends takes."""
+    """Split a graph, in place. The report says which backend declined which node, and why. Raises
+    NoBackend for a node that none of the backends takes."""
     report = Report()
     owners = {node: _owner(node, backends, report) for node in graph.nodes}
     for (backend, _), nodes in groups_of(owners).items():
@@ -28,7 +28,7 @@ def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
 
 
 def idle(graph: Graph, backends: Mapping[str, Backend]) -> list[str]:
-    """The backends that compute nothing of a split graph."""
+    """Return the names of the backends that compute no node of a split graph."""
     named = {n.attrs["backend"] for n in graph.nodes if n.op is Part}
     if any(n.op is not Part for n in graph.nodes):
         named |= {name for name, backend in backends.items() if backend is HOST}
@@ -36,8 +36,8 @@ def idle(graph: Graph, backends: Mapping[str, Backend]) -> list[str]:
 
 
 def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
-    """The name of the first backend that takes a node; "" if that is the one whose program runs the
-    graph, or for a check. `report` gets the reasons of those that declined. Raises NoBackend."""
+    """Return the name of the first backend that takes a node; "" if it is `HOST`, or if the node is
+    a check. `report` gets the reasons of backends that declined. Raises NoBackend."""
     if "check" in node.op.traits:
         return ""
     reasons = []
@@ -54,8 +54,9 @@ def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
 
 
 def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
-    """(owner, level) -> nodes, one part each; nodes of owner "" are in none. A node's level is the
-    most changes of owner on a path to it, so that no part waits, over others, for itself."""
+    """Return (owner, level) -> nodes, each entry one part; nodes of owner "" are left out. A node's
+    level is the greatest number of changes of owner on a path to it. So no part depends on its own
+    results through nodes of other owners: parts can run one after the other."""
     levels: dict[Node, int] = {}
     groups: dict[tuple[str, int], list[Node]] = {}
     for node, owner in owners.items():
@@ -68,9 +69,9 @@ def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
 
 
 def make_part(graph: Graph, nodes: list[Node], backend: str, name: str = "") -> None:
-    """Replace nodes (in order) by one Part node of a backend. It reads the computed values that
-    they read from others, holds their constants, and gives what others read, under the same
-    names."""
+    """Replace `nodes`, in the graph's order, by one Part node of a backend. Its inputs are the
+    values that they read from other nodes; its outputs, of unchanged names, those that other nodes
+    or the graph's outputs read. Constants are copied into its body."""
     body = Graph(f"{graph.name} on {backend}", graph.file)
     inside: dict[Value, Value] = {}
     read: list[Value] = []

@@ -1,9 +1,9 @@
 """Compiled programs on disk, so that a second start needs neither LLVM nor the model's parser.
 
 An entry is a container file with the plan (JSON), packed weights (mapped), machine code and
-explanations, in `programs/` of the code cache, under the cache's rules of ownership: what lies
-there is run. Its key covers the model's bytes, every option, the machine, and Tinsmith's own
-sources. Programs with steps that hold graphs (If, Loop) or text are not kept.
+explanations, in `programs/` of the code cache. As the code is run, the cache's checks of the
+folder's owner apply. Its key covers the model's bytes, every option, the machine, and Tinsmith's
+own sources. Programs with steps that hold graphs (If, Loop) or text are not kept.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
     from tinsmith.runtime.free import FreeProgram
 
 LIMIT_FACTOR = 8
-"""Packed models may take this many times what the cache allows for code."""
+"""Stored programs may take this many times the bytes that the cache allows for code."""
 
-RECENT = 2.0  # seconds within which a file's times do not tell two versions apart
+RECENT = 2.0  # seconds within which two versions of a file may have the same time of change
 DAY = 86400.0
 
 TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
-"""The names that notes and containers have while they are written."""
+"""Pattern of the names of notes and containers while they are written."""
 
 
 @cache
 def source_fingerprint() -> str:
-    """A hash in hex, part of all keys of stored programs, so that these are not used after an
-    update: of the package's .py files (paths, sizes, times of change), the installed extensions,
-    and the versions of Tinsmith and LLVM. Raises OSError if the files cannot be listed."""
+    """Return a hash, in hex, of the package's .py files (paths, sizes, times of change), the
+    installed extensions, and the versions of Tinsmith and LLVM. It is part of all keys, so that
+    programs of another version are not used. Raises OSError if the files cannot be listed."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):
@@ -67,8 +67,8 @@ def source_fingerprint() -> str:
 
 
 def sources(folder: str) -> Iterator[tuple[str, int, int]]:
-    """(path, size in bytes, time of change in ns) of each .py file below a folder, unsorted. Raises
-    OSError."""
+    """Yield (path, size in bytes, time of change in ns) of each .py file below a folder, unsorted.
+    Raises OSError."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # names below it are found faster so
     try:
         for name in os.listdir(here):
@@ -84,14 +84,16 @@ def sources(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _sha256(path: Path) -> str:
-    """The hash of a file's content, in one call: other threads run meanwhile. Raises OSError."""
+    """Return the hash of a file's content. It is one call that releases the interpreter's lock, so
+    that other threads run meanwhile. Raises OSError."""
     import hashlib
 
     return hashlib.sha256(Files().map(path)).hexdigest()
 
 
 class Store:
-    """Programs by key, in a directory of the code cache. Safe between threads and processes."""
+    """Programs and interfaces of models, by key, in a directory of the code cache. Safe between
+    threads and processes. Where nothing can be written, nothing is stored."""
 
     def __init__(self, code_cache: Cache) -> None:
         self._folder = code_cache.path / "programs"
@@ -105,9 +107,9 @@ class Store:
     # ---- keys
 
     def digest(self, path: Path, check: Callable[[Path], None] = lambda path: None) -> str:
-        """The hash of a file's content. It is noted in the store, and read from there while time
-        and size of the file stay the same; else `check` is called before it is computed. Raises
-        OSError."""
+        """Return the hash of a file's content. The store remembers it as long as the file's size
+        and times stay the same. Before a new one is computed, `check` is called with the path,
+        which may raise an error. Raises OSError."""
         name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
         now = state_of(path)
@@ -122,7 +124,7 @@ class Store:
         from tinsmith.codegen.workers import begin
 
         hashing = begin(_sha256, path)
-        import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
+        import tinsmith.compiler.build  # noqa: F401 - meanwhile: a new file will be compiled
         from tinsmith.kernels._kernel import KERNELS
 
         KERNELS.load()
@@ -132,7 +134,8 @@ class Store:
         return digest
 
     def key(self, digest: str, name: str, machine: str, *options: Any) -> str:
-        """The key of a model with a digest and a file name, compiled with options for a machine."""
+        """Return the key of a model file (hash of its content, name), compiled with options for a
+        machine."""
         h = blake2b(digest_size=20)
         for part in (digest, name, source_fingerprint(), machine, repr(options)):
             h.update(f"{len(part)}:{part}".encode())
@@ -141,7 +144,7 @@ class Store:
     # ---- interfaces: names and types, known before any shape is
 
     def interface(self, key: str) -> Interface | None:
-        """The stored names and types of a model."""
+        """Return the stored interface of a model; None if there is none."""
         note = self._folder / f"{key}.json"
         try:
             found = json.loads(read_note(note) or "")
@@ -151,11 +154,11 @@ class Store:
             return None
 
     def put_interface(self, key: str, found: Interface) -> None:
-        """Store the names and types of a model."""
+        """Store the interface of a model."""
         write_note(self._folder / f"{key}.json", json.dumps(found.row()))
 
     def key_with(self, key: str, digests: Mapping[str, str]) -> str:
-        """`key`, extended by further files: name -> hash. Without any, `key` itself."""
+        """Return `key` extended by the hashes of further files, by name; without any, `key`."""
         if not digests:
             return key
         text = key + json.dumps(sorted(digests.items()))
@@ -168,12 +171,13 @@ class Store:
         return self._folder / f"{key}-{tail}.tin"
 
     def has(self, key: str, signature: Any) -> bool:
-        """Whether there is a file of a program."""
+        """Whether there is a file for a program. `signature`: its name within the model (see
+        `kept.Place`)."""
         return self._file(key, signature).exists()
 
     def get(self, key: str, signature: Any) -> tuple[Program | FreeProgram, Told] | None:
-        """(program, told) of a stored program; None where there is none, or a damaged one, which is
-        removed."""
+        """Read a stored program, with the texts about it; None where there is none, or a damaged
+        one, which is removed."""
         file = self._file(key, signature)
         if not file.exists():
             return None
@@ -192,9 +196,9 @@ class Store:
             return None
 
     def _blob(self, own: Container, name: str, tag: str) -> Blob:
-        """The packed weights that a stored program reads: those in the store's file `name`, or, if
-        that is "", in the program's own file, `own`. `tag` names their content: weights of one tag
-        are loaded once. Raises ModelFileError where the file has weights of another tag."""
+        """Load packed weights of a stored program from the store's file `name`, or, if that is "",
+        from the program's own file, `own`. `tag` identifies their content: weights of one tag are
+        loaded once. Raises ModelFileError where the file has weights of another tag."""
         blob = self._blobs.get(tag)
         if blob is None:
             found = Container(self._folder / name) if name else own
@@ -206,7 +210,7 @@ class Store:
         return blob
 
     def refusal(self, sections: Mapping[str, Any]) -> str:
-        """Why a program is too large to be kept; '' where it is not."""
+        """Return a text for the user if a program is too large to be kept; "" if it is not."""
         total = sum(memoryview(s).nbytes for s in sections.values())
         if total <= self._limit // 2 or not self._limit:
             return ""
@@ -217,8 +221,8 @@ class Store:
         )
 
     def draft(self, key: str, signature: Any) -> Draft | None:
-        """A file for a program, to be written while the program is made; None where there is no
-        place, or no writing."""
+        """Open a file for a program, to be written while the program is compiled; None where
+        nothing can be stored."""
         if self._limit <= 0:
             return None
         try:
@@ -231,7 +235,7 @@ class Store:
         self, key: str, signature: Any, target: Target, program: Program | FreeProgram, told: Told,
         draft: Draft | None = None,
     ) -> str:  # fmt: skip
-        """Store a program; `draft` may hold its own weights already. Gives a text for the user if
+        """Store a program; `draft` may hold its own weights already. Return a text for the user if
         it is too large to be kept, else "". It is silently not kept if it cannot be written as
         data, if it shares weights that are not stored, and if the disk is full or read-only."""
         own, *others = program_in(program).blobs
@@ -239,7 +243,7 @@ class Store:
         rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
         why = ""
         if rest is not None:
-            # Weights come first: what follows them is readable slack for wide loads at their end.
+            # Weights come first: wide loads at their end may read the sections after them.
             about = {"tag": own.tag.encode(), "rows": json.dumps(own.rows).encode()}
             sections = {"weights": own.data, **about, **rest}
             why = self.refusal(sections)
@@ -265,8 +269,8 @@ class Store:
         self._blobs[own.tag] = own
 
     def _trim(self) -> None:
-        """Drop the files not used for the longest time until there is room, and unfinished files of
-        processes that were killed."""
+        """Delete the files not used for the longest time until half of the limit is free, and the
+        unfinished files of processes that were killed."""
         rows, now = [], time.time()
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too
@@ -284,7 +288,7 @@ class Store:
 
 
 def _used(note: Path) -> None:
-    """Let `_trim` know, to the day, that a note was used."""
+    """Record for `_trim`, at most once a day, that a note was used."""
     with contextlib.suppress(OSError):  # a read-only disk
         if time.time() - note.stat().st_mtime > DAY:
             os.utime(note)

@@ -1,9 +1,9 @@
-"""Programs of their own for shapes that come often, made on another thread meanwhile.
+"""Programs of their own for signatures that come often, compiled on another thread.
 
-The program for free sizes answers a new shape at once. A shape whose calls have taken as long as
-making a program for it would (`Takeover.again`) gets one of its own, which takes over when it is
-ready: the work at most doubles, whatever comes. One program is made at a time in the process. That
-stops where the process ends or forks, and begins anew in the parent after a fork.
+The program for free sizes computes a new signature at once. A signature whose calls have taken as
+long as compiling a program for it (`Takeover.again`) gets a program of its own, which takes over
+when it is ready: so compiling at most doubles the time spent. The process compiles one such program
+at a time. It stops when the process ends or forks, and begins anew in the parent after a fork.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from tinsmith.runtime.often import NEVER, OFTEN, Again
 from tinsmith.runtime.program import Program
 
 MOST_OWN = 8
-"""How many shapes of a model get programs of their own besides the one for all sizes. A net keeps
-16 programs. Estimated."""
+"""Signatures of a model that get programs of their own, at most. A net keeps 16 programs.
+Estimated."""
 PRICE = 1.0
-"""Seconds that a program is taken to cost where none was made in this process. Estimated."""
+"""Seconds that compiling a program is assumed to take before one was compiled. Estimated."""
 POLL = 8
-"""After so many calls it is asked again whether a program is ready. Estimated."""
+"""Calls after which it is asked again whether a program is ready. Estimated."""
 
 TRIES = 8
-"""So often a program is begun anew after forks of the process. Estimated."""
+"""Times that a program is begun anew after forks of the process, at most. Estimated."""
 
 Made = tuple[Program, Told]
 
 
 class Takeover:
-    """For shapes of one model that come often: has programs of their own compiled on another
-    thread, and hands them out when they are ready. Thread-safe.
+    """Has programs compiled, on another thread, for signatures of one model that come often, and
+    returns them when they are ready. Thread-safe.
 
-    make  compiles the program of a shape; a method of the model, which jobs do not keep alive
-    note  gets, as text, why a shape has got no program
+    make   compiles the program of a signature; a method of the model, which jobs do not keep alive
+    note   called with a text that says why a signature has got no program
+    price  seconds that compiling a program takes
     """
 
     def __init__(self, make: Callable[[Signature], Made], note: Callable[[str], object]) -> None:
@@ -54,9 +55,9 @@ class Takeover:
         self._jobs: dict[Signature, _Job] = {}
 
     def again(self, signature: Signature, seconds: float) -> Made | Again:
-        """The program of a shape if it is ready; else after how many calls to ask again, or NEVER.
-        Asked first after OFTEN calls, and takes the shape's program in hand once its calls, of
-        `seconds` each, have cost as much as making one."""
+        """Return the program of a signature if it is ready; else the number of calls after which to
+        ask again, or NEVER. It is first asked after OFTEN calls, of `seconds` each, and begins to
+        compile once the calls have taken as long as compiling (`price`)."""
         with working(), self._lock:
             job = self._jobs.get(signature)
             if job is None:
@@ -76,7 +77,7 @@ class Takeover:
             return job.take() or NEVER
 
     def settle(self) -> None:
-        """Wait until no program of this model is being made, or will be."""
+        """Wait until all programs begun for this model are ready or have failed."""
         while True:
             with working(), self._lock:
                 waiting = [job for job in self._jobs.values() if not job.ended]
@@ -84,8 +85,9 @@ class Takeover:
                 return
 
     def may_have(self, signature: Signature) -> bool:
-        """Whether a stored program for this shape alone is to run instead of one for free sizes.
-        True for the first MOST_OWN shapes, counting those whose programs are made here."""
+        """Whether a stored program for this signature alone is to run instead of one for free
+        sizes. True for the first MOST_OWN signatures, counting those whose programs are compiled
+        here."""
         with working(), self._lock:
             if signature not in self._jobs and len(self._jobs) < MOST_OWN:
                 self._jobs[signature] = job = _Job(self._make, signature)
@@ -94,7 +96,8 @@ class Takeover:
 
 
 class _Job:
-    """A program that is wanted, and what has become of it."""
+    """The compilation of one program: waiting, `ended` with a program (`take`), or `ended` without
+    one; then `why` says the reason."""
 
     def __init__(self, make: Callable[[Signature], Made], signature: Signature) -> None:
         self._make, self._signature = weakref.WeakMethod(make), signature
@@ -104,7 +107,8 @@ class _Job:
         self._tries = 0
 
     def run(self, listener: Callable[[int, int, str], object]) -> None:
-        """Make it. Raises Cancelled if the listener does: then it is as if it had not begun."""
+        """Compile the program. Raises Cancelled if the listener of its progress does: then it can
+        be run again."""
         try:
             make = self._make()
             if make is not None:  # somebody keeps the model
@@ -122,8 +126,8 @@ class _Job:
         self.ended = True
 
     def take(self) -> Made | None:
-        """What was made; None if that failed, or if nobody holds the program any more, which the
-        job does not keep."""
+        """Return the program; None if compiling failed. After the first call the job keeps only a
+        weak reference: None also if nobody else holds the program any more."""
         made, self._made = self._made, None
         if made is not None:
             self._taken, self.told = weakref.ref(made[0]), made[1]
@@ -132,7 +136,7 @@ class _Job:
 
 
 class _Line:
-    """The jobs of this process, which one thread does in turn. Thread-safe."""
+    """The queue of this process's jobs, which one thread runs in turn. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -174,7 +178,7 @@ class _Line:
             raise Cancelled("the process forked or ended while it was made")
 
     def wait(self) -> bool:
-        """Wait until the jobs are done; whether there were any."""
+        """Wait until the thread has run all jobs. Return whether it was running."""
         with self._lock:
             call = self._call
         if call is not None:
@@ -182,7 +186,7 @@ class _Line:
         return call is not None
 
     def halt(self) -> None:
-        """Stop making programs, and begin none until `go_on`."""
+        """Cancel the running compilation, wait for its end, and begin none until `go_on`."""
         with self._lock:
             self._halts += 1
         self.wait()
@@ -193,7 +197,7 @@ class _Line:
             self._begin()
 
     def forget(self) -> None:
-        """Drop all jobs, in a forked child: the thread that did them is in the parent alone."""
+        """Drop all jobs, in a forked child: the thread that runs them exists in the parent only."""
         for job in self._jobs:
             job.ended = True
         self.__init__()

@@ -1,13 +1,14 @@
-"""Measuring instead of estimating: the near candidates of every kind of layer, in place.
+"""Chooses kernels by measuring (`tune=True`) where the cost model's estimates are close.
 
-A program is compiled once as the cost model (and what is known already) would have it, and once
-for each further rank of candidates; both run in turns on random inputs, and cycle counters tell
-each step's time in its real surroundings: caches, threads and neighbours as they will be.
+The program is compiled with the choices of the cost model (and of earlier measurements), and again
+with each step's second, third, ... candidate. The two programs run in turns on random inputs, and
+cycle counters give each step's time inside the program: with its real caches, threads and
+neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from time import perf_counter
@@ -22,15 +23,15 @@ from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
 from tinsmith.plan.plan import Plan
 from tinsmith.records import dataclass
-from tinsmith.runtime.session import Session
 
 NEAR, MOST = 2.0, 4
-"""Candidates of at most so many times the least cost are measured, and at most so many."""
+"""Candidates are measured if they cost at most NEAR times the least, and at most MOST of them."""
 
 WORTH = 0.97
-"""A candidate must take at most this part of the model's choice's time to replace it."""
+"""A candidate replaces the cost model's choice if it takes at most this fraction of its time."""
 
 SECONDS, LEAST, OFTEN = 0.4, 5, 60
+"""How long two programs are measured, in seconds, within at least LEAST and at most OFTEN runs."""
 
 Compile = Callable[[Preferences], Compiled]
 Array = np.ndarray[Any, Any]
@@ -38,11 +39,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Contest:
-    """The measurement of one kind of site (all of one signature).
+    """The measurement of the candidates for one kind of site (all sites of one signature).
 
-    steps    names of the steps that compute such sites
-    options  the candidates; the cost model's choice is number 0
-    ratios   number of a candidate -> its time over that of number 0
+    steps    names of the steps that compute these sites
+    options  the candidates; number 0 is the cost model's choice
+    ratios   number of a candidate -> its time / the time of number 0
     seconds  time of number 0, all steps together
     """
 
@@ -75,7 +76,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of `tune`: the winner of each kind of site that was measured, by signature; how
+    """The result of `tune`: `winners`, signature of a kind of site -> the fastest candidate; how
     many of them are not the cost model's choice (`changed`); milliseconds of a whole run `before`
     and `after`."""
 
@@ -95,9 +96,9 @@ class Tuning:
 
 
 def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
-    """(program, report): the program with the fastest candidates, after measuring. `compile` makes
-    a program from preferences; `known` are those of earlier measurements, which are used and not
-    repeated."""
+    """Measure, and return (program with the fastest candidates, report). `compile` compiles a
+    program with given preferences; `known` are those of earlier measurements, which are used and
+    not repeated."""
     base = compile(known)
     contests = find_contests(base.built.placed, known)
     if not contests:
@@ -111,17 +112,20 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
     winners = {s: c.verdict() for s, c in contests.items()}
     changed = sum(c.winner != 0 for c in contests.values())
     made = compile({**known, **winners})
-    before, after = (median(times) for times in turns([base, made], inputs))
+    times: list[list[float]] = [[], []]
+    for k, _, seconds in runs([base, made], inputs, timed=False):
+        times[k].append(seconds)
+    before, after = map(median, times)
     if changed and after > before:
-        # What won alone does not pay together: the model's choices stay.
+        # Faster steps make no faster program: the cost model's choices stay.
         winners = {s: c.preference(0) for s, c in contests.items()}
         return compile({**known, **winners}), Tuning(winners, 0, before * 1e3, before * 1e3)
     return made, Tuning(winners, changed, before * 1e3, after * 1e3)
 
 
 def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
-    """The contests of a program, by signature: for kinds of sites that are not in `known`, and have
-    several candidates of near cost."""
+    """Return signature -> contest, for the kinds of sites of a program that are not in `known` and
+    have several candidates of similar cost."""
     found: dict[str, Contest] = {}
     for step in placed:
         if step.choice is None or step.site is None or len(step.rivals) < 2:
@@ -137,8 +141,8 @@ def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> 
 
 
 def near(step: Placed) -> list[Candidate]:
-    """The candidates to measure for a step, up to MOST: its choice, then others whose cost is at
-    most NEAR times the least, and that write the same layouts, so that later steps stay the
+    """Return the candidates to measure for a step, up to MOST: its choice first, then others that
+    cost at most NEAR times the least and write the same layouts, so that other steps stay the
     same."""
     chosen = step.choice
     assert chosen is not None
@@ -159,23 +163,14 @@ def near(step: Placed) -> list[Candidate]:
 def compare(
     base: Compiled, other: Compiled, inputs: list[Array], contests: Mapping[str, Contest], rank: int
 ) -> None:
-    """Time two programs, which run in turns, and note for each contest how `other`, with candidate
-    `rank`, compares with `base`: in its `ratios` and `seconds`."""
-    sessions = [base.program.session(), other.program.session()]
+    """Run two programs in turns and measure their steps. `other` has candidate number `rank` for
+    each contest, `base` number 0; the result goes into the contest's `ratios` and `seconds`."""
     groups = [step_groups(c.program.plan) for c in (base, other)]
     rows: list[list[dict[int, int]]] = [[], []]
     rate = 1.0
-    for session in sessions:
-        session.run(inputs)
-    start = perf_counter()
-    sessions[0].run(inputs)
-    for turn in range(rounds(perf_counter() - start)):
-        for k in (0, 1) if turn % 2 else (1, 0):
-            cycles: dict[int, int] = {}
-            start = perf_counter()
-            sessions[k].run(inputs, cycles)
-            rate = max(rate, sum(c for c in cycles.values() if c > 0) / (perf_counter() - start))
-            rows[k].append(cycles)
+    for k, cycles, seconds in runs([base, other], inputs, timed=True):
+        rate = max(rate, sum(c for c in cycles.values() if c > 0) / seconds)
+        rows[k].append(cycles)
     for contest in contests.values():
         spent = [
             sum(
@@ -189,8 +184,8 @@ def compare(
 
 
 def step_groups(plan: Plan) -> dict[str, list[int]]:
-    """Step name -> the ids of the step and of the conversions of layouts right before it, whose
-    time counts as the step's."""
+    """Return name of a step -> the ids of the step and of the layout conversions right before it,
+    whose time counts as the step's."""
     groups: dict[str, list[int]] = {}
     before: list[int] = []
     for step in plan.steps:
@@ -202,28 +197,27 @@ def step_groups(plan: Plan) -> dict[str, list[int]]:
     return groups
 
 
-def turns(programs: Sequence[Compiled], inputs: list[Array]) -> list[list[float]]:
-    """Seconds of whole runs, taken in turns."""
-    sessions: list[Session] = [p.program.session() for p in programs]
-    times: list[list[float]] = [[] for _ in sessions]
+def runs(
+    programs: Sequence[Compiled], inputs: list[Array], timed: bool
+) -> Iterator[tuple[int, dict[int, int], float]]:
+    """Run programs in turns, after a warm-up. Yield (number of the program, cycles of its steps,
+    seconds) of each run; without `timed` steps are not timed, and the cycles are empty."""
+    sessions = [p.program.session() for p in programs]
     for session in sessions:
         session.run(inputs)
     start = perf_counter()
     sessions[0].run(inputs)
-    for _ in range(rounds(perf_counter() - start)):
-        for session, row in zip(sessions, times, strict=True):
+    wanted = SECONDS / max(perf_counter() - start, 1e-6)
+    for turn in range(int(min(OFTEN, max(LEAST, wanted)))):
+        for k in range(len(sessions))[:: -1 if turn % 2 == 0 else 1]:
+            cycles: dict[int, int] = {}
             start = perf_counter()
-            session.run(inputs)
-            row.append(perf_counter() - start)
-    return times
-
-
-def rounds(seconds: float) -> int:
-    return int(min(OFTEN, max(LEAST, SECONDS / max(seconds, 1e-6))))
+            sessions[k].run(inputs, cycles if timed else None)
+            yield k, cycles, perf_counter() - start
 
 
 def made_up(plan: Plan) -> list[Array]:
-    """Inputs of the plan's types: normal numbers, ones for integers, True."""
+    """Make inputs of the plan's types: normal random floats, 1 for integers, True for booleans."""
     random = np.random.default_rng(0)
     arrays = []
     for port in plan.inputs:

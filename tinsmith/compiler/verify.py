@@ -1,4 +1,4 @@
-"""`verify`: generated code against the reference, another engine, or a file of expected outputs."""
+"""`verify`: compares a compiled model's outputs with the reference, another engine, or a file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,12 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. Prints as a report; true where all outputs agree."""
+    """The result of `verify`: true where all outputs agree; `str` gives a report.
+
+    against  the source of the expected outputs, in words
+    culprit  the pass or node that makes the results differ; None if none was looked for or found
+    note     text for the user, "" if there is none
+    """
 
     model: str
     against: str
@@ -86,18 +91,18 @@ def verify(
     seed: int = 0,
     **options: Any,
 ) -> Verification:
-    """Run a model in generated code and compare every output.
+    """Run a model in generated code and compare every output with the expected one.
 
-    inputs    by name or in order; those not given are taken from an `.npz` that is compared
-              with, else random (free dimensions are then 1; with shapes="free" and no inputs, they
+    inputs    by name or in order; those not given are taken from the `.npz` given as `against`,
+              else random (free dimensions are then 1; with shapes="free" and no inputs, they
               have several sizes in turn: typical ones, 1, odd ones, both ends of `sizes`)
     against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, a .npy
               or .csv file of the only one, or a mapping of names to arrays or such files;
               "y[0,5]" is a part of the output y
     bisect    on a difference, find the first node that differs, or the pass that changed the result
-    tolerance the greatest error that agrees, relative to the greatest element of the output; of
-              each tensor of a sequence, and of the numbers of maps. Integers and text must be equal
-    save      a folder for that node alone and its inputs, to be run again
+    tolerance the greatest error that counts as equal, relative to the greatest element of the
+              output (of each tensor of a sequence or map). Integers and text must be equal
+    save      a folder for files with that node alone and its inputs, to run it again
     options   of `compile`: threads, backend, target, kernels, passes, precision, cache, fixed
 
     Raises InputError, ImportFailed, MissingPackage.
@@ -155,8 +160,8 @@ def _at_sizes(
     seed: int,
     options: Mapping[str, Any],
 ) -> Verification:
-    """A program for free sizes against the reference, for random inputs of several sizes; where it
-    differs, the search is at the first of them."""
+    """Compare a program for free sizes with the reference, on random inputs of several sizes. The
+    cause is searched at the first sizes that differ."""
     net = compile_model(model, **options)
     found: list[Difference] = []
     culprit, notes, failed = None, [], None
@@ -165,7 +170,7 @@ def _at_sizes(
         try:
             want = _reference(graph, arrays)
             got = dict(zip(net.output_names, net.run(arrays), strict=True))
-        except UNFIT as error:  # only values tell that they do not fit
+        except UNFIT as error:  # types allow these sizes, but the run does not
             notes.append(f"not compared at {text(sizes)}: {error}")
             failed = error
             continue
@@ -181,7 +186,7 @@ def _at_sizes(
 
 
 def were_random(names: Iterable[str]) -> str:
-    """What is said of inputs that nobody gave, where something is wrong."""
+    """Return "x, y were random", for messages about a difference."""
     listed = list(names)
     shown = ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if listed[FEW:] else "")
     return f"{shown} {'was' if len(listed) == 1 else 'were'} random"
@@ -193,8 +198,8 @@ def _unlike(
     want: Mapping[str, Any],
     drawn: Collection[str],
 ) -> str:
-    """A sentence on what it may mean that the reference differs from the expected outputs too.
-    `drawn`: names of inputs that were random, of which these outputs cannot come."""
+    """Return a sentence on the probable reason if the reference (`exact`) differs from the expected
+    outputs, too. `drawn`: names of inputs that were random, to which they cannot belong."""
     if drawn:
         return f"{were_random(drawn)}: are the expected outputs those of other inputs?"
     for name in (d.name for d in wrong):
@@ -242,8 +247,9 @@ def _bisect(
 def arrays_for(
     graph: Graph, inputs: Any, expected: Mapping[str, Any], seed: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """(arrays, drawn): a value for every input, given, from the expected outputs under its name, or
-    random; and the names of the random ones. Raises InputError."""
+    """Return (arrays, drawn): a value for every input by name, and the names of those that were
+    drawn at random. Others are given in `inputs`, or in the file of `expected` outputs under the
+    input's name. Raises InputError."""
     names = [v.name for v in graph.inputs]
     if inputs is None:
         inputs = {}
@@ -274,9 +280,9 @@ def arrays_for(
 
 
 def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
-    """A made-up array of a type, zeros without `random`; free dimensions are 1. uint8 are pixels,
-    other integers 0 to 9, since they are indices most often. Raises InputTypeError for text and
-    unknown ranks."""
+    """Return a random array of a type, or zeros if `random` is None. Free dimensions are 1. uint8
+    are 0 to 255, as pixels; other integers 0 to 9, since most are indices. Raises InputTypeError
+    for text and unknown ranks."""
     if type.shape is None or type.dtype == object:
         raise InputTypeError(
             f"cannot make up the input {name!r}: it is a {type}; give it an array ({name}=FILE)"
@@ -291,7 +297,7 @@ def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
     return np.asarray(random.standard_normal(dims, np.float32)).astype(type.dtype)
 
 
-# ---- the others
+# ---- expected outputs
 
 
 def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -299,9 +305,9 @@ def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {v.name: a for v, a in zip(graph.outputs, results, strict=True)}
 
 
-def _session(model: Any, extra: Sequence[str] = ()) -> Any:
-    """An ONNX Runtime session of an ONNX file (path or bytes), with the values `extra` as
-    additional outputs. Raises MissingPackage, ModelFileError."""
+def _session(model: Any, extra: Sequence[str]) -> Any:
+    """Open an ONNX file (path or bytes) in ONNX Runtime, with the values `extra` as additional
+    outputs. Raises MissingPackage, ModelFileError."""
     try:
         import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -332,8 +338,12 @@ def _proto(source: Any, **options: Any) -> Any:
     return onnx.load(os.fspath(source), **options)
 
 
-def _onnxruntime(model: Any, arrays: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
-    session = _session(model)
+def _onnxruntime(
+    model: Any, arrays: Mapping[str, Array], names: list[str], extra: Sequence[str] = ()
+) -> dict[str, Array]:
+    """Return the values `names` as ONNX Runtime computes them; `extra` are no outputs of the
+    file."""
+    session = _session(model, extra)
     wanted = {i.name for i in session.get_inputs()}
     results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
     return dict(zip(names, results, strict=True))
@@ -342,7 +352,8 @@ def _onnxruntime(model: Any, arrays: Mapping[str, Array], names: list[str]) -> d
 def _against_engine(
     model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
 ) -> Culprit | None:
-    """The first node of the imported graph whose reference differs from ONNX Runtime's value."""
+    """Return the first node of the imported graph whose reference differs from ONNX Runtime's
+    value; None if there is none."""
     proto = _proto(model, load_external_data=False)
     known = {n for node in proto.graph.node for n in node.output}
     known -= {o.name for o in proto.graph.output}
@@ -351,10 +362,7 @@ def _against_engine(
     names = list(dict.fromkeys(v.name for n in nodes for v in n.outputs if v.name in known))
     if not names:
         return None
-    session = _session(model, names)
-    wanted = {i.name for i in session.get_inputs()}
-    theirs = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
-    values = dict(zip(names, theirs, strict=True))
+    values = _onnxruntime(model, arrays, names, extra=names)
     by_name = {v.name: v for n in nodes for v in n.outputs}
     whole.outputs = [by_name[n] for n in names]
     ours = run_graph(whole, [arrays[v.name] for v in graph.inputs])

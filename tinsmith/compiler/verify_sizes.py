@@ -1,7 +1,6 @@
-"""The sizes at which `verify` compares a program for free ones with the reference.
-
-That is: typical sizes first, for which the program is made, then 1, odd sizes that differ from each
-other, and both ends of ranges that hints give. Sizes that the model's types refuse are left out.
+"""The sizes at which `verify` compares a program for free sizes with the reference: typical sizes,
+for which the program is compiled, then 1, odd sizes that differ between dimensions, and both ends
+of the ranges in hints. Sizes that the model's types refuse are left out.
 """
 
 from __future__ import annotations
@@ -16,19 +15,20 @@ from tinsmith.runtime.free import Shape, SizedProgram
 from tinsmith.runtime.program import Program
 
 UNFIT = (TypeRuleError, ReferenceFailed, DataError, PassError, NoKernel)
-"""Errors that sizes cause which a model, or a kernel that is asked for by name, does not take."""
+"""Errors for sizes that a model, or a kernel that is asked for by name, does not take."""
 BASES = (16, 64, 224)
-"""Typical sizes where no hint gives one: the first that all dimensions may have. Estimated."""
+"""Typical sizes of dimensions without a hint: all get the first one that the model takes.
+Estimated."""
 ODD = (7, 5, 9, 3, 11)
-"""Of dimensions in order; from the sixth on again. Any."""
+"""Odd sizes of the first to fifth dimension; the sixth has the first again. Chosen freely."""
 
 Sizes = dict[str, int]
 
 
 def sizes_for(graph: Graph, hints: Hints | None) -> list[tuple[Sizes, Graph]]:
-    """(sizes, graph) pairs at which to compare: name -> size of the free dimensions, and the graph
-    of these sizes. Typical sizes come first; sizes that the graph refuses are left out. One pair,
-    with the graph itself, if there are no free dimensions, or an input of unknown rank."""
+    """Return pairs (name of each free dimension -> size, the graph of these sizes) at which to
+    compare, typical sizes first. Sizes that the graph refuses are left out. Only ({}, graph) if
+    there are no free dimensions, or an input is of unknown rank."""
     types = {v.name: v.type for v in graph.inputs}
     names = free_dimensions(types)
     if not names or any(t.shape is None for t in types.values()):
@@ -44,7 +44,7 @@ def sizes_for(graph: Graph, hints: Hints | None) -> list[tuple[Sizes, Graph]]:
 
 
 def _sized(graph: Graph, sizes: Sizes) -> tuple[Sizes, Graph] | None:
-    """The graph of these sizes; None where its types refuse them."""
+    """Return (sizes, the graph of these sizes); None where its types refuse them."""
     with suppress(*UNFIT):
         return sizes, graph.clone({v.name: sized(v.type, sizes) for v in graph.inputs})
     return None
@@ -62,7 +62,7 @@ def _within(hint: Hint | None, size: int) -> int:
 
 
 def made_for(program: Program) -> Sequence[Shape | None] | None:
-    """The shapes that a program for free sizes was made for; None for one of another kind."""
+    """Return the input shapes of a program for free sizes, with Sizes; None for another program."""
     return program.free.shapes if isinstance(program, SizedProgram) else None
 
 

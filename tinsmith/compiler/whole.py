@@ -1,4 +1,4 @@
-"""Models that a backend computes as they were imported, without programs."""
+"""Models that a backend, such as `numpy`, computes as they were imported, without a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Whole(Provider):
-    """A graph that `backend`, of this name, computes as it is."""
+    """The provider behind the `Net` of a graph that a `backend`, registered as `name`, computes
+    whole. `ranges`: allowed sizes (least, largest) of free dimensions. See `Provider`."""
 
     def __init__(
         self, graph: Graph, name: str, backend: Backend, job: Job,

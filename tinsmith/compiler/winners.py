@@ -1,4 +1,4 @@
-"""What was measured on this machine: the fastest kernel of each kind of site, kept on disk."""
+"""The fastest kernels that `tune=True` has measured on this machine, kept on disk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tinsmith.plan.pick import Preference
 
 
 class Winners:
-    """Preferences by the signatures of sites, for one target, in the cache directory.
+    """A file in the cache directory: signature of a kind of site -> preferred kernel, for one
+    target.
 
-    Measurements of another state of Tinsmith's sources count as absent. A place that cannot be
-    written only means that nothing is kept. Delete `tuned-*.json` there to measure anew.
+    Measurements with other sources of Tinsmith count as absent. If the file cannot be written,
+    nothing is kept. Delete `tuned-*.json` to measure anew.
     """
 
     def __init__(self, cache: Cache | None, target: Target) -> None:

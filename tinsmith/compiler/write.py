@@ -1,4 +1,4 @@
-"""`write`, `optimize`: a model as a file of another format, and as a smaller graph for that."""
+"""`write` and `optimize`: write a model in another file format; make its graph smaller before."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def write(
     """Write a model as a file of the format that the path's ending says: `.onnx`, `.tin`,
     `.param` (ncnn, with its `.bin`), `.pnnx.param` (PNNX, likewise).
 
-    The graph is written as it was imported; `canonical` writes it after the portable passes, which
-    are the same for every machine: constants folded, batch normalisations in weights. With
-    `weights` of "float16", "bfloat16", "int8" or "int4" (docs/quantize.md) the file keeps large
-    weights so; they are dequantised when they are read.
-    Raises NotWritable, which names everything that the format cannot say, before anything is
-    written; FileNameError, ModelFileError, and what `load` raises.
+    The graph is written as it was imported; with `canonical`, after the portable passes, which are
+    the same for every machine: constants folded, batch normalisations merged into weights. With
+    `weights` of "float16", "bfloat16", "int8" or "int4" (docs/quantize.md) the file stores large
+    weights in this type; whoever loads it dequantises them.
+    Raises NotWritable, which names everything that the format cannot express, before anything is
+    written; FileNameError, ModelFileError, and the errors of `load`.
     """
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"write writes to a path, not to {type(path).__name__}")
@@ -58,17 +58,17 @@ def optimize(
     cut: Sequence[tuple[str, str]] = (),
     format: str | None = None,
 ) -> Graph:
-    """The graph of a model as small as it is known to be for all engines: after the portable passes
-    and those of the stage "files". `write` writes it.
+    """Return a smaller graph that computes the same in any engine: after the portable passes and
+    those of the stage "files". `write` can write it.
 
     passes   which passes run, as for `compile`
-    outputs  names of the values that it computes, or of their nodes, instead of its own outputs
-    cut      pairs (start, end): the graph from one value to another. What the ends need besides is
-             computed as it was
-    format   of the file that it is for, as "ncnn": what that has one layer for stays as it is.
-             None: that of the file it comes from
+    outputs  names of values, or of nodes, that the graph is to compute instead of its outputs
+    cut      pairs (start, end): keep the graph between two values. `start` becomes an input; other
+             nodes that `end` needs stay
+    format   the file format that the graph is for, such as "ncnn": nodes for which it has one layer
+             are not decomposed. None: the format of the file from which the model was read
 
-    Raises UnknownName, GraphError for what cannot be cut, and what `load` raises.
+    Raises UnknownName, GraphError for a part that cannot be cut out, and the errors of `load`.
     """
     writer = None if format is None else WRITERS[format]
     return optimized(part_of(graph_of(model), outputs, cut), passes, writer)[0]
@@ -79,7 +79,8 @@ def graph_of(model: ModelLike | Net) -> Graph:
 
 
 def part_of(graph: Graph, outputs: Sequence[str], cut: Sequence[tuple[str, str]]) -> Graph:
-    """The part of a graph that is wanted; the graph itself if that is all of it."""
+    """Return the part of a graph that `optimize` is asked for (see there); without `outputs` and
+    `cut`, the graph itself."""
     if isinstance(outputs, str):
         raise OptionError(f"outputs is a list of names, not {outputs!r}")
     if not outputs and not cut:
@@ -88,16 +89,17 @@ def part_of(graph: Graph, outputs: Sequence[str], cut: Sequence[tuple[str, str]]
 
 
 def portable(graph: Graph, writer: Writer) -> Graph:
-    """A copy of a graph after the passes that are the same for every machine, but for what the
-    format of `writer` has layers for."""
+    """Return a copy of a graph after the portable passes. Groups of nodes for which the format of
+    `writer` has one layer stay as they are."""
     return _passed(graph, writer, ("portable",))[0]
 
 
 def optimized(
     graph: Graph, passes: str | None = None, writer: Writer | None = None
 ) -> tuple[Graph, list[Report]]:
-    """A copy of a graph after the passes for files, but for what the format of `writer` (None: that
-    of the graph's own file) has layers for; and what each stage did."""
+    """Return a copy of a graph after the stages of passes for files, and the report of each stage.
+    Groups of nodes for which the format of `writer` has one layer stay as they are (None: the
+    format of the graph's own file)."""
     if writer is None:
         writer = WRITERS.get(graph.meta.get("format", ""))
     return _passed(graph, writer, FILED, passes)

@@ -1,4 +1,5 @@
-"""Bytes -> records. Knows no graph and no operator: one module a file format."""
+"""Reads file formats: bytes -> records. One module for each format; none knows graphs or
+operators."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import PurePath
 __all__ = ["FOREIGN", "HEAD", "PNNX", "describe"]
 
 HEAD = 4096
-"""How many bytes of a file are enough to recognise any format."""
+"""Bytes at the beginning of a file that are enough to recognise any format."""
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"),
@@ -26,10 +27,10 @@ _PACKED = (
     (0, b"\x80\x02", "a Python pickle (a PyTorch model?)"),
     (0, b"\x80\x04", "a Python pickle (a PyTorch model?)"),
 )
-"""What models of several formats are packed in: the file's name says which."""
+"""Archives in which models of several formats are packed: the suffix of the name goes before."""
 
 PNNX, NCNN = "a pnnx model", "an ncnn model"
-"""What `describe` calls models of PNNX, which begin as those of ncnn do: their types have dots."""
+"""The words of `describe` for these. Both begin with the same number; PNNX's types have dots."""
 
 _MODELS = (
     (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX), (rb"7767517\s|\xdd\x85\x76\x00", NCNN),
@@ -44,12 +45,12 @@ _NAMED = {
     ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
 }  # fmt: skip
 FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX, NCNN}
-"""What `describe` calls models of formats that are not read."""
+"""The words of `describe` for models of formats that cannot be read."""
 
 
 def describe(head: bytes, path: str = "") -> str:
-    """What a file seems to be, for a message: "a PNG image". `head` is its first bytes; the suffix
-    of `path` tells only what its bytes do not."""
+    """Return in words what a file seems to be: "a PNG image". `head` is its first bytes; the suffix
+    of `path` is used where they do not tell."""
     if not head:
         return "an empty file"
     if name := _magic(head, _MAGIC):

@@ -1,14 +1,15 @@
-"""Tinsmith's own file: named sections behind a JSON index, page-aligned so that they map.
+"""Tinsmith's own file format: named sections of bytes after a JSON index, page-aligned so that they
+can be mapped into memory.
 
     bytes 0..7    "TINSMITH"
     bytes 8..15   length of the index, little-endian
     index         JSON {"version": 1, "sections": {name: [offset, length, check]}, ...}
     sections      each from a multiple of 4096
 
-A check is the section's blake2b in hex, or, of a section of `LARGE` bytes or more, "sums:" and the
-blake2b of the 64-bit sums of its pages: as fast as memory, and good against damage.
+A check is the section's blake2b in hex, or, for a section of `LARGE` bytes or more, "sums:" and the
+blake2b of the 64-bit sums of its pages, which is as fast as reading memory and finds damage.
 
-Nothing in it is executed or unpickled by reading.
+Reading executes and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -40,10 +41,12 @@ VERSION = 1
 PAGE = 4096
 MAX_INDEX = 64 << 20
 LARGE = 1 << 20
+Table = dict[str, tuple[int, int, str]]
+"""Name of a section -> (offset, length, check)."""
 
 
 def digest(data: Any) -> str:
-    """What a section is checked by."""
+    """Return the check of a section's bytes."""
     view = np.frombuffer(data, np.uint8)
     if view.size < LARGE:
         return blake2b(view.data, digest_size=16).hexdigest()
@@ -58,31 +61,49 @@ def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> No
 
     Raises OSError if it cannot be written.
     """
-    views = {name: memoryview(data).cast("B") for name, data in sections.items()}
-    table: dict[str, tuple[int, int, str]] = {n: (0, v.nbytes, digest(v)) for n, v in views.items()}
-    head = json.dumps({"version": VERSION, "sections": table, **index}, separators=(",", ":"))
-    at = -(-(16 + len(head) + 24 * len(table) + 64) // PAGE) * PAGE
-    for name, view in views.items():
-        table[name] = (at, view.nbytes, table[name][2])
-        at = -(-(at + view.nbytes) // PAGE) * PAGE
-    head = json.dumps({"version": VERSION, "sections": table, **index}, separators=(",", ":"))
+    longest: Table = {name: (1 << 62, 1 << 62, "sums:" + "0" * 32) for name in sections}
     with whole_file(path) as file:
-        file.write(MAGIC + struct.pack("<Q", len(head.encode())) + head.encode())
-        for name, view in views.items():
-            file.seek(table[name][0])
-            file.write(view)
-        file.truncate(max(at, 1))
+        _put(file, sections, _pages(16 + len(_index(longest, index))), {}, index)
+
+
+def _pages(nbytes: int) -> int:
+    """Round up to whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+def _index(table: Table, index: Mapping[str, Any]) -> bytes:
+    document = {"version": VERSION, "sections": table, **index}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _put(
+    file: BinaryIO, sections: Mapping[str, Any], at: int, table: Table, index: Mapping[str, Any]
+) -> None:
+    """Write sections from the offset `at` on, and the index, which has them and those of `table`,
+    at the beginning. Raises OSError if the index does not fit before the sections."""
+    for name, data in sections.items():
+        view = memoryview(data).cast("B")
+        file.seek(at)
+        file.write(view)
+        table[name] = (at, view.nbytes, digest(view))
+        at = _pages(at + view.nbytes)
+    file.truncate(max(at, 1))
+    head = _index(table, index)
+    if 16 + len(head) > min((offset for offset, _, _ in table.values()), default=at):
+        raise OSError(f"the index of the file has {len(head)} bytes, which is too large")
+    file.seek(0)
+    file.write(MAGIC + struct.pack("<Q", len(head)) + head)
 
 
 class Draft:
-    """A container that is written while its first section is still being made: `put` writes parts
-    of that section, `finish` maps it, `commit` adds the others and gives the file its name,
-    `discard` drops it. The mapping stays valid whatever becomes of the file.
+    """A container whose first section is written in parts, before the others are known: `put`
+    writes a part, `finish` maps the section, `commit` adds the others and gives the file its name,
+    `discard` deletes the file. The mapping stays valid in both cases.
 
     All but `discard` raise OSError if the file cannot be written.
     """
 
-    START = 1 << 20  # room for the index; what is not written takes no place on disk
+    START = 1 << 20  # space for the index; unwritten parts take no space on disk
 
     def __init__(self, path: Path, first: str) -> None:
         self.path, self.first = path, first
@@ -92,14 +113,13 @@ class Draft:
         self._check = ""
 
     def put(self, offset: int, array: np.ndarray[Any, Any]) -> None:
-        """Write the bytes of an array at `offset`, in bytes, from the start of the first
-        section."""
+        """Write the bytes of an array at an offset, in bytes, in the first section."""
         self._file.seek(self.START + offset)
         self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def finish(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """The first section as a read-only array of bytes that maps the file: `nbytes`, and a page
-        of zeros behind them."""
+        """Return the first section as a read-only array of bytes that maps the file: `nbytes`
+        bytes, followed by a page of zeros."""
         self._size = nbytes + PAGE
         # Written, not left as a hole: on a full disk in memory, reading a hole ends the process.
         self._file.seek(self.START + nbytes)
@@ -111,28 +131,14 @@ class Draft:
         return section
 
     def commit(self, sections: Mapping[str, Any]) -> None:
-        """Write the other sections, and the index."""
-        views = {name: memoryview(data).cast("B") for name, data in sections.items()}
-        table: dict[str, tuple[int, int, str]] = {self.first: (self.START, self._size, self._check)}
-        at = -(-(self.START + self._size) // PAGE) * PAGE
-        for name, view in views.items():
-            table[name] = (at, view.nbytes, digest(view))
-            at = -(-(at + view.nbytes) // PAGE) * PAGE
-        document = {"version": VERSION, "sections": table}
-        head = json.dumps(document, separators=(",", ":")).encode()
-        if 16 + len(head) > self.START:
-            raise OSError(f"the index of {self.path} has {len(head)} bytes")
-        for name, view in views.items():
-            self._file.seek(table[name][0])
-            self._file.write(view)
-        self._file.truncate(max(at, 1))
-        self._file.seek(0)
-        self._file.write(MAGIC + struct.pack("<Q", len(head)) + head)
+        """Write the other sections and the index, and rename the file to its path."""
+        table: Table = {self.first: (self.START, self._size, self._check)}
+        _put(self._file, sections, _pages(self.START + self._size), table, {})
         self._file.close()
         os.replace(self._temporary, self.path)
 
     def discard(self) -> None:
-        """Drop the file."""
+        """Delete the file."""
         with contextlib.suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
@@ -148,8 +154,8 @@ def is_container(path: Path) -> bool:
 
 
 class Container:
-    """A container file, mapped read-only: `index` is its JSON, `array` and `data` give its
-    sections. Thread-safe; keep it alive while its arrays are used."""
+    """A container file, mapped read-only: `index` is its JSON; `array`, `text` and `data` read
+    sections. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Raises ModelFileError where the file is not a whole, well-formed container."""
@@ -173,10 +179,12 @@ class Container:
         except (ValueError, RecursionError) as error:
             raise ModelFileError(f"{path} has a corrupt index: {error}") from error
 
-    def _checked(self, size: int) -> dict[str, tuple[int, int, str]]:
+    def _checked(self, size: int) -> Table:
+        """Return the table of sections from the index, whose places are checked to be in the file
+        of `size` bytes. Raises ModelFileError, ValueError."""
         if not isinstance(self.index, dict) or self.index.get("version") != VERSION:
             raise ModelFileError(f"{self.path} has an unknown version of the format; write it anew")
-        found = decode(dict[str, tuple[int, int, str]], self.index.get("sections"))
+        found = decode(Table, self.index.get("sections"))
         for name, (offset, length, _) in found.items():
             if min(offset, length) < 0 or offset + length > size:
                 raise ModelFileError(
@@ -185,8 +193,8 @@ class Container:
         return found
 
     def within(self, prefix: str) -> Container:
-        """A view of the container with only the sections whose names begin with `prefix`, under
-        names without it."""
+        """Return a view of the container with only the sections whose names begin with `prefix`,
+        under names without it."""
         part = copy(self)
         cut = len(prefix)
         rows = self._sections.items()
@@ -197,11 +205,8 @@ class Container:
         return name in self._sections
 
     def array(self, name: str, *, check: bool = False) -> np.ndarray[Any, Any]:
-        """The bytes of a section as a read-only array that maps the file.
-
-        With `check`, raises ModelFileError unless they have the hash in the index; also for a
-        section that does not exist.
-        """
+        """Return the bytes of a section as a read-only array that maps the file. Raises
+        ModelFileError for a section that does not exist, and, with `check`, for a damaged one."""
         if name not in self._sections:
             raise ModelFileError(
                 f"{self.path} has no section {name!r}; it has {', '.join(self._sections)}"
@@ -209,9 +214,8 @@ class Container:
         return _section(self._map, name, self._sections[name], check)
 
     def array_checked_later(self, name: str) -> np.ndarray[Any, Any]:
-        """The bytes of a section as `array` gives them, whose hash is not checked now, as loading a
-        file must not read all of it, but by `mapped.check_unchanged`, which is called before they
-        are read anyway. Raises ModelFileError for a section that does not exist."""
+        """As `array`, for a large section that loading must not read: it is checked when
+        `mapped.check_unchanged` is called, before its bytes are used."""
         data = self.array(name)
         later = partial(_section, name=name, row=self._sections[name], check=True)
         self._map.checks = (*self._map.checks, later)
@@ -230,9 +234,8 @@ class Container:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 
     def data(self, name: str, hint: type[T], hook: Hook | None = None) -> T:
-        """The JSON of a section as a value of the type `hint` (`plain.decode`). `hook` turns JSON
-        objects into what they stand for. Raises ModelFileError if the section does not fit the
-        type."""
+        """Read the JSON of a section as a value of the type `hint` (`plain.decode`). `hook` may
+        replace JSON objects, as json's `object_hook`. Raises ModelFileError if it does not fit."""
         try:
             return decode(hint, self.json(name, hook))
         except Misfit as error:

@@ -1,9 +1,9 @@
-"""Numbers in .csv files: rows of them, one for each line, read without trusting the file.
+"""Arrays in .csv files: a row of numbers for each line, read without trusting the file.
 
-A row's numbers have commas between them, or semicolons, or blanks where a file has neither. A file
-says nothing of types and axes, so its reader does: `read_csv` gives rows and columns of the wanted
-type, `fit_csv` the wanted shape of as many numbers in row-major order, as other engines record
-their tensors.
+Numbers are separated by commas, or semicolons, or blanks where a file has neither. A file does not
+tell types and axes, so its reader does: `read_csv` returns [rows, columns] of the wanted type,
+`fit_csv` brings the numbers into the wanted shape, in row-major order, as other engines write their
+tensors.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Array = np.ndarray[Any, Any]
 
 SUFFIX = ".csv"
 ENCODING = "utf-8-sig"
-"""With or without the mark that some programs write first."""
+"""UTF-8 with or without a byte order mark."""
 DENSEST = 4
 """Bytes of memory for each byte of a file, at most: two characters are a number of eight bytes."""
 DIGITS = {2: 5, 4: 9, 8: 17}
-"""By the bytes of a float: how many digits tell it from all others (IEEE 754)."""
+"""Bytes of a float -> decimal digits that distinguish it from all others (IEEE 754)."""
 NUMBERS = "biufV"
-"""The kinds of numpy's types that are numbers; V are those of ml_dtypes."""
+"""The kinds of numpy's dtypes that are numbers; V are those of ml_dtypes."""
 EXACT = 2**53
 """Whole numbers below it are exact as float64."""
 
@@ -42,9 +42,9 @@ def is_csv(path: str | os.PathLike[str]) -> bool:
 
 
 def read_csv(path: str | os.PathLike[str], dtype: Any) -> Array:
-    """The numbers of a .csv file as an array [rows, columns] of `dtype`. Raises ModelFileError for
-    rows of different lengths, for text that is no number, for numbers that the type does not hold,
-    and for a file that cannot be read; BudgetExceeded for one that is too large."""
+    """Read a .csv file as an array [rows, columns] of `dtype`. Raises ModelFileError for rows of
+    different lengths, text that is no number, numbers that the type does not hold, and a file that
+    cannot be read; BudgetExceeded for one that is too large."""
     file, wanted = Path(path), np.dtype(dtype)
     if wanted.kind not in NUMBERS:
         raise ModelFileError(f"{file} cannot be read: .csv files hold numbers, not {wanted}")
@@ -71,12 +71,11 @@ def read_csv(path: str | os.PathLike[str], dtype: Any) -> Array:
 def fit_csv(
     array: Array, shape: Sequence[int | str] | None, what: str, source: str | os.PathLike[str]
 ) -> Array:
-    """An array [rows, columns] of `read_csv` in the shape of the value that reads it: the same
-    numbers in row-major order.
+    """Reshape an array [rows, columns] of `read_csv` to a wanted shape, in row-major order.
 
-    `shape` may have one symbol, whose size follows from how many numbers there are, or be two
-    symbols, which then are rows and columns; None: as it is. `what` ("the input 'x'") and `source`
-    are for messages. Raises InputShapeError if the numbers do not fit.
+    `shape` may have one free dimension, whose size follows from the number of elements, or be two
+    free ones, rows and columns; None: any. `what` ("the input 'x'") and `source` are for messages.
+    Raises InputShapeError if the numbers do not fit.
     """
     if shape is None:
         return array
@@ -100,10 +99,10 @@ def fit_csv(
 
 
 def write_csv(path: str | os.PathLike[str], name: str, array: Any) -> None:
-    """Write an array as a .csv file: a line for each row of its last axis, floats with all digits
-    that tell them apart. The file is written under another name, then renamed.
+    """Write an array as a .csv file: a line for each row of its last axis, floats with enough
+    digits to read the same values. The file is written under another name, then renamed.
 
-    `name` is the array's in messages. Raises FileNameError for what is no array of numbers,
+    `name` is the array's in messages. Raises FileNameError for a value that is no array of numbers,
     ModelFileError if the file cannot be written.
     """
     file = Path(path)
@@ -125,9 +124,9 @@ def write_csv(path: str | os.PathLike[str], name: str, array: Any) -> None:
 
 
 def _whole(file: Path, wanted: np.dtype[Any]) -> Array | None:
-    """The numbers of a file that is read for whole numbers, exactly, as int64 or uint64; None where
-    some are written as floats but all are small enough for float64 to be exact. Raises
-    ModelFileError for other files."""
+    """Read a file of integers as int64 or uint64, exactly. None where some are written as floats
+    ("1e3"), but all are small enough to be exact as float64, in which the caller then reads them.
+    Raises ModelFileError for other files."""
     try:
         return _parsed(file, np.dtype(np.uint64 if wanted.kind == "u" else np.int64))
     except ModelFileError:
@@ -138,7 +137,7 @@ def _whole(file: Path, wanted: np.dtype[Any]) -> Array | None:
 
 
 def _parsed(file: Path, dtype: np.dtype[Any]) -> Array:
-    """The numbers of a file as [rows, columns] of `dtype`. Raises ModelFileError, which tells line
+    """Read the numbers of a file as [rows, columns] of `dtype`. Raises ModelFileError, with line
     and field, for text that is no such number."""
     separator = _separator(file)
     try:
@@ -154,15 +153,15 @@ def _parsed(file: Path, dtype: np.dtype[Any]) -> Array:
 
 
 def _separator(file: Path) -> str | None:
-    """What separates the numbers of the first row: "," or ";"; None: blanks."""
+    """Return the separator of the numbers in the first row: "," or ";"; None: blanks."""
     with open(file, "rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
     return next((s for s in ",;" if s.encode() in first), None)
 
 
 def _fault(file: Path, separator: str | None) -> str:
-    """What is wrong in the first line that does not hold numbers, or not as many as the lines
-    before it, as text for people; "" if all lines are right."""
+    """Describe, for a message, the first line with text that is no number, or with another number
+    of fields than the lines before it; "" if there is none."""
     columns = -1
     try:
         with open(file, encoding=ENCODING) as lines:

@@ -1,4 +1,4 @@
-"""Files that models are read from: which they are, what is mapped of them, and letting go of it."""
+"""The files from which models are read: mapping them, recording them, and noticing changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from tinsmith.errors import ModelFileError
 
 NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 State: TypeAlias = tuple[int, ...]
-"""What changes whenever a file is written: its size, times of writing and of change, inode, device.
-"""
+"""Size, times of writing and of change, inode and device of a file: differs after any change."""
 
 
 def state_of(path: Path) -> State:
-    """The state (size, times, ...) of the file at `path`, by which changes are noticed. Raises
+    """Return the state (size, times, ...) of a file, by which changes are noticed. Raises
     OSError."""
     return _state(os.stat(path))
 
@@ -34,8 +33,8 @@ def _state(info: os.stat_result) -> State:
 class MappedFile(mmap.mmap):
     """The bytes of a file, mapped read-only, with its path and its state at that time.
 
-    `checks` take the mapping and raise ModelFileError if parts of it are damaged. They read these
-    parts, so they are only called by `check_unchanged`, before the parts are read anyway.
+    `checks` are functions that raise ModelFileError if a part of the mapping is damaged. As they
+    read all of the part, only `check_unchanged` calls them, before the part is used.
     """
 
     checks: tuple[Callable[[MappedFile], object], ...] = ()
@@ -43,9 +42,9 @@ class MappedFile(mmap.mmap):
     state: State
 
     def changed(self) -> str:
-        """How the file was changed in place since it was mapped ("was truncated"), '' if it was
-        not. A file that was removed or replaced by a rename counts as unchanged: the mapping keeps
-        its bytes."""
+        """Return how the file was changed in place since it was mapped ("was truncated"); "" if it
+        was not. A file that was removed or replaced by a rename counts as unchanged: the mapping
+        keeps its bytes."""
         if self.size() < len(self):
             return "was truncated"
         try:
@@ -56,8 +55,8 @@ class MappedFile(mmap.mmap):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, opened to read. Raises OSError, also for pipes, sockets and devices, whose
-    reader might wait or find no end."""
+    """Open a regular file for reading. Raises OSError, also for pipes, sockets and devices, on
+    which reading might block or never end."""
     file = open(path, "rb", opener=lambda p, flags: os.open(p, flags | NONBLOCK))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -66,19 +65,17 @@ def open_file(path: Path) -> BinaryIO:
 
 
 class Files(dict[Path, State]):
-    """Path -> state when it was opened, of all files that one model is read from. Importers open a
-    model's files only by its methods: so `Graph.files` names them all, also those whose bytes were
-    copied."""
+    """The files from which one model is read: path -> state when it was opened. Importers open a
+    model's files only by these methods, so `Graph.files` has all of them."""
 
     def map(self, path: Path) -> MappedFile | bytes:
-        """The bytes of the file at `path`, mapped; b"" for an empty one, which cannot be mapped.
+        """Map the file at `path` and record it; b"" for an empty one, which cannot be mapped.
         Raises OSError."""
         with open_file(path) as file:
             return self.map_open(file, path)
 
     def map_open(self, file: BinaryIO, path: Path) -> MappedFile | bytes:
-        """The bytes of an open file, which is recorded under `path`: mapped, or b"" for an empty
-        one. Raises OSError, ValueError."""
+        """As `map`, for a file that is open. Raises OSError, ValueError."""
         state = self[path.absolute()] = _state(os.fstat(file.fileno()))
         if not state[0]:
             return b""
@@ -88,8 +85,8 @@ class Files(dict[Path, State]):
 
 
 def opened(source: Any) -> tuple[str, memoryview, Files]:
-    """(file name, bytes, files) of a model that is given by its path, or as bytes, whose file name
-    is "". Raises ModelFileError for a path without a file, or one that cannot be read."""
+    """Open a model given by its path or as bytes. Return (file name, "" for bytes; its bytes; the
+    files opened). Raises ModelFileError for a path without a file, or one that cannot be read."""
     files = Files()
     if isinstance(source, bytes | bytearray | memoryview):
         return "", memoryview(source).cast("B"), files
@@ -105,7 +102,7 @@ def opened(source: Any) -> tuple[str, memoryview, Files]:
 
 
 def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
-    """The mapped files to which these arrays, or the arrays they are views of, belong."""
+    """Return the mapped files whose bytes these arrays are, directly or as views."""
     found: set[MappedFile] = set()
     for array in arrays:
         base: Any = array
@@ -117,9 +114,9 @@ def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
 
 
 def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Raise ModelFileError if a file that these arrays map was changed in place, or if a check
-    finds it damaged: the arrays would hold other numbers, or, past the end of a file, end the
-    process by a signal."""
+    """Raise ModelFileError if a file that these arrays map was changed in place, or a check finds
+    it damaged. The arrays would have other values, or, beyond the end of a truncated file, reading
+    them would end the process."""
     for mapped in mappings(arrays):
         if how := mapped.changed():
             raise ModelFileError(
@@ -132,8 +129,8 @@ def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
 
 
 def release(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Let the system take back the memory in which the files of these arrays are cached: they are
-    read again at the next access."""
+    """Let the system free the memory in which the files of these arrays are cached; they are read
+    again at the next access."""
     for mapped in mappings(arrays):
         if hasattr(mmap, "MADV_DONTNEED"):
             with contextlib.suppress(OSError, ValueError):

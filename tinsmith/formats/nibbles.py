@@ -1,4 +1,5 @@
-"""Elements of 4 and 2 bits, which files keep several to a byte, lowest bits first."""
+"""Packs and unpacks elements of 4 and 2 bits: files keep several in a byte, lowest bits first;
+arrays have a byte for each."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def packed_size(dtype: np.dtype[Any], count: int) -> int:
-    """How many bytes `count` elements of a type take in a file, those of 4 and 2 bits packed."""
+    """Return the bytes that `count` elements take in a file, those of 4 and 2 bits packed."""
     bits = BITS.get(name_of(dtype), 8 * dtype.itemsize)
     return -(-count * bits // 8)
 
 
 def packed(flat: Array) -> Array:
-    """Elements of a type of `BITS`, as bytes."""
+    """Pack a flat array, of a type in `BITS`, into bytes (uint8)."""
     bits = BITS[flat.dtype.name]
     each, size = 8 // bits, packed_size(flat.dtype, flat.size)
     codes = np.zeros(size * each, np.uint8)
@@ -29,8 +30,7 @@ def packed(flat: Array) -> Array:
 
 
 def unpacked(data: Array, dtype: np.dtype[Any], count: int) -> Array:
-    """The first `count` elements of type `dtype` (of 4 or 2 bits) that are packed in the bytes
-    `data`, lowest bits first: an array with a byte for each."""
+    """Unpack the first `count` elements of `dtype`, a type in `BITS`, from the bytes `data`."""
     bits = BITS[dtype.name]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]

@@ -1,11 +1,7 @@
 """Arrays in .npy and .npz files: written under any names, read without trusting the file.
 
-What holds arrays is several of them: `parts` names them, `whole` puts them together again.
-
-    a list s            s[0], s[1], ...
-    a map m             m, its numbers, and m.keys
-    a list m of maps    the same, with a row for each map, where all have the same keys
-    an empty list, or an optional that holds nothing, is none at all
+A sequence, map or optional is stored as several arrays: `parts` splits a value into named arrays,
+`whole` puts it together again.
 """
 
 from __future__ import annotations
@@ -26,12 +22,12 @@ from tinsmith.formats.whole import whole_file
 KEYS = ".keys"
 
 ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
-"""How .npy files begin, and .npz files with and without arrays."""
+"""First bytes of .npy files, and of .npz files with and without arrays."""
 
 
 def npz_path(path: str | os.PathLike[str]) -> Path:
-    """The path of the file that `write_npz` writes: .npz is added to a name without a suffix.
-    Raises FileNameError for any other suffix."""
+    """Return the path of the file that `write_npz` writes: .npz is added to a name without a
+    suffix. Raises FileNameError for any other suffix."""
     file = Path(path)
     if file.suffix not in ("", ".npz"):
         raise FileNameError(
@@ -42,11 +38,11 @@ def npz_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
-    """Write values by name as an .npz file that `numpy.load` reads, under any names (`numpy.savez`
-    reserves some); each value as its `parts`, text as numpy's strings. The file is written under
-    another name, then renamed.
+    """Write values as an .npz file that `numpy.load` reads, under any names (`numpy.savez` reserves
+    some); each value as its `parts`, text as numpy's strings. The file is written under another
+    name, then renamed. Return its path, `npz_path`.
 
-    Returns its path, `npz_path`. Raises FileNameError, and ModelFileError if it cannot be written.
+    Raises FileNameError, and ModelFileError if it cannot be written.
     """
     file = npz_path(path)
     try:
@@ -62,13 +58,13 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
 
 
 def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays by which a file holds a value, by name:
+    """Return the arrays, by name, that a file holds for a value called NAME:
 
     array          NAME
-    None           nothing
-    map            NAME, its numbers, and the keys under NAME + KEYS
-    list of maps   the same, with a row for each map, if all have the same keys
-    other lists    the parts of each element, under NAME[i]
+    None           nothing; also an empty list
+    map            NAME: the values; NAME.keys: the keys
+    list of maps   the same, with a row of values for each map, if all have the same keys
+    other lists    NAME[0], NAME[1], ...: the parts of each element
     """
     if value is None:
         return {}
@@ -85,8 +81,8 @@ def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def whole(name: str, arrays: Mapping[str, Any]) -> Any:
-    """The value of which `arrays` holds the `parts` under `name`; None where there are none. Raises
-    ModelFileError if there is not one key for each number."""
+    """Return the value whose `parts` are in `arrays` under `name`; None where there are none.
+    Raises ModelFileError if the numbers of keys and values of a map differ."""
     if name not in arrays:
         items: list[Any] = []
         while any(n.startswith(f"{name}[{len(items)}]") for n in arrays):
@@ -105,8 +101,8 @@ def whole(name: str, arrays: Mapping[str, Any]) -> Any:
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an .npz file by name, or that of an .npy file under the file's name without its
-    suffix. Never unpickles. Raises ModelFileError."""
+    """Read the arrays of an .npz file by name, or that of an .npy file under the file's name
+    without its suffix. Nothing is unpickled. Raises ModelFileError."""
     file = Path(path)
     try:
         with open_file(file) as opened:

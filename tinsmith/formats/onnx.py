@@ -1,7 +1,7 @@
-"""ONNX files -> protobuf messages and numpy arrays.
+"""Reads ONNX files: protobuf messages and numpy arrays.
 
-Weights are not copied: those inside the file are views of the memory-mapped file, those in
-external files are memory-mapped. Such arrays are read-only, and may be unaligned.
+Weights are not copied: they are views of the mapped model file, or of mapped external files. Such
+arrays are read-only, and may be unaligned.
 """
 
 from __future__ import annotations
@@ -27,33 +27,12 @@ from tinsmith.graph import dtype_of
 from tinsmith.graph.types import name_of
 
 DTYPES: dict[int, str] = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    8: "object",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "uint32",
-    13: "uint64",
-    14: "complex64",
-    15: "complex128",
-    16: "bfloat16",
-    17: "float8_e4m3fn",
-    18: "float8_e4m3fnuz",
-    19: "float8_e5m2",
-    20: "float8_e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4_e2m1fn",
-    24: "float8_e8m0fnu",
-    25: "uint2",
-    26: "int2",
-}
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    8: "object", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+    14: "complex64", 15: "complex128", 16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz",
+    19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn",
+    24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
+}  # fmt: skip
 """TensorProto.DataType -> dtype name; strings are `object`."""
 
 _STRING = 8
@@ -64,8 +43,8 @@ _MODEL = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 2
 
 
 def sniff(head: bytes, path: str = "") -> bool:
-    """Whether the first bytes of a file are those of an ONNX model: fields of a ModelProto, up to
-    its graph. `path` is not looked at."""
+    """Whether the first bytes of a file are fields of a ModelProto, up to its graph. `path` is
+    ignored."""
     seen = set()
     try:
         for field in fields(head, 0, 1 << 62, "file"):
@@ -80,9 +59,9 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 
 class OnnxModel:
-    """An ONNX model while it is read: the ModelProto `proto`, without its large weights, and
-    methods that give tensors as arrays. `file` and `name` are for messages; `files` are the files
-    opened so far."""
+    """An ONNX model: the ModelProto `proto`, without its large weights, and methods that read
+    tensors as arrays. `file` and `name` are for messages; `files` are the files opened so far.
+    `lifted`: index of an initializer -> its bytes, which are not in `proto`."""
 
     def __init__(
         self,
@@ -100,12 +79,13 @@ class OnnxModel:
         self._spent = 0
 
     def initializer(self, index: int) -> np.ndarray[Any, Any]:
-        """The array of `proto.graph.initializer[index]`."""
+        """Return the array of `proto.graph.initializer[index]`."""
         return self.tensor(self.proto.graph.initializer[index], self._lifted.get(index))
 
     def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
-        """The array of a TensorProto, which maps the file where it can. `raw`: its data, where they
-        are not in `t`. Raises ModelFileError if they do not fit its shape, ExternalDataError."""
+        """Return the array of a TensorProto, as a view of the file where possible. `raw`: its data,
+        if they are not in `t`. Raises ModelFileError if they do not fit its shape,
+        ExternalDataError."""
         label = f"the tensor {t.name!r} of {self.name}"
         if t.data_type not in DTYPES:
             raise ModelFileError(f"{label} has the element type {t.data_type}, which is unknown")
@@ -125,21 +105,20 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def copied(self, t: Any) -> np.ndarray[Any, Any]:
-        """The array of a TensorProto in a function or in the body of a loop, which is read each
-        time that it is expanded: it counts against the budget of constants. Raises BudgetExceeded
-        besides."""
+        """As `tensor`, for a tensor in a function or the body of a loop. It is read again in each
+        expansion, so it counts against the budget of constants. Raises BudgetExceeded, too."""
         array = self.tensor(t)
         self.spend(array.nbytes, f"the constants of {self.name}, functions expanded")
         return array
 
     def spend(self, nbytes: int, what: str) -> None:
-        """Count `nbytes` of constants that the file does not hold as such against the budget of
+        """Count `nbytes` of constants that are larger than in the file against the budget of
         constants; `what` names them. Raises BudgetExceeded."""
         self._spent += nbytes
         budget.check("constants", self._spent, what)
 
     def sparse(self, t: Any) -> np.ndarray[Any, Any]:
-        """The dense array of a SparseTensorProto, which counts against the budget of constants.
+        """Return the dense array of a SparseTensorProto; it counts against the budget of constants.
         Raises ModelFileError for indices that do not fit, BudgetExceeded."""
         values, indices = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
@@ -163,7 +142,7 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def _external(self, t: Any, size: int, label: str) -> memoryview:
-        """The `size` bytes of a tensor in a file beside the model, which is mapped once. Raises
+        """Return the `size` bytes of a tensor in an external file, which is mapped once. Raises
         ExternalDataError."""
         entries = {e.key: e.value for e in t.external_data}
         path = _external_path(self.folder, entries.get("location", ""), label)
@@ -213,8 +192,8 @@ def read(source: Any) -> OnnxModel:
 
 
 def _parse(data: bytes, name: str, size: int) -> Any:
-    """The ModelProto of a file's bytes without lifted weights. `name` and `size` (bytes of the
-    whole file) are for messages. Raises ModelFileError."""
+    """Parse a ModelProto, without lifted weights. `name` and `size` (bytes of the whole file) are
+    for messages. Raises ModelFileError."""
     from google.protobuf.message import DecodeError
 
     proto = _messages().ModelProto()
@@ -230,8 +209,8 @@ def _parse(data: bytes, name: str, size: int) -> Any:
 
 
 def _messages() -> Any:
-    """The module of ONNX's protobuf messages, imported without the rest of the package `onnx`,
-    which takes four times as long; a later `import onnx` finds and uses the same module."""
+    """Import the module of ONNX's protobuf messages without the rest of the package `onnx`, which
+    takes four times as long. A later `import onnx` finds and uses the same module."""
     name = "onnx.onnx_ml_pb2"
     if name not in sys.modules and "onnx" not in sys.modules:
         found = importlib.util.find_spec("onnx")
@@ -246,8 +225,8 @@ def _messages() -> Any:
 
 
 def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
-    """(bytes of the ModelProto without the large weights of its graph, these weights by the index
-    of their initializer): so protobuf need not copy them. Raises ModelFileError for two graphs."""
+    """Cut the large weights out of a ModelProto, so that protobuf does not copy them. Return (bytes
+    of the rest, index of an initializer -> its bytes). Raises ModelFileError for two graphs."""
     lifted: dict[int, memoryview] = {}
     out = bytearray()
     graphs = 0
@@ -264,8 +243,8 @@ def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
 
 
 def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memoryview]) -> bytearray:
-    """The bytes of the GraphProto in `data[start:end]` without its large weights, which are added
-    to `lifted`, by the index of their initializer."""
+    """Return the bytes of the GraphProto in `data[start:end]` without its large weights, which are
+    added to `lifted`, by the index of their initializer."""
     out = bytearray()
     index = 0
     for field in fields(data, start, end, "graph"):
@@ -289,8 +268,8 @@ def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memory
 def _from_raw(
     raw: memoryview, dtype: np.dtype[Any], count: int, label: str
 ) -> np.ndarray[Any, Any]:
-    """The `count` elements, flat, in the bytes `raw`, without a copy where each has a byte or more.
-    Raises ModelFileError if there are not as many bytes as they need."""
+    """Return `count` elements from the bytes `raw` as a flat array: a view, unless several lie in a
+    byte. Raises ModelFileError if the number of bytes is wrong."""
     size = packed_size(dtype, count)
     if len(raw) != size:
         raise ModelFileError(
@@ -303,9 +282,9 @@ def _from_raw(
 
 
 def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[Any, Any]:
-    """The `count` elements, flat, of a TensorProto whose data are in the field for its type, such
-    as `float_data`. `label` names it in the ModelFileError that is raised if there are not as
-    many."""
+    """Return `count` elements, as a flat array, of a TensorProto whose data are in the field for
+    its type, such as `float_data`. Raises ModelFileError, with `label`, if their number is
+    another."""
     name = DTYPES[t.data_type]
     if name == "object":
         flat = np.array([s.decode("utf-8", "surrogateescape") for s in t.string_data], object)
@@ -333,8 +312,8 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
 
 
 def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> np.ndarray[Any, Any]:
-    """`flat` in `shape`, which has as many elements. Raises ModelFileError where numpy has no such
-    shape: too many axes, or extents that are too large."""
+    """Reshape an array to a shape of as many elements. Raises ModelFileError where numpy has no
+    such shape: too many axes, or sizes that are too large."""
     try:
         return flat.reshape(shape)
     except ValueError as error:
@@ -342,9 +321,9 @@ def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> n
 
 
 def _external_path(folder: Path | None, location: str, label: str) -> Path:
-    """The path of the file, inside the model's folder, in which the tensor `label` says that its
-    data are, at `location`. Raises ExternalDataError for any other place, or if `folder` is None,
-    as of a model that is given as bytes."""
+    """Return the path of an external file, `location` in the model's folder. Raises
+    ExternalDataError, with the tensor's `label`, for a place outside the folder, or if `folder` is
+    None, for a model that was given as bytes."""
     if folder is None:
         raise ExternalDataError(
             f"{label} is stored in {location!r}: load the model from its path to find that file"

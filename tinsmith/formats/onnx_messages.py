@@ -1,4 +1,4 @@
-"""Numpy arrays and Python values -> ONNX messages, and files of them."""
+"""Makes ONNX messages from numpy arrays and Python values, and writes model files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ _SMALL = 1024  # bytes; smaller weights stay in the model
 
 
 def code_of(dtype: Any) -> int:
-    """The number by which TensorProto.DataType names an element type, given as a dtype or by
-    name."""
+    """Return the number in TensorProto.DataType of an element type, given as a dtype or by name."""
     return CODES[np.dtype(dtype).name if not isinstance(dtype, str) else dtype]
 
 
 def type_proto(type: Type, key: str = "int64") -> Any:
-    """The TypeProto of a type. Symbols that no model named, "?7", become dims of which nothing is
-    said. `key` is the name of the type of the keys of maps."""
+    """Return the TypeProto of a type. Unnamed free dimensions, "?7", become unknown dims. `key` is
+    the dtype of the keys of maps."""
     from onnx import helper
 
     if isinstance(type, SequenceType):
@@ -45,7 +44,7 @@ def type_proto(type: Type, key: str = "int64") -> Any:
 
 
 def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
-    """The TensorProto of an array, its elements inside."""
+    """Return the TensorProto of an array, with its elements inside."""
     from onnx import TensorProto
 
     proto = TensorProto(name=name, data_type=code_of(array.dtype), dims=array.shape)
@@ -58,8 +57,7 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
 
 
 def raw(array: np.ndarray[Any, Any]) -> bytes:
-    """The elements of an array as the bytes of a file: little-endian, those of 4 and 2 bits
-    packed."""
+    """Return the elements of an array as in a file: little-endian, those of 4 and 2 bits packed."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.byteorder == ">":
         flat = flat.astype(flat.dtype.newbyteorder("<"))
@@ -67,8 +65,8 @@ def raw(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def attribute_proto(name: str, value: Any) -> Any:
-    """The AttributeProto named `name` of a Python value: a number, text, an array, a message
-    (GraphProto, TypeProto), or a list of these."""
+    """Return the AttributeProto `name` of a Python value: a number, text, an array, a message
+    (GraphProto, TypeProto), or a list of numbers or texts."""
     from onnx import AttributeProto, GraphProto, TypeProto
 
     proto = AttributeProto(name=name)
@@ -100,8 +98,8 @@ def attribute_proto(name: str, value: Any) -> Any:
 
 
 def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, inside: int) -> None:
-    """Write a ModelProto, to which the initializers `weights` are still added: inside the file if
-    they take at most `inside` bytes, else in a file of their own beside it.
+    """Add initializers (`weights`, by name) to a ModelProto, and write it. They go into the file if
+    they take at most `inside` bytes, else into a file of their own beside it.
 
     Each file is written under another name, then renamed, the weights first. Raises OSError.
     """
@@ -115,7 +113,7 @@ def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, insid
 
 def _save_weights(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
     """Write weights to the file `path`, aligned, and add them to the ModelProto as initializers
-    that refer to it; small ones and text are held by the ModelProto itself."""
+    that refer to it; small ones and text go into the ModelProto itself."""
     from onnx import TensorProto
 
     with whole_file(path) as file:

@@ -1,5 +1,5 @@
-"""Operators of ONNX that are one to one with ours, and the names of their attributes: one table for
-the importer and the writer. The inputs and the defaults are the same on both sides."""
+"""The operators of ONNX that correspond to one of ours, with the names of their attributes: a table
+that importer and writer share. Inputs and defaults are the same on both sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PLAIN = (
     "Sqrt", "Tan", "Tanh", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where", "Det", "Expand",
     "MatMul", "MatMulInteger", "NonZero", "Size", "StringConcat", "DynamicQuantizeLinear",
 )  # fmt: skip
-"""Without attributes."""
+"""Operators without attributes, of the same names on both sides."""
 
 SAME_NAMES = {
     "Celu": "alpha",
@@ -55,50 +55,35 @@ SAME_NAMES = {
     "TfIdfVectorizer": "max_gram_length max_skip_count min_gram_length mode ngram_counts "
     "ngram_indexes pool_int64s pool_strings weights",
 }
-"""Type -> attributes, which have the same names."""
+"""Operator -> its attributes; all names are the same on both sides."""
 
-_WINDOW = {"strides": "stride", "pads": "pad", "dilations": "dilation", "auto_pad": "auto_pad"}
+
+def _same(names: str) -> dict[str, str]:
+    return {name: name for name in names.split()}
+
+
+_STEPS = {"strides": "stride", "pads": "pad", "dilations": "dilation"}
+_WINDOW = {**_STEPS, **_same("auto_pad group")}
 
 RENAMED: dict[str, tuple[str, dict[str, str]]] = {
-    "Conv": ("Conv", {**_WINDOW, "group": "group"}),
-    "ConvInteger": ("ConvInteger", {**_WINDOW, "group": "group"}),
-    "QLinearConv": ("QLinearConv", {**_WINDOW, "group": "group"}),
+    "Conv": ("Conv", _WINDOW),
+    "ConvInteger": ("ConvInteger", _WINDOW),
+    "QLinearConv": ("QLinearConv", _WINDOW),
     "QLinearMatMul": ("QLinearMatMul", {}),
-    "DeformConv": (
-        "DeformConv",
-        {
-            "strides": "stride",
-            "pads": "pad",
-            "dilations": "dilation",
-            "group": "group",
-            "offset_group": "offset_group",
-        },
-    ),
-    "ConvTranspose": (
-        "ConvTranspose",
-        {
-            **_WINDOW,
-            "group": "group",
-            "output_padding": "output_padding",
-            "output_shape": "output_shape",
-        },
-    ),
+    "DeformConv": ("DeformConv", {**_STEPS, **_same("group offset_group")}),
+    "ConvTranspose": ("ConvTranspose", {**_WINDOW, **_same("output_padding output_shape")}),
     "MaxUnpool": ("MaxUnpool", {"kernel_shape": "kernel", "strides": "stride", "pads": "pad"}),
     "MeanVarianceNormalization": ("MeanVarianceNorm", {"axes": "axes"}),
     "LpNormalization": ("LpNorm", {"axis": "axis", "p": "p"}),
     "InstanceNormalization": ("InstanceNorm", {"epsilon": "eps"}),
     "Col2Im": ("Col2Im", {"dilations": "dilation", "pads": "pad", "strides": "stride"}),
-    "MaxRoiPool": (
-        "MaxRoiPool",
-        {"pooled_shape": "pooled_shape", "spatial_scale": "spatial_scale"},
-    ),
+    "MaxRoiPool": ("MaxRoiPool", _same("pooled_shape spatial_scale")),
 }
-"""Type -> our operator, and attributes with their names there."""
+"""ONNX operator -> (our operator, {ONNX's attribute: ours})."""
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
-    """All rows of names that importer and writer share: ONNX operator -> (our operator, {ONNX's
-    attribute: ours})."""
+    """Return the rows of `PLAIN`, `SAME_NAMES` and `RENAMED`, in the form of `RENAMED`."""
     rows: dict[str, tuple[str, dict[str, str]]] = {name: (name, {}) for name in PLAIN}
-    rows |= {k: (k, {n: n for n in v.split()}) for k, v in SAME_NAMES.items()}
+    rows |= {name: (name, _same(attributes)) for name, attributes in SAME_NAMES.items()}
     return {**rows, **RENAMED}

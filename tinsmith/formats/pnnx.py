@@ -1,12 +1,13 @@
-"""PNNX files: `.pnnx.param` is text with one operator a line, `.pnnx.bin` a zip of stored weights.
+"""Reads and writes PNNX files: `.pnnx.param` is text with one operator a line, `.pnnx.bin` a zip of
+uncompressed weights.
 
     7767517
     <operators> <operands>
     <type> <name> <ins> <outs> <inputs> <outputs> key=value @weight=(2,3)f32 $input=0 #0=(1,?)f32
 
-`@` is a weight, the entry `<name>.<weight>` of the zip; `$` tells which parameter of the operator
-an operand is; `#` the element type and shape of an operand, in which `?` is unknown.
-"""
+Operands are the values. `@weight` is the type and shape of a weight, whose bytes are the entry
+`<name>.<weight>` of the zip; `$input=0` says that the operand 0 is the operator's parameter
+`input`; `#0` is the element type and shape of the operand 0, in which `?` is unknown."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ import numpy as np
 from tinsmith.errors import ModelFileError, counted
 from tinsmith.formats import PNNX, describe
 from tinsmith.formats.mapped import Files, MappedFile, opened
+from tinsmith.formats.whole import whole_file
 from tinsmith.graph.types import dtype_of
 from tinsmith.records import dataclass
 
@@ -36,10 +38,10 @@ DTYPES = {
     "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool",
     "c64": "complex64", "c128": "complex128", "c32": "", "null": "",
 }  # fmt: skip
-"""Names of element types -> numpy's; "" for what is unknown, or has none there."""
+"""PNNX's names of element types -> numpy's; "" for unknown, and for types that numpy lacks."""
 
 TEXT = "expr"
-"""The parameter that is never a number or a list: it holds a formula."""
+"""The parameter that holds a formula as text: it is not parsed as a number or list."""
 
 Array = np.ndarray[Any, Any]
 
@@ -52,15 +54,20 @@ _WORDS = {"None": None, "True": True, "False": False, "()": (), "[]": ()}
 
 @dataclass(frozen=True)
 class Tensor:
-    """Element type ("" if unknown) and shape; None is a dim that is unknown."""
+    """Element type ("" if unknown) and shape of a weight or operand; None is an unknown dim."""
 
     dtype: str
     shape: tuple[int | None, ...]
 
 
 class Operator:
-    """One line. `keywords` has the operands of named parameters, `tensors` what the file says of
-    operands."""
+    """One line of the file.
+
+    params    name -> value (`value_of`)
+    weights   name -> type and shape
+    keywords  name of a parameter -> the operand that is its value
+    tensors   name of an operand -> type and shape
+    """
 
     def __init__(
         self, type: str, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()
@@ -74,7 +81,7 @@ class Operator:
 
 
 class PnnxModel:
-    """The operators of a model, and its weights."""
+    """The operators of a model, and its weights: a path or bytes of the zip, None for none."""
 
     def __init__(self, file: str, operators: list[Operator], files: Files, weights: Any):
         self.file, self.operators, self.files, self.weights = file, operators, files, weights
@@ -83,7 +90,7 @@ class PnnxModel:
         self._entries: dict[str, memoryview] | None = None
 
     def array(self, op: Operator, weight: str) -> Array:
-        """A weight, mapped from the file. Raises ModelFileError."""
+        """Return a weight as a view of the mapped file. Raises ModelFileError."""
         tensor, label = op.weights[weight], f"{op.name}.{weight}"
         if self._entries is None:
             self._entries = self._opened()
@@ -102,6 +109,7 @@ class PnnxModel:
         return flat.astype(dtype, copy=False).reshape([d or 0 for d in tensor.shape])
 
     def _opened(self) -> dict[str, memoryview]:
+        """Open the zip of weights; return the bytes of its entries. Raises ModelFileError."""
         weights = self.weights
         if weights is None or (isinstance(weights, Path) and not weights.exists()):
             where = f"{self.bin} is not there" if weights else "bytes have no file beside them"
@@ -122,8 +130,8 @@ def sniff(head: bytes, path: str) -> bool:
 
 
 def read(source: Any) -> PnnxModel:
-    """The model of a `.param` file, given by path or as bytes, with the `.bin` file beside it, or
-    of a pair (param, bin) of paths or bytes. Raises ModelFileError."""
+    """Read a model: a `.param` file by path, with the `.bin` file beside it, or as bytes, or a pair
+    (param, bin) of paths or bytes. Raises ModelFileError."""
     source, weights = source if isinstance(source, tuple) else (source, None)
     file, data, files = opened(source)
     name = file or "the model"
@@ -158,7 +166,7 @@ def read(source: Any) -> PnnxModel:
 
 
 def _operator(words: list[str]) -> Operator:
-    """One line. Raises ValueError."""
+    """Parse one line. Raises ValueError."""
     if len(words) < 4 or not all(_INT.fullmatch(w) and int(w) >= 0 for w in words[2:4]):
         raise ValueError("it needs a type, a name and the numbers of inputs and outputs")
     ins, outs = int(words[2]), int(words[3])
@@ -192,7 +200,7 @@ def _tensor(text: str) -> Tensor:
 
 
 def value_of(text: str) -> Any:
-    """A parameter: None, a bool, an int, a float, a text, or a tuple of those."""
+    """Parse a parameter: None, a bool, an int, a float, a text, or a tuple of these."""
     if text in _WORDS:
         return _WORDS[text]
     if text[:1] in "([" and text[-1:] in ")]":
@@ -203,8 +211,9 @@ def value_of(text: str) -> Any:
 
 
 def _entries(data: Any) -> dict[str, memoryview]:
-    """The bytes of each entry of a zip that compresses nothing. Raises what `zipfile` does, and
-    ValueError; the checksums of a file are looked at where the weights are first used."""
+    """Return the bytes of each entry of an uncompressed zip, not copied. If `data` is a mapped
+    file, checksums are checked only before the weights are used (`MappedFile.checks`). Raises
+    ValueError, and the errors of `zipfile`."""
     whole, found, sums = memoryview(data).cast("B"), {}, {}
     mapped = isinstance(data, MappedFile)
     with zipfile.ZipFile(data if mapped else BytesIO(data)) as archive:  # type: ignore[arg-type]
@@ -239,7 +248,7 @@ def _check_sums(
 
 
 def text_of(value: Any) -> str:
-    """A parameter as text, with as many digits as tell it from its neighbours."""
+    """Return a parameter as text; floats with the digits that give the same number again."""
     if isinstance(value, tuple | list):
         return f"({','.join(map(text_of, value))})"
     if isinstance(value, float):
@@ -249,7 +258,7 @@ def text_of(value: Any) -> str:
 
 
 def param_text(operators: list[Operator]) -> str:
-    """The `.param` file of these operators."""
+    """Return the `.param` file of operators."""
     names = {value: name for name, value in reversed(DTYPES.items()) if value}
     shown = lambda t: (  # noqa: E731
         f"({','.join('?' if d is None else str(d) for d in t.shape)}){names[t.dtype]}"
@@ -267,18 +276,10 @@ def param_text(operators: list[Operator]) -> str:
 
 
 def write(path: Path, operators: list[Operator], arrays: Mapping[str, Array]) -> None:
-    """Write `path` and the `.bin` file beside it, both beside their places first. `arrays` are the
-    weights by `<operator>.<weight>`. Raises OSError."""
-    ends = {path: "param", path.with_suffix(".bin"): "bin"}
-    beside = {p: p.with_name(f".{p.name}.{os.getpid()}") for p in ends}
-    param, bin = beside.values()
-    try:
-        param.write_text(param_text(operators))
+    """Write operators to `path`, and their weights (by `<operator>.<weight>`) to the `.bin` file
+    beside it. Both are written under other names, then renamed. Raises OSError."""
+    with whole_file(path) as param, whole_file(path.with_suffix(".bin")) as bin:
+        param.write(param_text(operators).encode())
         with zipfile.ZipFile(bin, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
                 archive.writestr(zipfile.ZipInfo(name), np.ascontiguousarray(array).tobytes())
-        for place, written in beside.items():
-            os.replace(written, place)
-    finally:
-        for written in beside.values():
-            written.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The protobuf wire format: the fields of a message as byte ranges, without copying them."""
+"""Reads the protobuf wire format: the fields of a message as byte ranges, not copied."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Field(NamedTuple):
-    """One field of a message, as places in its bytes: `begin` is where its tag starts, `start:end`
-    is its payload. `number` and `wire` are the tag's field number and wire type."""
+    """One field of a message, as offsets in its bytes: the tag begins at `begin`, the payload is
+    `start:end`. `number` and `wire` are the tag's field number and wire type."""
 
     number: int
     wire: int
@@ -24,8 +24,8 @@ class Field(NamedTuple):
 def fields(
     data: memoryview | bytes, begin: int, end: int, what: str = "message"
 ) -> Iterator[Field]:
-    """The fields of the message in `data[begin:end]`, called `what` in messages, one after another.
-    Raises ModelFileError where it is damaged."""
+    """Yield the fields of the message in `data[begin:end]`, which errors call `what`. Raises
+    ModelFileError where it is damaged."""
     at = begin
     while at < end:
         first = at
@@ -51,8 +51,8 @@ def fields(
 
 
 def varint(data: memoryview | bytes, at: int, end: int, what: str) -> tuple[int, int]:
-    """(the number that begins at `data[at]`, the place behind it). Raises ModelFileError for one
-    that does not end before `end`, or after 10 bytes."""
+    """Read the varint at `data[at]`; return (number, offset after it). Raises ModelFileError if it
+    does not end before `end`, or has more than 10 bytes."""
     number = shift = 0
     for position in range(at, min(end, at + 10)):
         byte = data[position]

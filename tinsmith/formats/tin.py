@@ -1,4 +1,4 @@
-"""Graphs in Tinsmith's own file: text, and constants that are mapped."""
+"""Graphs in Tinsmith's own file format (`container.py`): their text, and constants to be mapped."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from tinsmith.graph.types import dtype_named
 
 ALIGNMENT = 64
 PACKED = ":packed"
-"""Behind the name of an element type of 4 or 2 bits: several lie in a byte (`nibbles`)."""
+"""Suffix of the name of an element type of 4 or 2 bits, of which several lie in a byte
+(`nibbles`)."""
 Table = dict[str, tuple[str, tuple[int, ...], int]]
-"""Element type, shape and offset of constants, by name."""
+"""Name of a constant -> element type, shape, and offset in bytes in the section "constants"."""
 
 
 class Head(TypedDict):
+    """The JSON of the section "table": the constants, and `Graph.meta`."""
+
     table: Table
     meta: dict[str, str | int]
 
 
 def graph_sections(graph: Graph) -> dict[str, Any]:
-    """The sections of a .tin file that hold a graph: "graph" (its text), "constants" (their bytes)
-    and "table" (JSON: where each constant lies).
-
-    Raises ModelFileError for constants that are text, or whose own file is damaged or was changed.
-    """
+    """Return the sections of a .tin file for a graph: "graph" (its text), "constants" (their bytes)
+    and "table" (see `Head`). Raises ModelFileError for constants that are text, or whose own file
+    is damaged or was changed."""
     weights = graph_weights(graph)
     check_unchanged(weights.values())
     table: dict[str, tuple[str, list[int], int]] = {}
@@ -68,8 +69,8 @@ def graph_sections(graph: Graph) -> dict[str, Any]:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of a .tin file, whose constants map the file. Raises ModelFileError if the file is
-    damaged or holds no graph, GraphSyntaxError for its text."""
+    """Read the graph of a .tin file; its constants are views of the mapped file. Raises
+    ModelFileError if the file is damaged or holds no graph, GraphSyntaxError for its text."""
     found = Container(path)
     for name in ("graph", "table", "constants"):
         if name not in found:
@@ -85,9 +86,8 @@ def read_graph(path: Path) -> Graph:
 def _constants(
     path: Path, table: Table, data: np.ndarray[Any, Any]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The constants of a .tin file by name: arrays that map the section `data`, by the `table` of
-    (element type, dims, offset in bytes). Packed ones are unpacked. Raises ModelFileError if one
-    does not fit."""
+    """Return the constants of a .tin file by name, as views of the section `data`; packed ones are
+    unpacked. Raises ModelFileError if one does not fit."""
     arrays = {}
     for name, (dtype_name, dims, offset) in table.items():
         try:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Context manager: a new file beside `path`, open to write bytes, which is renamed to `path` at
-    the end, and removed if there is an error. So `path` never is a part of a file."""
+    """A context that yields a new file beside `path`, open to write bytes. At the end it is renamed
+    to `path`, or deleted if there was an error: so `path` is never an incomplete file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:

@@ -1,1 +1,1 @@
-"""From a float model to a quantised one: what is measured on data, and what is changed."""
+"""Quantises float models: measures ranges on data, rounds weights, and edits the graph."""

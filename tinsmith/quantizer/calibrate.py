@@ -1,4 +1,4 @@
-"""Runs a graph on data in generated code, and remembers its values as statistics."""
+"""Runs a graph on calibration data in generated code, and collects statistics of its values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BATCH = 32
 
 
 class Values:
-    """Values of a graph, computed batch by batch in generated code."""
+    """Computes the values `names` of a graph batch by batch, in generated code. `net`: what
+    computes them; None if all are inputs of the graph."""
 
     def __init__(self, graph: Graph, names: Sequence[str], threads: int) -> None:
         self.names = list(dict.fromkeys(names))
@@ -35,7 +36,7 @@ class Values:
             self.net = compile_model(own, threads=threads, progress=False)
 
     def of(self, batch: Batch) -> dict[str, Array]:
-        """All values for one batch, by name."""
+        """Return name -> array of the values for one batch."""
         found: dict[str, Any] = {n: batch[n] for n in self.names if n in batch}
         if self.net is not None:
             arrays = {n: a for n, a in batch.items() if n in self.net.inputs}
@@ -43,7 +44,7 @@ class Values:
         return found
 
     def over(self, samples: Iterable[Batch], what: str, number: int) -> Iterator[dict[str, Array]]:
-        """All values for each batch; progress is told."""
+        """Yield `of` of each batch, and report progress as `what`; `number`: of batches."""
         for i, batch in enumerate(samples):
             tell(i, number, what)
             yield self.of(batch)
@@ -52,8 +53,8 @@ class Values:
 def observe(
     graph: Graph, axes: Mapping[str, int], samples: Samples, counts: bool, threads: int
 ) -> dict[str, Statistics]:
-    """The statistics of values over all samples, by name. `axes`: name -> the axis of its channels;
-    `counts`: whether histograms are wanted, in a second pass. Raises CalibrationError."""
+    """Return name -> statistics of a value over all samples. `axes`: name -> axis of its channels;
+    `counts`: whether histograms are needed, which take a second pass. Raises CalibrationError."""
     values = Values(graph, list(axes), threads)
     found = {name: Statistics(name, axis) for name, axis in axes.items()}
     steps: list[tuple[str, Callable[[Statistics, Array], None]]] = [("ranges", Statistics.look)]
@@ -67,14 +68,14 @@ def observe(
 
 
 def batch_for(graph: Graph, names: Iterable[str]) -> int:
-    """How many samples (1 to BATCH) a batch has, so that the values `names` of one batch take up to
-    ROOM bytes."""
+    """Return the number of samples (1 to BATCH) with which the values `names` of one batch take at
+    most ROOM bytes."""
     wanted = set(names)
     each = sum(_bytes(v.type) for v in graph.values() if v.name in wanted)
     return int(np.clip(ROOM // max(each, 1), 1, BATCH))
 
 
 def _bytes(type_: Type) -> int:
-    """Of one sample, as far as the type tells."""
+    """Return the bytes of one sample as float32; unknown dims count as 1."""
     dims = [d if isinstance(d, int) else 1 for d in type_.shape or ()]
     return int(np.prod(dims, dtype=np.int64)) * 4

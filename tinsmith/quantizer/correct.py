@@ -1,7 +1,8 @@
-"""Biases make up for what rounded weights shift on average.
+"""Bias correction: rounded weights shift the means of a layer's results; its bias is changed by the
+opposite.
 
-The mean of a layer's results shifts by the errors of its weights times the means of its inputs. The
-means are those of the float model: no run of the quantised one is needed.
+The shift is the weights' errors times the means of the layer's inputs. The means are those of the
+float model, so the quantised model need not be run.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ Array = np.ndarray[Any, Any]
 
 
 def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
-    """How far the mean of each output channel rises, [outputs], if weights are off by `errors`
-    (quantised minus exact, in the weights' shape): the sum of errors * means over inputs and taps,
-    where `means` [inputs] are those of the data's channels. None for other operators, and for sizes
-    that do not fit."""
+    """Return by how much `errors` of weights (quantised - exact, in the weights' shape) raise the
+    mean of each output channel, [outputs]: the sum of errors * means over inputs and taps. `means`
+    [inputs] are those of the data's channels. None for operators other than convolutions and matrix
+    products, and for sizes that do not fit."""
     if is_convolution(node):
         group, inputs = node.group, errors.shape[1]
         if means.size != group * inputs:
@@ -35,9 +36,9 @@ def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
 
 
 def add_bias(graph: Graph, node: Node, shift: Array) -> None:
-    """Subtract `shift` [outputs] from a node's results: in its bias (made if there is none), or,
-    without such an input, in the constant that the only reader adds; where there is neither,
-    nothing changes."""
+    """Subtract `shift` [outputs] from a node's results: in its bias, which is added if there is
+    none, or, for an operator without a bias, in the constant that its only reader adds. If neither
+    is possible, nothing changes."""
     found = weighted(node)
     if found is not None and found.bias is not None:
         old = node.inputs[found.bias] if len(node.inputs) > found.bias else None
@@ -57,8 +58,8 @@ def add_bias(graph: Graph, node: Node, shift: Array) -> None:
 
 
 def _added(v: Value) -> Node | None:
-    """The node that adds a constant [channels, the last axis] to v, if it is the only reader; else
-    None."""
+    """Return the node that adds a constant, one number for each place of v's last axis, to v, if it
+    is v's only reader; else None."""
     user = next(iter(v.uses), None)
     if user is None or len(v.uses) != 1 or not adds(user) or v in v.graph.outputs:
         return None

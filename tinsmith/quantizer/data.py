@@ -1,9 +1,9 @@
-"""The data that calibrate a model: batches that fit its inputs, read when they are used."""
+"""Calibration data: batches that fit a model's inputs, read when they are used."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from tinsmith.graph import Graph, Type, Value, shapes_agree
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
 LABELS = ("labels", "label")
-"""What arrays are called that hold the right class of each sample."""
+"""Names of arrays with the right class of each sample."""
 
 
 class Samples:
-    """The calibration data as batches {input name: array}. Iterating reads them anew each time, in
-    the same order: files of a folder, and functions in a list, only when they are reached. Raises
-    CalibrationError for what does not fit the model's inputs."""
+    """The calibration data as batches {input name: array}. Each iteration reads them again, in the
+    same order: files of a folder, and functions in a list, only when they are reached. Raises
+    CalibrationError for data that do not fit the model's inputs."""
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
@@ -34,28 +34,25 @@ class Samples:
         self._check()
 
     def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
-        """Functions that each read one source of the data: a file, an array, or an item of a list.
-        Labels among the arrays are taken out."""
+        """Yield functions that each read one source of the data: a file, an array, or an item of a
+        list. Labels are kept apart, in `labels`."""
+        source: Any = "the data"
         if isinstance(data, str | os.PathLike):
-            path = Path(data)
-            if path.is_dir():
-                files = sorted(f for f in path.iterdir() if f.suffix in (".npy", ".npz"))
+            source = Path(data)
+            if source.is_dir():
+                files = sorted(f for f in source.iterdir() if f.suffix in (".npy", ".npz"))
                 if not files:
                     raise CalibrationError(
-                        f"{path} holds no .npy and no .npz files; `tinsmith quantize` also reads"
+                        f"{source} holds no .npy and no .npz files; `tinsmith quantize` also reads"
                         " pictures, for models of one input"
                     )
                 for file in files:
                     yield lambda file=file: self._named(npz.read_arrays(file), file)
                 return
-            arrays = npz.read_arrays(path)
-            self._take_labels(arrays)
-            named = self._named(arrays, path)
-            yield lambda: named
-        elif isinstance(data, Mapping):
-            arrays = dict(data)
-            self._take_labels(arrays)
-            named = self._named(arrays, "the data")
+            data = npz.read_arrays(source)
+        if isinstance(data, Mapping):
+            self._take_labels(data)
+            named = self._named(data, source)
             yield lambda: named
         elif isinstance(data, np.ndarray):
             yield from self._read({self.inputs[0].name: data})
@@ -81,6 +78,7 @@ class Samples:
                 self.labels = found if self.labels is None else np.concatenate([self.labels, found])
 
     def _ordered(self, item: Any) -> Batch:
+        """Return an array, or a list of arrays in the order of inputs, by the inputs' names."""
         arrays = [item] if isinstance(item, np.ndarray) else list(item)
         if len(arrays) != len(self.inputs):
             raise CalibrationError(
@@ -89,6 +87,8 @@ class Samples:
         return {v.name: np.asarray(a) for v, a in zip(self.inputs, arrays, strict=True)}
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
+        """Return the inputs among named arrays; for a model of one input, an only array may have
+        any name. Raises CalibrationError."""
         found: Batch = {}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
@@ -106,18 +106,14 @@ class Samples:
     def __iter__(self) -> Iterator[Batch]:
         for source in self._sources:
             arrays = source()
-            counts = {n: len(pieces) for n, pieces in self._pieces(arrays).items()}
-            if len(set(counts.values())) > 1:
+            pieces = {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
+            if len(set(map(len, pieces.values()))) > 1:
                 raise CalibrationError(
                     "the inputs have data for different numbers of batches: "
-                    + ", ".join(f"{n} {c}" for n, c in counts.items())
+                    + ", ".join(f"{n} {len(own)}" for n, own in pieces.items())
                 )
-            pieces = self._pieces(arrays)
             for one in zip(*pieces.values(), strict=True):
                 yield dict(zip(pieces, one, strict=True))
-
-    def _pieces(self, arrays: Batch) -> dict[str, Sequence[Array]]:
-        return {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
 
     def _check(self) -> None:
         """Read all data once. Raises CalibrationError for data that are empty, have NaN or
@@ -145,15 +141,14 @@ class Samples:
 
     @property
     def number(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return sum(1 for _ in self)
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
-    """An array cut into batches, along its first axis, for an input v: of the size that the input
-    has there, else of `batch`. The axis may be missing for a single sample. Raises CalibrationError
-    for another type or shape, and for samples that do not fill the last batch of an input of fixed
-    size."""
+    """Cut an array along its first axis into batches for an input v: of the input's fixed size,
+    else of `batch` samples. A single sample may lack the axis. Raises CalibrationError for another
+    type or shape, and for samples that do not fill the last batch of a fixed size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}

@@ -1,10 +1,10 @@
-"""Ranges of channels between two layers are made equal, without data and without changing results.
+"""Cross-layer equalisation: makes the ranges of channels between two layers equal, without data and
+without changing results.
 
-If the first layer computes a channel larger and the second weighs it less, results are the same
-where what lies between is positively homogeneous, f(s x) = s f(x). The factor of each channel is
-chosen so that both layers' weights of it have the same range. One scale for all channels then loses
-little.
-"""
+If the first layer's weights for a channel are multiplied by c, and the second layer's are divided
+by c, results stay the same, provided that nodes between the layers are positively homogeneous: f(c
+x) = c f(x), as ReLU. c is chosen for each channel so that both layers' weights have the same range.
+Then one scale for all channels loses little."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tinsmith.records import dataclass
 Array = np.ndarray[Any, Any]
 
 ROUNDS = 20
-"""How often all pairs are gone through, at most. Estimated: chains settle in fewer."""
+"""Rounds over all pairs, at most. Estimated: chains of layers settle in fewer."""
 SETTLED = 1e-3
-"""The largest relative change of a factor with which a chain counts as settled. Estimated."""
+"""Rounds end when no factor differs from 1 by more. Estimated."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two convolutions: the output channels of the first are the input channels of the second, but
-    for homogeneous nodes between them."""
+    """Two convolutions with only homogeneous nodes between them, so that output channels of the
+    first are input channels of the second."""
 
     first: Node
     second: Node
 
 
 def pairs_of(graph: Graph) -> list[Pair]:
-    """All pairs of convolutions with constant weights that nothing else reads, between which there
-    are only homogeneous nodes, whose results nothing else reads either."""
+    """Return all pairs of convolutions whose weights are constant, with only homogeneous nodes
+    between them. Nothing else may read the weights or the values between."""
     found = []
     for node in graph.nodes:
         if not is_convolution(node) or weighted(node) is None:
@@ -54,8 +54,8 @@ def pairs_of(graph: Graph) -> list[Pair]:
 
 
 def _passes(v: Value) -> bool:
-    """Whether the node that makes v can be skipped on the way back to the first layer: it is
-    homogeneous, has one output, and v has one reader and is no output of the graph."""
+    """Whether the node that makes v may lie between the layers of a pair: it is homogeneous, has
+    one output, and v has one reader and is no output of the graph."""
     node = v.producer
     if node is None or "homogeneous" not in node.op.traits or len(v.uses) != 1:
         return False
@@ -68,8 +68,8 @@ def _own_weights(node: Node) -> bool:
 
 
 def equalise(graph: Graph) -> int:
-    """Edit the weights of all pairs of layers, in place, in rounds until factors settle; returns
-    the number of pairs."""
+    """Equalise all pairs of layers, in place, in rounds until factors settle. Return the number of
+    pairs."""
     pairs = pairs_of(graph)
     for _ in range(ROUNDS if pairs else 0):
         if max(_equalise(graph, pair) for pair in pairs) < SETTLED:
@@ -78,9 +78,8 @@ def equalise(graph: Graph) -> int:
 
 
 def _equalise(graph: Graph, pair: Pair) -> float:
-    """Multiply each channel in the first layer (weights and bias) by c and divide its weights in
-    the second by c, so that its largest weights are equal in both. Returns the largest |c - 1| of
-    all channels, which tells whether another round would change anything."""
+    """Multiply each channel in the first layer (weights and bias) by its c, and divide it in the
+    second, so that its largest weights are equal in both. Return the largest |c - 1|."""
     w1, w2 = (_const(n.inputs[1]) for n in (pair.first, pair.second))
     r1 = np.abs(w1).reshape(len(w1), -1).max(axis=1).astype(np.float64)
     by_input = _by_input(w2, pair.second.group)
@@ -90,7 +89,7 @@ def _equalise(graph: Graph, pair: Pair) -> float:
     used = (r1 > 0) & (r2 > 0)
     factor = np.ones(len(r1))
     factor[used] = np.sqrt(r2[used] / r1[used])
-    _set(graph, pair.first, 1, _rows(w1, factor))
+    _set(graph, pair.first, 1, w1 * factor.reshape(-1, *(1,) * (w1.ndim - 1)))
     if len(pair.first.inputs) > 2 and pair.first.inputs[2] is not None:
         _set(graph, pair.first, 2, _const(pair.first.inputs[2]) * factor)
     scaled = by_input / factor[:, None, None]
@@ -103,24 +102,22 @@ def _const(v: Value | None) -> Array:
     return v.const
 
 
-def _rows(w: Array, factor: Array) -> Array:
-    return w * factor.reshape(-1, *(1,) * (w.ndim - 1))
-
-
 def _by_input(w: Array, group: int) -> Array:
-    """Weights [outputs, inputs of a group, taps...] as [input channel, outputs of its group,
-    taps]."""
+    """Reorder weights [outputs, inputs of a group, taps...] to [input channel, outputs of its
+    group, taps]."""
     outputs, inputs = w.shape[:2]
     apart = w.reshape(group, outputs // group, inputs, -1)
     return apart.transpose(0, 2, 1, 3).reshape(group * inputs, outputs // group, -1)
 
 
 def _from_input(v: Array, shape: tuple[int, ...], group: int) -> Array:
+    """The inverse of `_by_input`; `shape` is that of the weights."""
     outputs, inputs = shape[:2]
     apart = v.reshape(group, inputs, outputs // group, -1).transpose(0, 2, 1, 3)
     return apart.reshape(shape)
 
 
 def _set(graph: Graph, node: Node, place: int, array: Array) -> None:
+    """Replace a constant input of a node, by number."""
     old = node.operand(place)
     graph.set_input(node, place, graph.const(array.astype(np.float32), old.name))

@@ -1,5 +1,5 @@
-"""The forms in which a quantised graph says what it computes: pairs of QuantizeLinear and
-DequantizeLinear, or sums of bytes as ncnn's layers have them."""
+"""The two forms of a quantised graph: "qdq" has pairs of QuantizeLinear and DequantizeLinear around
+float operators; "ncnn" computes integer products, as ncnn's int8 layers do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Values = dict[Value, Value]
 
 @dataclass(frozen=True)
 class Form:
-    """How a quantised graph is written down.
+    """A form of quantised graphs, as functions.
 
-    takes   whether a node with constant weights can compute with whole numbers
-    root    (value) -> the value whose range it has
-    values  (graph, nodes to quantise) -> the values to quantise, each with its root
-    insert  edits the graph, as `insert.insert`
+    takes   (node) -> whether a node with constant weights can be quantised
+    root    (value) -> the value whose range is used for its scale
+    values  (graph, nodes to quantise) -> {value to quantise: its root}
+    insert  edits the graph; as `insert.insert`
     bits    (node) -> bits of its weights, where the settings ask for 8
     """
 
@@ -44,8 +44,8 @@ class Form:
 
 
 def _is_layer(node: Node) -> bool:
-    """Whether ncnn computes a node in bytes: Convolution, ConvolutionDepthWise with a channel in
-    each group, InnerProduct."""
+    """Whether ncnn has an int8 layer for a node: Convolution, ConvolutionDepthWise with one channel
+    in each group, InnerProduct."""
     found = places.weighted(node)
     if found is None or not (is_convolution(node) or is_matrix_product(node)):
         return False
@@ -58,8 +58,8 @@ def _is_layer(node: Node) -> bool:
 
 
 def _bits(node: Node) -> int:
-    """The bits of a convolution's or product's weights: 8; but 6 where ncnn may use Winograd's
-    F(4x4,3x3) in int16, whose sums larger weights would overflow (the rule of its tool
+    """Return the bits of a convolution's or product's weights: 8; but 6 where ncnn may use
+    Winograd's F(4x4,3x3) in int16, which larger weights would overflow (the rule of its tool
     ncnn2table)."""
     if not is_convolution(node):
         return 8
@@ -76,9 +76,9 @@ def _inputs(graph: Graph, nodes: Collection[Node]) -> Values:
 def insert_layers(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
-    """Replace nodes by ncnn's layers of bytes, in place: data rounded to int8 (once for all
-    readers), sums of products, a factor and a bias for each output. Nodes whose data have no scale
-    stay as they are."""
+    """Replace nodes by the computation of ncnn's int8 layers, in place: data rounded to int8 (once
+    for all readers), integer products, a factor and a bias for each output. Nodes whose data have
+    no scale stay as they are."""
     bytes_of: Values = {}
     names: list[tuple[Node, str]] = []
     given = [(node, scales.get(places.data_of(node)[0])) for node in nodes]
@@ -109,14 +109,12 @@ def insert_layers(
 
 
 WEIGHTS = "_param_0"
-"""What follows a layer's name in the line of a calibration table that has the scales of its
-weights."""
+"""Suffix of a layer's name in the line of a calibration table with the scales of its weights."""
 
 
 def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
-    """The text of ncnn's calibration table. `scales`: layer's name -> (scale of its weights, scale
-    of its data). A line is a name and ncnn's scales; first come the weights of all layers, then the
-    data."""
+    """Return the text of ncnn's calibration table (see `table.py`): the lines of all weights, then
+    those of data. `scales`: name of a layer -> (scale of its weights, scale of its data)."""
 
     def line(name: str, scale: Scale) -> str:
         return " ".join([name, *(f"{v:.9g}" for v in multiplier(scale).reshape(-1).tolist())])
@@ -127,8 +125,8 @@ def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
 
 
 def by_title(nodes: Collection[Node]) -> dict[str, Node]:
-    """Nodes by the names that their layers have in a file: that of the source model's node, or the
-    node's own, if the former is empty or taken."""
+    """Return nodes by the names of their layers in a file: the name in the source model, or the
+    node's own name if that is empty or taken."""
     found: dict[str, Node] = {}
     for node in nodes:
         told = node.origin.name
@@ -137,13 +135,13 @@ def by_title(nodes: Collection[Node]) -> dict[str, Node]:
 
 
 def multiplier(scale: Scale) -> Array:
-    """The scale as ncnn understands it, 1 / scale: real numbers times it are whole."""
+    """Return ncnn's scale, 1 / scale: whole = real * ncnn's scale."""
     return (1 / scale.scale.astype(np.float64)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Adding:
-    """Adds nodes before `node`, which they are to replace: `adding("Mul", x, y)` gives the
+    """Adds nodes before `node`, which they will replace: `adding("Mul", x, y)` returns the
     result."""
 
     graph: Graph
@@ -154,7 +152,7 @@ class _Adding:
         return self.graph.add(OPS[op], *inputs, before=self.node, origin=origin, **attrs).output
 
     def bytes(self, x: Value, scale: Array) -> Value:
-        """Nodes for x * scale as int8: rounded, halves away from zero, and clipped to -127 to
+        """Add nodes for x * scale as int8: rounded, halves away from zero, and clipped to -127 to
         127."""
         by = self("Mul", x, self.graph.const(scale, f"{x.name}_scale"))
         half = self.graph.const(np.float32(0.5), "half")
@@ -165,14 +163,15 @@ class _Adding:
         return made
 
     def product(self, x: Value, w: Value) -> Value:
-        """A node for the int32 sums of products of bytes: a product or a convolution, as `node`
-        is."""
+        """Add the integer product or convolution of int8 tensors, as `node` is one; the result is
+        int32."""
         if is_matrix_product(self.node):
             return self("MatMulInteger", x, w)
         return self("ConvInteger", x, w, **self.node.attrs)
 
     def outputs(self, numbers: Array) -> Value:
-        """A number for each output as a constant that broadcasts."""
+        """Return a constant with a number for each output, in a shape that broadcasts to
+        results."""
         dims = (-1,) if is_matrix_product(self.node) else (-1, 1, 1)
         return self.graph.const(
             numbers.astype(np.float32).reshape(dims), f"{self.node.name}_factor"
@@ -187,4 +186,4 @@ FORMS = {
         Form("ncnn", _is_layer, lambda v: v, _inputs, insert_layers, _bits, symmetric=True),
     )
 }  # fmt: skip
-"""By the name that `quantize` takes."""
+"""Value of the option `form` of `quantize` -> form."""

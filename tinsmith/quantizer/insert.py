@@ -1,5 +1,5 @@
-"""Edits a float graph into a quantised one: pairs of QuantizeLinear and DequantizeLinear on values,
-whole numbers with a DequantizeLinear in the place of weights."""
+"""Edits a float graph into a quantised one of the form "qdq": values are read through
+QuantizeLinear and DequantizeLinear, weights become integers with a DequantizeLinear."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tinsmith.quantizer.places import data_of, weighted
 from tinsmith.quantizer.scales import Array, Scale
 
 Rounded = Callable[[Node, int], tuple[Array, Scale]]
-"""From a node and its input of weights to these in whole numbers, and their scale."""
+"""(node, number of an input with weights) -> (the weights as integers, their scale)."""
 MOST = 2**31 - 1
 """The greatest int32."""
 
@@ -22,12 +22,12 @@ MOST = 2**31 - 1
 def insert(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
-    """Make a float graph a quantised one, in place.
+    """Quantise a float graph, in place.
 
-    nodes    those of which all data (`data_of`) have scales get their weights as whole numbers
-             behind a DequantizeLinear, and a constant bias as int32, if it fits; others stay
+    nodes    if all data (`data_of`) of a node have scales, its weights become integers with a
+             DequantizeLinear, and a constant bias int32, if it fits; other nodes stay
     scales   each of these values is read through a QuantizeLinear and a DequantizeLinear
-    rounded  (node, number of an input of weights) -> (its whole numbers, their scale)
+    rounded  gives the integer weights
     """
     done = [n for n in nodes if all(v in scales for v in data_of(n))]
     dequantised: dict[tuple[int, int], Value] = {}
@@ -40,7 +40,7 @@ def insert(
             key = id(v.const), i
             if key not in dequantised:
                 q, scale = rounded(node, i)
-                dequantised[key] = _dequantised(graph, node, q, scale, v.name)
+                dequantised[key] = _dequantised(graph, node, q, scale.scale, scale.axis, v.name)
             graph.set_input(node, i, dequantised[key])
     for node, found in biases:
         if found is not None:
@@ -50,18 +50,19 @@ def insert(
     graph.sweep()
 
 
-def _dequantised(graph: Graph, node: Node, q: Array, scale: Scale, name: str) -> Value:
+def _dequantised(graph: Graph, node: Node, q: Array, scale: Array, axis: int, name: str) -> Value:
+    """Add a DequantizeLinear of constants before `node`, for the constant called `name`."""
     made = graph.add(
         OPS["DequantizeLinear"], graph.const(q, f"{name}_quantized"),
-        graph.const(scale.scale, f"{name}_scale"), axis=scale.axis, before=node,
+        graph.const(scale, f"{name}_scale"), axis=axis, before=node,
         outputs=[f"{name}_dequantized"],
     )  # fmt: skip
     return made.output
 
 
 def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale] | None:
-    """(input of weights, input of bias, scale of the data) of a node with a constant bias, inputs
-    by number; None if it has none."""
+    """Return (number of the input with weights, of the input with the bias, scale of the data) for
+    a node with a constant bias; None if it has none."""
     found = weighted(node)
     if found is None or found.bias is None or len(node.inputs) <= found.bias or not found.data:
         return None
@@ -72,9 +73,9 @@ def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale
 
 
 def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Scale) -> None:
-    """Put an int32 bias, dequantised, in the place of a float one (input `place`). Its scale is
-    that of the weights times that of the data, as ONNX Runtime wants it. A bias beyond int32 stays
-    as it is."""
+    """Replace a float bias (input `place`) by an int32 one with a DequantizeLinear. Its scale is
+    that of the weights times that of the data, as ONNX Runtime requires. A bias beyond int32
+    stays."""
     bias, w = node.inputs[place], node.inputs[weights]
     assert bias is not None and bias.const is not None and w is not None
     own = w.producer.inputs[1] if w.producer is not None else None
@@ -83,17 +84,13 @@ def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Sca
     whole = np.rint(bias.const / scale.astype(np.float64))
     if not (np.isfinite(whole).all() and np.abs(whole).max(initial=0) < MOST and (scale > 0).all()):
         return
-    made = graph.add(
-        OPS["DequantizeLinear"], graph.const(whole.astype(np.int32), f"{bias.name}_quantized"),
-        graph.const(scale, f"{bias.name}_scale"), axis=0, before=node,
-        outputs=[f"{bias.name}_dequantized"],
-    )  # fmt: skip
-    graph.set_input(node, place, made.output)
+    made = _dequantised(graph, node, whole.astype(np.int32), scale, 0, bias.name)
+    graph.set_input(node, place, made)
 
 
 def _pair(graph: Graph, v: Value, scale: Scale) -> None:
-    """Let every node that reads a value read it through QuantizeLinear and DequantizeLinear; an
-    output of the graph keeps the value itself."""
+    """Let all readers of a value read it through QuantizeLinear and DequantizeLinear; an output of
+    the graph stays the value itself."""
     users = list(dict.fromkeys(v.uses))
     numbers: tuple[Any, Any] = (
         graph.const(scale.scale, f"{v.name}_scale"), graph.const(scale.zero, f"{v.name}_zero"),

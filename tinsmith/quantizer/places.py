@@ -1,8 +1,8 @@
-"""Where a graph is quantised: the operators that will compute with whole numbers, and the values
-that are quantised for them.
+"""Chooses what is quantised: the operators that will compute with integers, and the values that are
+quantised for them.
 
-The form is DequantizeLinear, a float operator, elementwise nodes, QuantizeLinear. A value that
-several nodes read is quantised once, for all of them.
+In the quantised graph an operator reads the results of DequantizeLinear, and is followed by
+elementwise nodes and a QuantizeLinear. A value with several readers is quantised once for all.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._weights import Weights, is_matrix_product, weights_of
 
 CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
-"""Operators whose results are elements of their first input: quantised before instead of after."""
+"""Operators whose results are elements of their first input: the input is quantised instead of the
+result."""
 POOLS = ("GlobalPool", "AveragePool")
-"""Operators that read bytes where an operator with weights has made their input."""
+"""Operators whose input is quantised if an operator with weights computes it."""
 
 
 def weighted(node: Node) -> Weights | None:
-    """Which inputs of a node hold weights and data (`Weights`), if the former are constant and the
-    latter computed, all in float32; else None. Recurrent layers keep their data in float32: only
-    their weights are quantised."""
+    """Return which inputs of a node hold weights and which data (`Weights`); None unless the
+    weights are constant, the data computed, and all float32. Of recurrent layers only weights are
+    quantised, so they have no data here."""
     found = weights_of(node)
     if found is None or len(node.inputs) <= max(found.inputs):
         return None
@@ -33,8 +34,9 @@ def weighted(node: Node) -> Weights | None:
 
 
 def axis_of(node: Node, found: Weights) -> int | None:
-    """The axis of a node's weights along which each place has a scale of its own; None if there can
-    be one scale only: for grouped weights whose channels lie along another axis than the first."""
+    """Return the axis of a node's weights (its output channels) along which each index has a scale
+    of its own. None if only one scale is possible: for grouped weights whose output channels are
+    not the first axis."""
     v = node.inputs[found.inputs[0]]
     assert v is not None and v.const is not None
     axis = found.axis % v.const.ndim if v.const.ndim else None
@@ -52,42 +54,39 @@ def is_product(node: Node) -> bool:
 def targets(
     graph: Graph, keep: Collection[str], takes: Callable[[Node], bool], products: bool
 ) -> list[Node]:
-    """The nodes to quantise, in order: those for which `takes` holds and, with `products`, products
-    of two computed matrices, without those whose names are in `keep`."""
+    """Return the nodes to quantise, in order: those for which `takes` is true and, with `products`,
+    products of two computed matrices; without nodes named in `keep`."""
     return [
         n for n in graph.nodes if n.name not in keep and (takes(n) or (products and is_product(n)))
     ]
 
 
 def data_of(node: Node) -> list[Value]:
-    """The computed values that a node multiplies, by weights or by each other."""
+    """Return the computed values that a node multiplies, by weights or by each other."""
     found = weighted(node)
     places = found.data if found is not None else (0, 1)
     return [v for i in places if (v := node.inputs[i]) is not None]
 
 
 def root_of(v: Value) -> Value:
-    """The value from which nodes that only move elements (CARRIERS) make v, or v itself. Quantising
-    it in v's place lets these nodes move bytes."""
+    """Return the value from which v is made by nodes that only move elements (CARRIERS), or v
+    itself. If it is quantised in v's place, these nodes move int8 elements."""
     while v.producer is not None and v.producer.op.name in CARRIERS:
         if len(v.producer.outputs) > 1 and v.producer.op.name == "MaxPool":
             break
-        before = v.producer.operand(0)
-        v = before
+        v = v.producer.operand(0)
     return v
 
 
 def computed(node: Node) -> list[Value]:
-    """The inputs of a node that are not constant."""
+    """Return the inputs of a node that are not constant."""
     return [v for v in node.inputs if v is not None and v.const is None]
 
 
 def tail_of(v: Value) -> Node | None:
-    """The convolution or product that v is finished from: in conv -> relu -> v it is conv.
-
-    Between both lie only elementwise nodes that have one input which is not constant, and each
-    value on the way is read by the next node alone. None where v is made in another way, or the
-    node at the beginning has no weights."""
+    """Return the node with weights of whose chain of elementwise nodes v is the end: conv for conv
+    -> relu -> v. Nodes between have one computed input each, and each value between has one reader.
+    None if v is made in another way."""
     node = v.producer
     while node is not None and "elementwise" in node.op.traits and len(computed(node)) == 1:
         before = computed(node)[0]
@@ -112,9 +111,9 @@ def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
 
 
 def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value]:
-    """The values to quantise: value -> its root, whose range it has. These are the data of the
-    nodes, what pools read of their results, and, where an elementwise node joins several results,
-    all but the last."""
+    """Return the values to quantise for nodes, each with its root, whose range is used: the data of
+    the nodes; their results that pools read; and, where an elementwise node joins several of their
+    results (a residual sum), all of them but the last."""
     found: dict[Value, Value] = {}
 
     def take(v: Value) -> None:
@@ -133,7 +132,7 @@ def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value
         if node.op.name in POOLS and _ends_weighted(inputs[0], chosen):
             take(inputs[0])
         elif "elementwise" in node.op.traits and len(inputs) > 1:
-            # One operator ends in the sum, the last; what others give it is stored as bytes.
+            # The last operator computes the sum in its epilogue; it reads the others' results.
             tails = [(v, tail) for v, tail in tails if v not in found and len(v.uses) == 1]
             tails.sort(key=lambda one: order[one[1]])
             for v, _ in tails[:-1]:

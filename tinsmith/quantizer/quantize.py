@@ -1,4 +1,4 @@
-"""`quantize`: a float model and data -> a quantised model, and what it loses."""
+"""`quantize`: from a float model and data to a quantised model, with a report of its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.forms import FORMS, Form, by_title
 from tinsmith.quantizer.ranges import METHODS
 from tinsmith.quantizer.report import Judgement, Layer, Quantized, judge, layers_of, timed
-from tinsmith.quantizer.rounding import Correlations, compensated, nearest, takes
+from tinsmith.quantizer.rounding import Correlations, compensated, takes
 from tinsmith.quantizer.scales import Array, Scale, of_range, of_weights
 from tinsmith.quantizer.settings import Settings, settings_of
 from tinsmith.quantizer.statistics import Statistics
@@ -38,35 +38,36 @@ def quantize(
     form: str = "qdq", threads: int = 1,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Quantized:  # fmt: skip
-    """Quantise a float model: its operators with weights compute with whole numbers of 8 bits.
+    """Quantise a float model: its operators with weights compute with 8-bit integers.
 
-    data       calibrates: arrays by name (samples along the first axis), one array, an .npz file, a
-               folder of .npy or .npz files, or a list of these, or of functions that give arrays
+    data       for calibration: arrays by name (samples along the first axis), one array, an .npz
+               file, a folder of .npy or .npz files, or a list of these or of functions that return
+               arrays
     method     how ranges of activations are chosen: "minmax", "average", "percentile", "kl",
                "tensorrt", "aciq", "mse", "entropy"
     per_channel  a scale for each output channel of weights; otherwise one for each tensor
     symmetric  activations are int8 without a zero point; otherwise uint8 with one
-    weight_bits  8, or 4; or 7, for engines that add up pairs of products in 16 bits, where those of
-               8 bits saturate, as ONNX Runtime and OpenVINO do on machines without VNNI
+    weight_bits  8, or 4; or 7, for engines that sum pairs of products in 16 bits, which overflow
+               with 8 bits, such as ONNX Runtime and OpenVINO on machines without VNNI
+    activation_bits  8, the only number that kernels read
     equalise   ranges of channels between two layers are made equal first; results do not change
-    correct    biases make up for what rounded weights shift on average
-    rounding   "nearest", or "compensated" (later weights make up for the errors of earlier ones);
-               None: the latter for four bits
+    correct    biases compensate the shift of means that rounded weights cause
+    rounding   "nearest", or "compensated" (the error of each weight is compensated by those rounded
+               later, as in GPTQ); None: the latter for four bits
     products   products of two computed matrices, as in attention, are quantised too
     keep       names of nodes that stay in float32
     labels     the right class of each sample, for `max_drop`; else an array "labels" of the data
-    max_drop   points of accuracy that may be lost at most: the operators that lose most stay in
-               float32 until that holds. Without labels: samples for which another class is greatest
+    max_drop   percentage points of accuracy that may be lost: the operators with the largest errors
+               stay in float32 until that is met. Without labels: of samples whose class changes
     form       of the quantised graph: "qdq" (pairs of QuantizeLinear and DequantizeLinear), or
                "ncnn": Convolution, ConvolutionDepthWise and InnerProduct as ncnn computes them in
-               bytes, symmetric, with 6 bits for weights 3x3 of stride 1, as ncnn's tool has them
+               int8, symmetric, with 6 bits for 3x3 weights of stride 1, as by ncnn's tool
     progress   as for `compile`
 
     The result has the quantised graph, which `compile` and `write` take, and a report.
     Raises CalibrationError for data that do not fit, are constant or not finite; QuantizeError for
-    bits that no kernel reads, and where there is nothing to quantise; OptionError, UnknownName, and
-    what `load` raises.
-    """
+    bits that no kernel reads, and if there is nothing to quantise; OptionError, UnknownName, and
+    the errors of `load`."""
     settings = settings_of(
         method=method, per_channel=per_channel, symmetric=symmetric, weight_bits=weight_bits,
         activation_bits=activation_bits, equalise=equalise, correct=correct, rounding=rounding,
@@ -80,15 +81,22 @@ def quantize(
 
 
 def canonical_of(graph: Graph) -> Graph:
-    """A copy of a graph in the form that quantisation edits: after the portable passes."""
+    """Return a copy of a graph after the portable passes, the form that is quantised."""
     copy = graph.clone()
     run_passes(copy, "portable", HOST.column)
     return copy
 
 
 class _Quantising:
-    """One model while it is quantised: `exact`, the float graph; scales, weights as whole numbers
-    and shifts of means, by name; and quantised copies of the graph."""
+    """The quantisation of one model.
+
+    exact    the float graph, canonical and equalised
+    nodes    the nodes of `exact` to quantise
+    values   value of `exact` to quantise -> its root (`Form.root`)
+    scales   name of a root -> its scale
+    weights  (name of a node, number of an input) -> (weights as integers, their scale)
+    shifts   name of a node -> shift of its outputs' means, [outputs]
+    """
 
     def __init__(self, graph: Graph, data: Any, labels: Any, settings: Settings) -> None:
         self.settings, self.form = settings, FORMS[settings.form]
@@ -116,6 +124,7 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
+        """Return the labels that are given, or those in the data. Raises CalibrationError."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None
@@ -125,6 +134,8 @@ class _Quantising:
         return found
 
     def run(self) -> Quantized:
+        """Quantise, and report. Layers are measured in the form "qdq", whatever the settings'
+        is."""
         stats = self._observe()
         self._choose(stats)
         self._round(stats)
@@ -144,8 +155,8 @@ class _Quantising:
         )  # fmt: skip
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
-        """Layer's name -> (scale of weights, scale of data), of each quantised operator with one
-        array of weights that is not in `keep`."""
+        """Return name of a layer -> (scale of weights, scale of data), for quantised operators with
+        one array of weights that are not in `keep`."""
         found = {}
         for title, node in by_title(self.nodes).items():
             data = [self.scales.get(self.form.root(v).name) for v in places.data_of(node)]
@@ -157,8 +168,8 @@ class _Quantising:
     # ---- measuring
 
     def _observe(self) -> dict[str, Statistics]:
-        """Statistics, by name, of the values that are quantised (their roots), and of what
-        quantised operators read, for the means of its channels."""
+        """Return name -> statistics, for the roots of values to quantise (their ranges), and for
+        the data of quantised operators (the means of channels)."""
         axes = {root.name: 1 for root in self.values.values()}
         for node in self.nodes:
             for v in places.data_of(node):
@@ -168,7 +179,7 @@ class _Quantising:
         return observe(self.exact, axes, self.samples, method.counts, self.settings.threads)
 
     def _choose(self, stats: dict[str, Statistics]) -> None:
-        """A scale for every value; what is always zero has none."""
+        """Choose a scale for every root; one that is always zero gets none."""
         choose = METHODS[self.settings.method].choose
         roots = list(dict.fromkeys(root.name for root in self.values.values()))
         for i, name in enumerate(roots):
@@ -183,7 +194,7 @@ class _Quantising:
     # ---- weights
 
     def _round(self, stats: dict[str, Statistics]) -> None:
-        """Round the weights of all nodes to whole numbers (`weights`), and note how far this shifts
+        """Round the weights of all nodes to integers (`weights`), and compute how far this shifts
         the means of their results (`shifts`)."""
         correlations = self._correlations() if self.settings.compensates else {}
         for i, node in enumerate(self.nodes):
@@ -202,7 +213,7 @@ class _Quantising:
             raise QuantizeError(f"the weights {v.name!r} of {node.name!r} are not finite")
         axis = places.axis_of(node, kind) if self.settings.per_channel else None
         scale = of_weights(w, axis, bits, best=bits < 7)
-        q = nearest(w, scale) if found is None else compensated(found, scale)
+        q = scale.quantised(w) if found is None else compensated(found, scale)
         self.weights[node.name, place] = q, scale
         data = places.data_of(node)
         if self.settings.correct and data and data[0].name in stats:
@@ -211,8 +222,8 @@ class _Quantising:
                 self.shifts[node.name] = shift
 
     def _correlations(self) -> dict[str, Correlations]:
-        """The correlations of the inputs, quantised where they will be, of each layer whose
-        rounding can be compensated; by its name."""
+        """Return name -> correlations of the inputs, for each layer whose rounding can be
+        compensated. Inputs that will be quantised are quantised first."""
         found = {}
         for node in self.nodes:
             w = node.inputs[1]
@@ -231,8 +242,8 @@ class _Quantising:
     # ---- graphs
 
     def build(self, keep: Collection[str], written: Form | None = None) -> Graph:
-        """A quantised copy of the float graph, in which the nodes in `keep` stay float; in the form
-        `written`, or else that of the settings."""
+        """Return a quantised copy of the float graph, in which nodes named in `keep` stay float; in
+        the form `written`, by default that of the settings."""
         graph, form = self.exact.clone(), self.form
         nodes = [
             n
@@ -253,8 +264,8 @@ class _Quantising:
         return Values(graph, [v.name for v in graph.outputs], self.settings.threads)
 
     def _tried(self, float_: Values, keep: Collection[str]) -> _Trial:
-        """The quantised graph in which the nodes in `keep` stay float, and how it compares with the
-        float model's outputs."""
+        """Build the quantised graph in which nodes named in `keep` stay float, and compare its
+        outputs with the float model's."""
         graph = self.build(keep)
         values = self._outputs(graph)
         return _Trial(graph, values, judge(float_, values, self.samples, self.labels))
@@ -262,9 +273,9 @@ class _Quantising:
     def _keep(
         self, layers: Sequence[Layer], float_: Values, keep: set[str], most: float
     ) -> tuple[list[str], _Trial]:
-        """Find how many operators must stay in float32, those of the lowest decibels first, for the
-        loss to be at most `most` points: their names, and the model made so. By halving; if none
-        suffices, all."""
+        """Find, by halving, how many operators must stay in float32, those of the lowest decibels
+        first, for the loss to be at most `most` points. Return their names, and the model made so;
+        all operators if fewer do not suffice."""
         own = {n.name for n in self.nodes}
         order = [one.name for one in sorted(layers, key=lambda x: x.decibels) if one.name in own]
         low, high = 1, len(order)
@@ -286,7 +297,7 @@ class _Quantising:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A quantised graph, its outputs, and how good they are."""
+    """A quantised graph, what computes its outputs, and how they compare with the float model's."""
 
     graph: Graph
     values: Values

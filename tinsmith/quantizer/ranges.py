@@ -1,7 +1,7 @@
-"""Ranges of activations from statistics: one function a method.
+"""Chooses ranges of activations from statistics: one function for each method.
 
-A range that holds every element wastes whole numbers on a few large ones; a smaller one cuts these
-off. Methods differ in what they call the best of both.
+A range that holds every element makes steps large because of a few large elements; a smaller range
+clips these. The methods balance the errors of rounding and clipping differently.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
 
 TAIL = 1e-4
-"""The share of elements that the method `percentile` cuts off, both ends together: the 99.99th
+"""The fraction of elements that the method `percentile` clips, both ends together: the 99.99th
 percentile of TensorRT's and ONNX Runtime's calibration."""
 LEVELS = 128
-"""The levels that ranges by relative entropy are chosen for: half of eight bits, as in ncnn and
-TensorRT."""
+"""Levels of the quantised distribution in methods by relative entropy: half of eight bits, as in
+ncnn and TensorRT."""
 FEW = 64
-"""Bins that must be filled before their entropy counts: MNN asks for a hundred. Estimated."""
+"""Filled bins below which a histogram is too sparse for its entropy: MNN asks for 100.
+Estimated."""
 SMOOTH = 1e-4
-"""What ncnn puts in the place of an empty bin before it compares distributions."""
+"""Probability of an empty bin after ncnn's smoothing."""
 GRID = 64
 """Ends that are tried on each side by methods that search. Estimated."""
 
@@ -36,7 +37,7 @@ class Method:
     """A way to choose the range of a value.
 
     choose  its statistics -> (low, high)
-    counts  whether it reads the histogram, for which the data are read once more
+    counts  whether it needs the histogram, which takes a second pass over the data
     """
 
     name: str
@@ -55,8 +56,7 @@ def average(s: Statistics) -> Range:
 
 
 def percentile(s: Statistics) -> Range:
-    """The range without the elements farthest out: as many of the smallest as of the largest,
-    together the part TAIL."""
+    """The range without the smallest and the largest elements: TAIL / 2 of all on each side."""
     counts = s.histogram.copy()
     counts[BINS] += s.zeros
     total = np.cumsum(counts) / counts.sum()
@@ -67,29 +67,28 @@ def percentile(s: Statistics) -> Range:
 
 
 def kl(s: Statistics) -> Range:
-    """The range as ncnn chooses it: [-t, t], within the values seen, for the t at which 128 levels
-    differ least, by relative entropy, from the histogram of magnitudes. Distributions are
-    smoothed."""
+    """ncnn's range: [-t, t], within the observed values, with the threshold t at which the
+    histogram of magnitudes in 128 levels has the least relative entropy to the original.
+    Distributions are smoothed."""
     return _cut(s, _threshold(s.sizes, smooth=True) + 0.5)
 
 
 def tensorrt(s: Statistics) -> Range:
-    """The range as TensorRT's calibration chooses it: as `kl`, but over the bins that are not empty
-    instead of smoothed ones."""
+    """The range of TensorRT's calibration: as `kl`, but over non-empty bins instead of smoothed
+    ones."""
     return _cut(s, _threshold(s.sizes, smooth=False) + 0.5)
 
 
 def _cut(s: Statistics, bins: float) -> Range:
-    """The range of the values seen, cut to [-t, t], where the threshold t is the upper end of bin
-    number `bins` of the histogram of magnitudes."""
+    """Return the range of the observed values, clipped to [-t, t]: t is `bins` bins of the
+    histogram of magnitudes."""
     most = bins * s.largest / BINS
     return max(s.low, -most), min(s.high, most)
 
 
 def _threshold(sizes: Array, smooth: bool) -> int:
-    """The number of bins of magnitudes, from 128 to BINS, at which to cut: that with the least
-    `_entropy`. BINS where fewer than FEW bins are filled, since entropy says nothing of a few
-    values."""
+    """Return the number of bins of magnitudes, 128 to BINS, after which to clip: that with the
+    least `_entropy`. BINS where fewer than FEW bins are filled."""
     if np.count_nonzero(sizes) < FEW:
         return BINS
     below = np.concatenate(([0.0], np.cumsum(sizes)))
@@ -103,12 +102,13 @@ def _threshold(sizes: Array, smooth: bool) -> int:
 
 
 def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: bool) -> float:
-    """The Kullback-Leibler divergence of the histogram's first bins from the same in 128 levels.
+    """Return the Kullback-Leibler divergence of the histogram's first bins from the same in 128
+    levels.
 
-    own     the counts of these bins; the last one gets the count `beyond` of all further ones
-    below   how many elements lie below each bin
-    filled  how many bins that are not empty lie below each bin
-    smooth  whether empty bins are filled up a little; otherwise they are left out
+    own     the counts of these bins; the last gets the count of all `beyond`, which are clipped
+    below   for each bin the number of elements below it
+    filled  for each bin the number of non-empty bins below it
+    smooth  whether empty bins get the probability SMOOTH; else they are left out
     """
     bins = len(own)
     edges = np.arange(LEVELS + 1) * (bins / LEVELS)
@@ -116,7 +116,7 @@ def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: boo
     mass = np.diff(np.interp(edges, places, below[: bins + 1]))
     count = np.diff(np.interp(edges, places, filled[: bins + 1]))
     each = np.divide(mass, count, out=np.zeros(LEVELS), where=count > 0)
-    # A bin that an edge cuts has a part of both levels.
+    # A bin on the border of two levels has a fraction of both.
     spread = np.interp(places, edges, np.concatenate(([0.0], np.cumsum(each * np.diff(edges)))))
     q = np.diff(spread) * (own > 0)
     p = own.copy()
@@ -125,6 +125,7 @@ def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: boo
 
 
 def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
+    """Return sum p log(p / q) of two histograms, made distributions; infinite for an empty one."""
     if p.sum() == 0 or q.sum() == 0:
         return np.inf
     p, q = p / p.sum(), q / q.sum()
@@ -137,9 +138,9 @@ def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
 
 
 def aciq(s: Statistics) -> Range:
-    """Analytical clipping: the range around the middle (0 if all values have one sign) with the
-    least expected error of clipping and rounding, for a normal or a Laplace distribution, whichever
-    the mean deviation fits better."""
+    """Analytical clipping (ACIQ): the range around the mean (0 if all values have one sign) with
+    the least expected squared error of clipping and rounding, for a normal or a Laplace
+    distribution, whichever fits the mean absolute deviation better."""
     total, counts = s.histogram.sum() + s.zeros, s.histogram
     one_sided = s.low >= 0 or s.high <= 0
     middle = 0.0 if one_sided else float(counts @ s.centres) / total
@@ -161,7 +162,7 @@ def aciq(s: Statistics) -> Range:
 
 
 def _normal_tail(f: float) -> float:
-    """E[(|x| - f)^2 where |x| > f] of a standard normal x: the squared error of clipping at f."""
+    """The expected squared error of clipping a standard normal x at f: E[(|x| - f)^2; |x| > f]."""
     from math import erfc, exp, pi, sqrt
 
     return (1 + f * f) * erfc(f / sqrt(2)) - 2 * f * exp(-f * f / 2) / sqrt(2 * pi)
@@ -180,9 +181,8 @@ def mse(s: Statistics) -> Range:
 
 
 def entropy(s: Statistics) -> Range:
-    """The range with the least relative entropy between the histogram and the same in 128 levels,
-    for low and high end each by itself: `tensorrt` for values that do not lie evenly around
-    zero."""
+    """The range with the least relative entropy between the histogram and the same in 128 levels.
+    As `tensorrt`, but with both ends chosen separately, for values that are not symmetric."""
     counts = s.histogram
 
     def error(low: float, high: float) -> float:
@@ -204,8 +204,9 @@ def entropy(s: Statistics) -> Range:
 
 
 def _search(s: Statistics, error: Callable[[float, float], float]) -> Range:
-    """The (low, high) of least `error(low, high)`: parts 1/GRID to 1 of the range of values, zero
-    included, first the same part for both ends, then low, then high by itself."""
+    """Search for the (low, high) of least `error(low, high)`. Ends are fractions 1/GRID to 1 of the
+    observed range, which includes zero: first the same fraction for both ends, then low alone, then
+    high alone."""
     low, high = min(s.low, 0.0), max(s.high, 0.0)
     if low == high:
         return low, high

@@ -1,4 +1,4 @@
-"""What quantising brought: layer by layer, and for the outputs of the whole model."""
+"""The result of quantising, with its errors: layer by layer, and for the model's outputs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 LOW = 10.0
-"""Decibels of signal to noise below which a layer is reported: its noise is then a tenth of its
-signal. Layers of 8 bits have 25 and more."""
+"""Layers of a signal-to-noise ratio below this, in decibels, are reported: their noise has more
+than a tenth of the signal's power. Layers of 8 bits have 25 and more."""
 RUNS = 5
-"""Runs that the times of layers are medians of. Estimated."""
+"""Runs for the median times of layers. Estimated."""
 
 
 @dataclass(frozen=True)
 class Layer:
     """One operator in the report.
 
-    decibels                signal to noise of its result if its inputs are exact
-    float_ms, quantised_ms  milliseconds in either model; None if it is no step of its own there
-    kept                    whether it stays in float32 after all, because of `max_drop`
+    decibels                signal-to-noise ratio of its result if its inputs are exact
+    float_ms, quantised_ms  milliseconds in the two models; None if it is no step of its own there
+    kept                    whether it stays in float32 because of `max_drop`
     """
 
     name: str
@@ -56,14 +56,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A quantised model against the float one, over all data.
+    """The comparison of a quantised model with the float one, over all data.
 
-    outputs   decibels of signal to noise by output; of those whose sizes depend on data, such as
-              the boxes that a detector finds, NaN where these have other sizes
-    accuracy  the share of labels that the first output has as its greatest class, in percent
-    before    the same of the float model
-    agreement the share of samples for which both models say the same class, in percent
-    drop      points that are lost: of accuracy, or of agreement where there are no labels
+    outputs   output -> signal-to-noise ratio in decibels; NaN if its shape differs between the
+              models for some data, such as the boxes that a detector finds
+    accuracy  percentage of samples for which the first output's greatest class is the label's
+    before    the same for the float model
+    agreement percentage of samples for which both models have the same class
+    drop      percentage points lost: of accuracy, or of agreement if there are no labels
     """
 
     outputs: Mapping[str, float]
@@ -75,7 +75,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantised model: `graph`, which `compile` and `write` take, and what it loses."""
+    """A quantised model: `graph`, which `compile` and `write` take, and its errors. `exact` is the
+    float graph; `kept` names operators that stay in float32 because of `max_drop`."""
 
     graph: Graph
     settings: Settings
@@ -86,19 +87,19 @@ class Quantized:
     notes: tuple[str, ...]
     exact: Graph
     scales: Mapping[str, tuple[Scale, Scale]]
-    """Of each operator with one array of weights: the scales of these and of its data."""
+    """Operator with one array of weights -> (scale of the weights, scale of its data)."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says (see `write`); with `.table`,
-        only the scales, as `table` gives them."""
+        """Write the model in the format that the path's ending says (see `write`); for `.table`,
+        only the scales (`table`)."""
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
         else:
             write(self.graph, path)
 
     def table(self) -> str:
-        """The scales as a calibration table of ncnn. They are those of the model as it was given:
-        raises OptionError unless it was quantised with form="ncnn" and equalise=False."""
+        """Return the scales as a calibration table of ncnn. Raises OptionError unless the model was
+        quantised with form="ncnn" and equalise=False, so that the scales fit its own weights."""
         if self.settings.form != "ncnn" or self.settings.equalise:
             raise OptionError(
                 "a calibration table has the scales of ncnn's layers with the weights that they"
@@ -108,7 +109,7 @@ class Quantized:
 
     @property
     def low(self) -> tuple[Layer, ...]:
-        """Layers whose signal to noise is below `LOW`."""
+        """The layers whose signal-to-noise ratio is below `LOW`."""
         return tuple(layer for layer in self.layers if layer.is_low)
 
     def to_json(self) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class Quantized:
 
 
 def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> list[Layer]:
-    """Every quantised operator alone, over all data."""
+    """Measure every quantised operator alone, on exact inputs, over all data."""
     alone = operators_alone(exact, lossy)
     if not alone:
         return []
@@ -171,8 +172,7 @@ def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> lis
 
 def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) -> Judgement:
     """Compare the outputs of the quantised model (`lossy`) with the float model's, over all
-    samples; with `labels`, one for each sample, also how often the first output has the right
-    class."""
+    samples; with `labels`, one for each sample, also the accuracy of both."""
     names = exact.names
     noise = {n: Noise() for n in names}
     right = ideal = same = total = 0
@@ -203,8 +203,9 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def _classes(y: Any) -> Array | None:
-    """The class of each sample: the index of the greatest element of y [N,...] with its other axes
-    flattened. None for what cannot be scores of classes: no floats, rank below 2, or empty."""
+    """Return the class of each sample: the index of the greatest element of y [N,...] with the
+    other axes flattened. None for arrays that are no class scores: no floats, rank below 2, or
+    empty."""
     y = np.asarray(y)
     if y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return None
@@ -214,7 +215,7 @@ def _classes(y: Any) -> Array | None:
 def timed(
     layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Sequence[str]
 ) -> tuple[Layer, ...]:
-    """The layers with the times of their steps on one batch."""
+    """Return the layers with the times of their steps on one batch, and `kept` set."""
     batch = next(iter(samples))
     before, after = (_times(values, batch) for values in (exact, lossy))
     return tuple(
@@ -227,14 +228,15 @@ def timed(
 
 
 def _times(values: Values, batch: Mapping[str, Array]) -> dict[str, float]:
+    """Return name of a step or of its node in the model -> milliseconds; {} if it cannot run."""
     if values.net is None:
         return {}
     try:
         rows = values.net.profile(*[batch[n] for n in values.net.inputs], repeat=RUNS).rows
-    except TinsmithError:  # times are no reason to fail
+    except TinsmithError:  # a report without times is better than none
         return {}
     times = {row.name: row.ms for row in rows}
-    for row in rows:  # what is computed in bytes is another node, which tells where it comes from
+    for row in rows:  # an integer operator has another name; its origin names the model's node
         if named := re.search("'(.*?)'", row.origin):
             times.setdefault(named[1], row.ms)
     return times

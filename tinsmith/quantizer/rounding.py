@@ -1,9 +1,9 @@
-"""Rounding of weights: each to the nearest, or so that later ones make up for earlier ones.
+"""Compensated rounding of weights: later weights compensate the rounding errors of earlier ones.
 
-Rounded one input at a time, the error of each is spread over the inputs that are still to come, as
-the correlations of the layer's inputs tell (the method of optimal brain surgery, known as GPTQ for
-language models). At four bits that is much better than rounding each to the nearest.
-"""
+Weights are rounded one input at a time; the error of each is spread over the inputs that are not
+rounded yet, weighted by the correlations of the layer's inputs (the method of optimal brain
+surgery, known as GPTQ for language models). At four bits that is much better than rounding to the
+nearest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tinsmith.ops._weights import by_outputs, from_outputs, is_convolution, is_m
 from tinsmith.quantizer.scales import Array, Scale
 
 DAMPING = 0.01
-"""Part of the mean of the diagonal that is added to it: keeps the inverse finite. Estimated."""
+"""Fraction of the diagonal's mean that is added to the diagonal, so that the inverse exists.
+Estimated."""
 ROWS = 4096
-"""Places of an image, or rows of a matrix, that a batch adds at most. Estimated."""
+"""Results of a batch, at most, whose inputs are added to the correlations. Estimated."""
 DEEPEST = 4608
-"""Inputs of one result, at most, for which correlations are kept: 170 MB of float64 for that many,
-3x3 taps of 512 channels. Deeper layers are rounded to the nearest."""
+"""Inputs of one result, at most, for which correlations are kept: 3x3 taps of 512 channels, 170 MB
+of float64. Deeper layers are rounded to the nearest."""
 
 
 class Correlations:
-    """What compensated rounding knows of a layer's inputs: `sums` [group, depth, depth], the
-    products of each two of the `depth` inputs that a result sums, added up over results and
-    batches."""
+    """The correlations of a layer's inputs: `sums` [group, depth, depth] = sum over results of x
+    x^T, where x are the `depth` inputs that one result sums up (channels and taps)."""
 
     def __init__(self, node: Node, weights: Array) -> None:
         self.node, self.weights = node, weights
@@ -35,15 +35,16 @@ class Correlations:
         self._random = np.random.default_rng(0)
 
     def add(self, x: Array) -> None:
-        """Add the inputs of one batch to the correlations."""
+        """Add the layer's inputs for one batch to the correlations."""
         for i, part in enumerate(self._columns(x)):
             self.sums[i] += part.T @ part
 
     def _columns(self, x: Array) -> list[Array]:
-        """For each group the inputs [results, depth], one row for each of up to ROWS results drawn
-        at random."""
+        """Return for each group a matrix [results, depth]: a row has the inputs that one result is
+        computed from (im2col). Of more than ROWS results, ROWS are drawn at random."""
         if self.weights.ndim == 2:
-            return [self._some(x.reshape(-1, x.shape[-1])).astype(np.float64)]
+            flat = x.reshape(-1, x.shape[-1])
+            return [flat[self._picked(len(flat))].astype(np.float64)]
         kernel = self.weights.shape[2:]
         pad, rank = self.node.pad or (0,) * (2 * len(kernel)), len(kernel)
         edges = [(0, 0), (0, 0), *zip(pad[:rank], pad[rank:], strict=True)]
@@ -63,32 +64,31 @@ class Correlations:
         return [flat[:, i] for i in range(self.group)]
 
     def _pairs(self, name: str) -> tuple[int, ...]:
+        """Return an attribute with a number for each spatial axis, by default 1."""
         return getattr(self.node, name) or (1,) * (self.weights.ndim - 2)
 
     def _picked(self, count: int) -> Array:
+        """Return up to ROWS different numbers below `count`, sorted."""
         if count <= ROWS:
             return np.arange(count)
         return np.sort(self._random.choice(count, ROWS, replace=False))
 
-    def _some(self, rows: Array) -> Array:
-        return rows[self._picked(len(rows))]
-
 
 def depth_of(node: Node, weights: Array) -> int:
-    """How many inputs each result of a node sums."""
+    """Return the number of inputs that each result of a node sums up."""
     return int(np.prod(by_outputs(node, weights).shape[1:]))
 
 
 def takes(node: Node, weights: Array) -> bool:
-    """Whether the weights of a node can be rounded by correlations."""
+    """Whether the weights of a node can be rounded with compensation."""
     plain = weights.ndim == 2 if is_matrix_product(node) else is_convolution(node)
     fixed = node.attrs.get("auto_pad", "NOTSET") == "NOTSET"
     return plain and fixed and depth_of(node, weights) <= DEEPEST
 
 
 def compensated(found: Correlations, scale: Scale) -> Array:
-    """The weights of a layer as whole numbers (of their shape, in the scale's type), rounded so
-    that later ones make up for the errors of earlier ones."""
+    """Return the weights of a layer as integers, in their shape and the scale's dtype, rounded with
+    compensation."""
     w = found.weights
     rows = by_outputs(found.node, w)
     rows = rows.reshape(len(rows), -1)
@@ -102,9 +102,10 @@ def compensated(found: Correlations, scale: Scale) -> Array:
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
-    """Weights [outputs, depth] as whole numbers, rounded column by column, those of the largest
-    inputs first: what the error of a column changes in the results, the columns still to come make
-    up for, as the correlations `sums` [depth, depth] tell. `steps` [outputs] are the scales."""
+    """Round weights [outputs, depth] to integers, column by column, those of the largest inputs
+    first. After each column, the columns that are not rounded yet are changed so that they
+    compensate its error in the results, by the correlations `sums` [depth, depth]. `steps`
+    [outputs] are the scales."""
     low, high = scale.ends
     diagonal = np.diagonal(sums)
     order = np.argsort(-diagonal, kind="stable")
@@ -120,8 +121,3 @@ def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
     back = np.empty_like(q)
     back[:, order] = q
     return back
-
-
-def nearest(w: Array, scale: Scale) -> Array:
-    """The weights of a layer as whole numbers, each rounded to the nearest."""
-    return scale.quantised(w)

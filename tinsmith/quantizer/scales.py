@@ -1,4 +1,4 @@
-"""Scales and zero points: from ranges of numbers to whole numbers of a few bits, and back."""
+"""Scales and zero points: from floats to integers of a few bits, and back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 SMALLEST = 1e-30
-"""The smallest scale: products of two are still no denormals of float32."""
+"""The smallest scale of weights: the product of two is no denormal float32."""
 
 
 @dataclass(frozen=True)
 class Scale:
     """How a tensor is quantised: q = saturate(round(x / scale) + zero), in the dtype of `zero`.
-    Both are single numbers, or arrays with an element for each place of the tensor's `axis`."""
+    `scale` and `zero` are single numbers, or arrays with an element for each index on `axis`."""
 
     scale: Array
     zero: Array
@@ -27,11 +27,11 @@ class Scale:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the greatest whole number."""
+        """The least and the greatest integer."""
         return ends(self.zero.dtype.name, self.bits)
 
     def spread(self, v: Array, rank: int) -> Array:
-        """`scale` or `zero` in a shape that broadcasts to tensors of this rank."""
+        """Reshape v, which is `scale` or `zero`, so that it broadcasts to tensors of this rank."""
         if v.size == 1:
             return v.reshape(())
         dims = [1] * rank
@@ -39,12 +39,11 @@ class Scale:
         return v.reshape(dims)
 
     def whole(self, x: Array) -> Array:
-        """x / scale in float64: x in units of whole numbers, neither rounded nor moved by the zero
-        point."""
+        """Return x / scale in float64, neither rounded nor shifted by the zero point."""
         return x / self.spread(self.scale.astype(np.float64), x.ndim)
 
     def quantised(self, x: Array) -> Array:
-        """x in whole numbers, of the dtype of `zero`."""
+        """Quantise x: integers of the dtype of `zero`, each rounded to the nearest."""
         zero = self.spread(self.zero.astype(np.float64), x.ndim)
         low, high = self.ends
         return np.clip(np.rint(self.whole(x)) + zero, low, high).astype(np.int32).astype(
@@ -52,21 +51,21 @@ class Scale:
         )  # fmt: skip
 
     def real(self, q: Array) -> Array:
-        """The float32 numbers that whole numbers q stand for."""
+        """Dequantise integers q to float32."""
         zero = self.spread(self.zero.astype(np.float32), q.ndim)
         return (q.astype(np.float32) - zero) * self.spread(self.scale, q.ndim)
 
 
 def ends(dtype: str, bits: int) -> tuple[int, int]:
-    """(least, greatest) of the whole numbers with `bits` bits in a dtype: unsigned from 0; signed
-    ones symmetric, such as -127 to 127."""
+    """Return (least, greatest) of the integers with `bits` bits in a dtype: unsigned ones from 0;
+    signed ones symmetric, such as -127 to 127."""
     if dtype.startswith("uint"):
         return 0, 2**bits - 1
     return 1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1
 
 
 def checked(scale: Array, what: str) -> Array:
-    """Scales as float32. Raises QuantizeError unless all are positive and finite."""
+    """Return scales as float32. Raises QuantizeError unless all are positive and finite."""
     found = np.asarray(scale, np.float32)
     if not (np.isfinite(found).all() and (found > 0).all()):
         wrong = found[~(np.isfinite(found) & (found > 0))].reshape(-1)[0]
@@ -78,8 +77,8 @@ def checked(scale: Array, what: str) -> Array:
 
 
 def of_range(low: float, high: float, symmetric: bool, what: str) -> Scale:
-    """The scale of an activation with values from `low` to `high`: uint8 with a zero point, or, if
-    `symmetric`, int8 without. Zero is a whole number, so that padding is exact. `what` names the
+    """Return the scale of an activation with values from `low` to `high`: uint8 with a zero point,
+    or, if `symmetric`, int8 without. 0.0 is represented exactly, for padding. `what` names the
     value in errors. Raises QuantizeError."""
     low, high = min(low, 0.0), max(high, 0.0)
     if symmetric:
@@ -91,8 +90,8 @@ def of_range(low: float, high: float, symmetric: bool, what: str) -> Scale:
 
 
 def of_weights(w: Array, axis: int | None, bits: int, best: bool = False) -> Scale:
-    """The symmetric scale of weights: one for each place of `axis`, or one (None). It covers the
-    largest weight; with `best` it is smaller where the squared error is then less, as at four bits.
+    """Return the symmetric scale of weights: one number for each index on `axis`, or one (None). It
+    covers the largest weight; with `best`, for few bits, it is the one of least squared error.
     Weights of up to 4 bits are int4, others int8."""
     rows = w.reshape(1, -1)
     if axis is not None:
@@ -108,12 +107,12 @@ def of_weights(w: Array, axis: int | None, bits: int, best: bool = False) -> Sca
 
 
 STEPS = 40
-"""Scales that are tried for each row of weights. Estimated: finer steps gain nothing."""
+"""Scales that `_least_error` tries for each row. Estimated: finer steps gain nothing."""
 
 
 def _least_error(rows: Array, scale: Array, most: int) -> Array:
-    """For each row of weights the scale of least squared error, from half of the given one to all
-    of it. `most` is the greatest whole number."""
+    """Return for each row of weights the scale of least squared error, from half of the given one
+    to all of it. `most` is the greatest integer."""
     best, least = scale.copy(), np.full(len(rows), np.inf)
     for part in np.linspace(1, 0.5, STEPS):
         tried = (scale * part)[:, None]

@@ -1,4 +1,4 @@
-"""How a model is quantised: the options, and which values they take."""
+"""The options of `quantize`, and checks of their values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tinsmith.records import dataclass
 
 ROUNDINGS = ("nearest", "compensated")
 WEIGHT_BITS = (4, 7, 8)
-"""Bits of weights that kernels read. Seven are stored in eight: products of pairs then fit 16 bits,
-which other engines need on machines without VNNI."""
+"""Bits of weights that kernels read. Seven bits are stored in eight: sums of two products then fit
+16 bits, which other engines need on machines without VNNI."""
 ACTIVATION_BITS = (8,)
 """Bits of activations that kernels read."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is quantised; see `quantize`."""
+    """The options of `quantize`; see there."""
 
     method: str = "minmax"
     per_channel: bool = True
@@ -40,14 +40,14 @@ class Settings:
 
     @property
     def compensates(self) -> bool:
-        """Whether the rounding of weights makes up for the errors of those rounded before: asked
-        for, or where four bits round coarsely."""
+        """Whether weights are rounded with compensation (`rounding.py`): if asked for, or by
+        default for few bits."""
         return (self.rounding or ROUNDINGS[self.weight_bits < 7]) == "compensated"
 
 
 def settings_of(**given: Any) -> Settings:
-    """Checked settings. Raises OptionError, UnknownName; QuantizeError for bits that no kernel
-    has."""
+    """Check options and return them as Settings. Raises OptionError, UnknownName; QuantizeError for
+    bits that no kernel reads."""
     found = Settings(**given)
     check_name("method", found.method, METHODS)
     if found.rounding is not None:
@@ -74,7 +74,7 @@ def settings_of(**given: Any) -> Settings:
 
 
 def check_bits(what: str, bits: object, known: Collection[int]) -> None:
-    """Raises QuantizeError for a bit width that no kernel reads."""
+    """Raise QuantizeError for a bit width that is not in `known`, those that kernels read."""
     if isinstance(bits, bool) or bits not in known:
         raise QuantizeError(
             f"no kernel reads {what} of {bits!r} bits: give {' or '.join(map(str, known))}"

@@ -1,6 +1,5 @@
-"""What is remembered of a value while data run through a model: ranges, means, a histogram.
-
-All of it is of a fixed size, however much data there is.
+"""Statistics of a value over calibration data: ranges, means, a histogram. Their size does not
+depend on the amount of data.
 """
 
 from __future__ import annotations
@@ -16,15 +15,21 @@ from tinsmith.records import dataclass
 Array = np.ndarray[Any, Any]
 
 BINS = 2048
-"""Bins of a histogram on each side of zero: as many as ncnn and TensorRT take."""
+"""Bins of a histogram on each side of zero, as in ncnn and TensorRT."""
 MOMENTUM = 0.9
-"""How much of the moving average of a range the next batch leaves. Estimated: the usual one."""
+"""Weight of the old moving average of a range at the next batch. Estimated: the usual one."""
 
 
 @dataclass
 class Statistics:
-    """What is remembered of one value: range, moving average of ranges, sums by channel, histogram.
-    They take two passes over the data: `look` at every batch, then `count` every batch."""
+    """Statistics of one value, in two passes over the data: `look` at every batch, then `count`
+    every batch.
+
+    low, high  range of all elements
+    average    moving average of the ranges of batches
+    sums       sum of the elements of each channel (index on `axis`); `number`: of all elements
+    histogram  2 * BINS bins from -largest to largest, without zeros; `zeros`: their number
+    """
 
     name: str
     axis: int
@@ -37,8 +42,8 @@ class Statistics:
     zeros: int = 0
 
     def look(self, x: Array) -> None:
-        """Add a batch to the range, the moving average, and the sums by channel (the index on
-        `axis`). Raises CalibrationError for elements that are not finite."""
+        """Add a batch to range, moving average and sums. Raises CalibrationError for elements that
+        are not finite."""
         if x.size == 0:
             return
         low, high = float(x.min()), float(x.max())
@@ -62,18 +67,17 @@ class Statistics:
 
     @property
     def largest(self) -> float:
-        """The largest size of an element."""
+        """The largest magnitude of an element."""
         return max(-self.low, self.high, 0.0)
 
     @property
     def means(self) -> Array:
-        """The mean of every channel."""
+        """The mean of every channel, [channels]."""
         assert self.sums is not None
         return self.sums * self.sums.size / self.number
 
     def count(self, x: Array) -> None:
-        """Add a batch to the histogram, 2 * BINS bins from -largest to largest; zeros are counted
-        apart."""
+        """Add a batch to the histogram and the number of zeros."""
         flat = x.reshape(-1)
         zero = int(np.count_nonzero(flat == 0))
         self.zeros += zero

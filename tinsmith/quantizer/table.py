@@ -1,7 +1,7 @@
-"""ncnn's calibration tables: the scales of layers as text, written and read.
+"""ncnn's calibration tables: the scales of layers as text.
 
-A line for each layer's weights, a number for each output, and one for its input; numbers times a
-scale are whole:
+A layer has a line for its weights, with a number for each output, and a line for its input. integer
+= round(real * number):
 
     conv1_param_0 156.2 143.9
     conv1 151.0
@@ -23,17 +23,16 @@ from tinsmith.ops._weights import is_matrix_product
 from tinsmith.quantizer import places
 from tinsmith.quantizer.forms import FORMS, WEIGHTS, by_title
 from tinsmith.quantizer.quantize import canonical_of
-from tinsmith.quantizer.rounding import nearest
 from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.records import NamedTuple
 
 PARAMETER = re.compile(r"_param_\d+$")
-"""What ends the names of all lines of weights; recurrent layers and attention have several."""
+"""Suffix of the names of lines of weights; recurrent layers and attention have several."""
 
 
 class Applied(NamedTuple):
-    """A model quantised by a table, the names of its layers in bytes, and of those that could be
-    and stay in float32 because the table has no scales for them."""
+    """A model quantised by a table: the graph, the names of its quantised layers, and of layers
+    that stay in float32 since the table has no scales for them (`kept`)."""
 
     graph: Graph
     layers: tuple[str, ...]
@@ -44,7 +43,7 @@ class Applied(NamedTuple):
         write(self.graph, path)
 
     def to_json(self) -> dict[str, object]:
-        """What `tinsmith quantize --json` prints of it (docs/json.md)."""
+        """Return what `tinsmith quantize --json` prints (docs/json.md)."""
         return {"layers": [{"name": name} for name in self.layers], "kept": list(self.kept)}
 
     def __str__(self) -> str:
@@ -53,15 +52,15 @@ class Applied(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The scales of a layer: one for each output of its weights, and that of its input."""
+    """ncnn's scales of a layer: one for each output of its weights, and one for its input."""
 
     weights: Array
     data: float
 
 
 def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
-    """The layers of a table that have both lines; those of others, and lines after `#`, are left
-    out. Raises QuantizeError for what is no table."""
+    """Parse a table: return name -> scales for layers that have both lines; others, and lines after
+    `#`, are left out. Raises QuantizeError for text that is no table."""
     found = _lines(text, file)
     names = [name for name in found if name + WEIGHTS in found]
     if not names:
@@ -73,7 +72,8 @@ def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
 
 
 def _lines(text: str, file: str) -> dict[str, list[float]]:
-    """The numbers of a table by the names that begin its lines."""
+    """Parse the lines of a table: return the name at the beginning -> its numbers. Raises
+    QuantizeError."""
     found: dict[str, list[float]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, *rest = line.split() or [""]
@@ -93,13 +93,12 @@ def _lines(text: str, file: str) -> dict[str, list[float]]:
 
 
 def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applied:
-    """A float model with the layers of a calibration table in bytes, as ncnn computes them; all
-    others stay in float32.
+    """Quantise the layers of a float model that a calibration table has, as ncnn computes them in
+    int8; all others stay in float32.
 
-    table   the text of the table: its names are those of layers (of another format's file, of
-            nodes)
-    file    where it comes from, for errors
-    Raises QuantizeError for a table that does not fit the model, and what `load` raises.
+    table   the text of the table, with the names of layers (for other formats: of nodes)
+    file    its name, for errors
+    Raises QuantizeError for a table that does not fit the model, and the errors of `load`.
     """
     graph = canonical_of(load(model))
     rows, form = rows_of(table, file), FORMS["ncnn"]
@@ -122,7 +121,7 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
             raise QuantizeError(f"{file}: the scale of the input of {name!r} is 0")
         one = _scale(np.array(row.data))
         if x in scales and (scales[x].scale != one.scale).any():
-            one = scales[x]  # readers of one value share what it is rounded to
+            one = scales[x]  # a value is quantised once, for all its readers
         scales[x] = one
 
     def rounded(node: Node, place: int) -> tuple[Array, Scale]:
@@ -135,7 +134,7 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
                 f"{file}: {titles[node]!r} has {counted(given.size, 'scale')} for {outputs} outputs"
             )
         scale = _scale(np.resize(given, outputs), axis, form.bits(node))
-        return nearest(w.const, scale), scale
+        return scale.quantised(w.const), scale
 
     kept = tuple(name for name in nodes if name not in rows)
     form.insert(graph, [nodes[name] for name in rows], scales, rounded)
@@ -143,8 +142,8 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
 
 
 def _scale(numbers: Array, axis: int = 0, bits: int = 8) -> Scale:
-    """The scale of what is whole times `numbers`. ncnn gives weights that are all zero a scale of
-    0; any other does as well."""
+    """Return the scale 1 / `numbers`, which are ncnn's scales. ncnn writes 0 for weights that are
+    all zero; for these any scale will do."""
     with np.errstate(divide="ignore"):
         found = np.where(numbers == 0, 1.0, 1 / numbers)
     return Scale(found, np.zeros(found.shape, np.int8), axis, bits)

@@ -1,4 +1,5 @@
-"""Why a step of a program is computed as it is: what `explain` tells, as data and as text."""
+"""The explanation of a step (`net.explain()`), as data and as text: its kernel, the candidates,
+what was fused and what not, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ Pairs = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Explanation:
-    """One step of a program. Plain data: `Explanation(**vars(one))` makes an equal one."""
+    """Why one step of a program is computed as it is. Plain data: `Explanation(**vars(one))` makes
+    an equal one."""
 
     name: str
     op: str
@@ -33,11 +35,13 @@ class Explanation:
     micro_batches: int = 0
     """In how many micro-batches the batch is computed; 0 for all at once."""
     measured: str = ""
+    """Times of the kernel and its best rival, if `tune` measured them."""
     reads: Pairs = field(default_factory=list)
     """`name` and `layout` of each operand; both None for a constant that is packed."""
     writes: Pairs = field(default_factory=list)
     candidates: Pairs = field(default_factory=list)
-    """`kernel`, `tier`, `estimated_us` (None if it declines), `says`: its detail, or its reason."""
+    """Kernels that were asked: `kernel`, `tier`, `estimated_us` (None if it declines), `says`: its
+    detail, or why it declines."""
     notes: Pairs = field(default_factory=list)
     """Remarks of passes on the node: `rule`, `reason`."""
     refused: Pairs = field(default_factory=list)
@@ -69,7 +73,7 @@ class Explanation:
 
 
 def by_name(found: Iterable[Explanation]) -> dict[str, Explanation]:
-    """Name -> step, for every name by which a step can be asked for; of equal names the first."""
+    """Return name -> explanation, for all names and aliases; for a name of several, the first."""
     names: dict[str, Explanation] = {}
     for one in found:
         for name in (one.name, *one.aliases):

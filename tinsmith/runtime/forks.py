@@ -1,7 +1,8 @@
-"""Forks of the process while other threads compile: the child inherits locks, but not their owners.
+"""Safety of `fork` while other threads compile: the child inherits their locks, which nobody will
+ever release there.
 
-In such a child, whatever takes locks (Tinsmith's, of imports, LLVM's) raises ForkError rather than
-wait for ever. What was compiled already, and was run by the thread that forks, still runs.
+In such a child, code that takes locks (Tinsmith's, of imports, LLVM's) raises ForkError instead of
+waiting for ever. Programs that the forking thread has run before still run.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from _thread import RLock, get_ident
 
 from tinsmith.errors import ForkError
 
-_locks: dict[int, RLock] = {}  # of each thread, held while it does such work
-_lost = False
+_locks: dict[int, RLock] = {}  # thread -> its lock, held while it does such work
+_lost = False  # whether this process is such a child
 
 
 def working() -> RLock:
-    """`with working():` around whatever takes locks, imports, or calls LLVM. May be nested. An
-    interrupt cannot leave the lock held: it is one of C's (see `codegen/workers.py`).
-    """
+    """Return the context, `with working():`, for all code that takes locks, imports, or calls LLVM.
+    It may be nested. Raises ForkError in a child of a process that was in such code at the fork."""
     if _lost:
         raise ForkError(
             "this process was forked while another thread of its parent compiled a model, and "

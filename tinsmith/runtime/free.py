@@ -1,9 +1,9 @@
-"""Programs for sizes that a model leaves free: made once, they run for all sizes that they admit.
+"""Programs for free sizes: compiled once, they run for all sizes that meet their conditions.
 
 A `FreeProgram` holds a `Program` whose plan has formulas (`sizes.Size`) where others have numbers.
-For the shapes of a call it computes the numbers that code and sessions read, and gives a program
-that shares code and weights: arithmetic, no compilation. Where the arena's buffers lie is kept from
-call to call, where they fit; the rest of the plan is computed when somebody asks for it.
+For the shapes of a call it computes the numbers that code and sessions read, and returns a
+`SizedProgram` that shares code and weights: nothing is compiled. The places of buffers in the arena
+are reused from call to call if they fit. Other parts of the plan are computed when they are read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.budget import machine_memory
 from tinsmith.conditions import Scope
-from tinsmith.errors import OutOfMemory
+from tinsmith.errors import OutOfMemory, size_text
 from tinsmith.formulas import Form, added, computed, number_form, shown, valued
 from tinsmith.plan.memory import Buffer, Lives, lower_bound
 from tinsmith.plan.plan import Plan, Step
@@ -31,21 +32,20 @@ from tinsmith.sizes import Size, has_sizes
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
-"""Of an input: numbers, and `Size`s that are symbols, where it is free."""
+"""The shape of an input: numbers, and symbols (`Size`) in the place of free sizes."""
 LEAST_SPARE = 1024
-"""Bytes that are added to a buffer at least, where it may grow. Estimated."""
+"""Spare bytes, at least, of a buffer that may grow. Estimated."""
 DENSE = 2
-"""Buffers keep their places while they fill one part in so many of them. Estimated."""
+"""Buffers keep their places while they fill at least 1 / DENSE of them. Estimated."""
 NEAR = 1 << 18
-"""Bytes of an arena in which places need not be dense, as it fits into second-level caches whole.
-Estimated."""
+"""Bytes up to which an arena, as second-level caches hold it, may be filled less. Estimated."""
 PLACES = 8
-"""For how many sets of sizes the places of buffers are kept. Estimated."""
+"""Sets of places of buffers that are kept. Estimated."""
 
 
 class _Places(NamedTuple):
-    """Where the buffers of the arena lie: for each the bytes that it may have (`most`) and its
-    offset; the bytes of the arena (`peak`), and the `total` of `most`."""
+    """The places of the arena's buffers: the bytes that each may have (`most`) and its offset; the
+    bytes of the arena (`peak`), and the sum of `most` (`total`)."""
 
     most: Sequence[int]
     offsets: Sequence[int]
@@ -54,11 +54,12 @@ class _Places(NamedTuple):
 
 
 class FreeProgram:
-    """A program for all sizes that meet its conditions; `sized` gives the program for some of them.
+    """A program for all sizes that meet its conditions; `sized` returns the program for given ones.
     Any number of threads may use it.
 
     program  its code and plan, in which free sizes are Sizes
-    shapes   of the inputs, as the plan was made for them; None for what is no tensor
+    shapes   of the inputs for which the plan was made, with symbols; None for an input that is no
+             tensor
     scope    the symbols in the shapes, and the conditions
     """
 
@@ -78,8 +79,8 @@ class FreeProgram:
             for form, k in zip(self.symbols, self._least, strict=True)
         ]
         self._nbytes = computed(nbytes, self._names, [*least, *self.conditions])
-        """Of the buffers, for values of the symbols; None for values that the program does not
-        take."""
+        """From the values of the symbols to the bytes of each buffer; None for values that the
+        program does not take."""
         self._places: list[_Places] = []
         self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
         asked = Asked(_form)
@@ -91,20 +92,20 @@ class FreeProgram:
         self.entry = program.entry
         same = all(_is_same(s) for one in program.segments for s in _steps(one))
         self.calls: list[Step | Native] | None = program.calls if same else None
-        """Of all sizes; None where they hold sizes."""
+        """`Program.calls`, if they are the same for all sizes; else None."""
         self._largest: tuple[int, ...] | None = None
         self.memories = threading.local()
 
     def __str__(self) -> str:
-        """Which sizes it takes, for a person."""
+        """Say in words which sizes the program takes."""
         least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
         more = [f"{shown(form)} {relation} 0" for form, relation in self.conditions]
         return f"one program for all sizes where {', '.join([*least, *more])}"
 
     def bound(self, dims: Sequence[Sequence[Any] | None], most: Mapping[str, int]) -> None:
-        """Let buffers that grow step by step get spare memory only up to what the largest sizes
-        need. `dims` are the inputs' shapes in the model, `most` the largest size by names of free
-        dimensions. If a free dimension has none, nothing is bounded."""
+        """Limit the spare memory of growing buffers to what the largest sizes need. `dims` are the
+        inputs' shapes in the model, `most`: name of a free dimension -> its largest size. If one
+        has no largest size, nothing is limited."""
         pairs = zip(self.shapes, dims, strict=True)
         both = [(d, n) for own, names in pairs for d, n in zip(own or (), names or (), strict=True)]
         found: dict[Form, Any] = {d.form: n for d, n in both if isinstance(d, Size)}
@@ -113,14 +114,15 @@ class FreeProgram:
             self._largest = nbytes(*[most[found[form]] for form in self.symbols])
 
     def sized(self, signature: Signature) -> SizedProgram | None:
-        """The program for these shapes; None if they do not fit the program's, or do not meet its
-        conditions. Raises OutOfMemory for sizes beyond what a machine can address."""
+        """Return the program for a signature; None if it does not fit the program's shapes, or does
+        not meet its conditions. Raises OutOfMemory for sizes that need more than the machine
+        has."""
         values = self._values(signature)
         if values is None:
             return None
         try:
             nbytes = self._nbytes(*values)
-        except ZeroDivisionError:  # by what one of the conditions says is not 0
+        except ZeroDivisionError:  # the divisor is 0, which a condition excludes
             return None
         if nbytes is None:
             return None
@@ -133,9 +135,9 @@ class FreeProgram:
         return SizedProgram(self, symbols, nbytes, numbers)
 
     def _placed(self, nbytes: tuple[int, ...]) -> _Places:
-        """Places for buffers of these numbers of bytes: earlier ones, if the buffers fit and do not
-        leave too much unused; else new ones, with something to spare where sizes grow from call to
-        call."""
+        """Return places for buffers of `nbytes` bytes each: earlier places, if the buffers fit and
+        do not leave too much unused; else new ones, with spare bytes if sizes have grown a little
+        since the last."""
         total = sum(nbytes)
         for places in self._places:
             dense = total * DENSE >= places.total or places.peak <= NEAR
@@ -150,6 +152,13 @@ class FreeProgram:
                 ends = zip(nbytes, most, self._largest, strict=True)
                 most = tuple(max(n, min(wide, end)) for n, wide, end in ends)
         found = _Places(most, *self._lives.offsets(most), sum(most))
+        memory = machine_memory()
+        if memory is not None and found.peak > memory:
+            raise OutOfMemory(
+                f"{self.program.plan.model} needs {size_text(found.peak)} for its tensors at these "
+                f"sizes, this machine has {size_text(memory)}; run it with a smaller batch or "
+                "smaller inputs"
+            )
         self._places = [*self._places, found][-PLACES:]
         return found
 
@@ -170,8 +179,8 @@ class FreeProgram:
         return Lives([(first, last) for _, first, last in self.program.plan.buffers])
 
     def memory_at(self, program: SizedProgram) -> str:
-        """The bytes alive at the step at which most are alive, for the sizes of `program`, as text:
-        a formula of the symbols."""
+        """Return, as text, the formula in the symbols for the bytes that are alive at the step at
+        which, for the sizes of `program`, most are alive."""
         buffers = self.program.plan.buffers
         rows = self.rows(program.buffer_bytes)
         moments = sorted({first for _, first, _ in buffers})
@@ -186,12 +195,13 @@ class FreeProgram:
         return shown(form)
 
     def rows(self, nbytes: Sequence[int]) -> list[Buffer]:
-        """The plan's buffers, each with its lifetime, of these numbers of bytes."""
+        """Return the plan's buffers, of `nbytes` bytes each, with their lifetimes."""
         buffers = self.program.plan.buffers
         return [Buffer(n, *life) for n, (_, *life) in zip(nbytes, buffers, strict=True)]
 
     def frame(self, numbers: Sequence[int]) -> Frame:
-        """What a session needs to know of sizes."""
+        """Return the numbers of a program that a session reads. `numbers`: in the order of
+        `Asked`."""
         arena, workspace = self._frame_at
         return Frame(
             numbers[arena],
@@ -201,8 +211,8 @@ class FreeProgram:
         )
 
     def memory(self) -> RunMemory:
-        """The run memory of the calling thread, made at its first call. Programs of a model that
-        have the same `memories` share it."""
+        """Return the calling thread's run memory, made at its first call. The programs of one model
+        have the same `memories`, so that they share it."""
         try:
             return self.memories.memory
         except AttributeError:
@@ -211,8 +221,8 @@ class FreeProgram:
 
 
 class SizedProgram(Program):
-    """A FreeProgram for numbers as sizes: the same code with a table of numbers. Its plan with
-    these numbers is only made when it is asked for."""
+    """A `FreeProgram` for given numbers: the same code and weights with a table of numbers. Its
+    plan with these numbers is computed only when it is read."""
 
     is_sized = True
 
@@ -249,7 +259,7 @@ class SizedProgram(Program):
 
     @property
     def buffer_bytes(self) -> Sequence[int]:
-        """The bytes of each buffer of the arena."""
+        """Bytes of each buffer of the arena."""
         return self._nbytes
 
     @cached_property
@@ -264,7 +274,8 @@ class SizedProgram(Program):
         return known
 
     def _settled(self, value: Any) -> Any:
-        """Anything of a plan with numbers for sizes."""
+        """Return a value of a plan (a size, a tuple, a step, ...) with numbers in the place of
+        Sizes."""
         if isinstance(value, Size):
             return self._known[value.form]
         if isinstance(value, tuple):
@@ -306,7 +317,7 @@ class SizedProgram(Program):
 
 
 class _Numbers(dict[Form, int]):
-    """The numbers of formulas; those that no run reads are computed when they are asked for."""
+    """Formula -> its number; formulas that no run needs are computed when they are read."""
 
     others: Callable[[Form], int]
 
@@ -316,16 +327,16 @@ class _Numbers(dict[Form, int]):
 
 
 def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """A function that gives the elements at these places of a sequence."""
+    """Return a function that returns the elements of a sequence at the places `at`, as a tuple."""
     return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
 
 
 def _values_in(
     shapes: Sequence[Shape | None], symbols: Sequence[Form]
 ) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
-    """A function of a signature that gives the values of the symbols, in order; None where the
-    signature does not fit `shapes`, whose dims are numbers and symbols. It is written as text, as
-    each call with new sizes begins with it: for (B, 3, H) and (B, 8)
+    """Return a function from a signature to the values of the symbols, in order, or None if the
+    signature does not fit `shapes`, whose dims are numbers and symbols. The function is generated
+    as text, since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
 
         s0, s1 = i0[0], i0[2]
         if i0 != (s0, 3, s1,): return None
@@ -360,7 +371,7 @@ def _values_in(
 
 
 def _sized(program: Program) -> list[Array]:
-    """The constants that hold sizes."""
+    """Return the constants that hold Sizes."""
     return [a for a in program.constants.values() if has_sizes(a)]
 
 
@@ -373,12 +384,12 @@ def _steps(segment: tuple[int, list[Step]] | Step) -> list[Step]:
 
 
 def _is_same(step: Step) -> bool:
-    """Whether a step can stay as it is when sizes become numbers: it has no operands."""
+    """Whether a step holds no Sizes in fields that runs read, since it has no operands."""
     return not step.reads and not step.writes
 
 
 def _told(plan: Plan) -> tuple[Any, ...]:
-    """Those parts of a plan, besides the code, that sessions read and that may hold Sizes."""
+    """Return the parts of a plan that sessions read and that may hold Sizes."""
     steps = [(s.reads, s.writes) for s in plan.steps]
     return plan.inputs, plan.outputs, plan.memory, plan.sizes, plan.made, steps
 

@@ -1,5 +1,5 @@
-"""Generated loops that measure this machine's cores: arithmetic, reading memory, and waiting for
-each other. For reports and for rows of `codegen/cores.py`; no kernel is chosen by them."""
+"""Measures this machine's cores with generated loops: arithmetic, reading memory, and the time of
+synchronisation. For reports and for rows of `codegen/cores.py`; no kernel is chosen by it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIECE = 1 << 17  # floats that are read from memory at a time; estimated
 
 
 def measure(target: Target) -> Rates:
-    """The rates of this machine now: the best of several short runs."""
+    """Measure the rates of this machine, each as the best of several short runs."""
     peak = peak_of(target, target.lanes)
     wide = peak / peak_of(target, 8) if target.lanes >= 16 else 1.0
     read = read_loop(target)
@@ -46,12 +46,11 @@ def measure(target: Target) -> Rates:
 
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
-    """Bytes/s that one core reads from memory. `read(address, count)` reads so many floats; `data`
-    are float32, larger than the caches, and are read twice in pieces of PIECE floats. The time of a
-    piece is the lower quartile of all, since other processes disturb the rest.
-
-    A piece takes some ten microseconds, so that most lie within one time slice of the scheduler.
-    """
+    """Return the bytes/s that one core reads from memory. `read(address, count)` reads `count`
+    floats; `data` are float32, larger than the caches, and are read twice in pieces of PIECE
+    floats. The time of a piece is the lower quartile of all, since other processes disturb the
+    rest. A piece takes some ten microseconds, so that most lie within one time slice of the
+    scheduler."""
     seconds = []
     for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
         began = perf_counter()
@@ -63,8 +62,9 @@ def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -
 def _rate_together(
     read: Callable[[int, int], None], data: np.ndarray[Any, Any], unit: int
 ) -> float:
-    """Bytes/s that all usable cores read together, each an equal share of `data`, rounded down to a
-    multiple of `unit` floats; 0 if a share is empty. `data` should be larger than all caches."""
+    """Return the bytes/s that all usable cores read together, each an equal share of `data`,
+    rounded down to a multiple of `unit` floats; 0 if a share is empty. `data` should be larger than
+    all caches."""
     cores = usable_cores()
     share = data.size // cores // unit * unit
 
@@ -84,7 +84,7 @@ def _rate_together(
 
 
 def _ones(nbytes: int) -> np.ndarray[Any, Any]:
-    """Ones in `nbytes` bytes, or in as many as can be had if memory is short."""
+    """Return `nbytes` bytes of float32 ones, or fewer if memory is short."""
     while True:
         try:
             return np.ones(nbytes // 4, np.float32)
@@ -95,7 +95,7 @@ def _ones(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def peak_of(target: Target, lanes: int) -> float:
-    """Flop/s of multiply-adds in vectors of `lanes`: the best of several runs."""
+    """Measure the flop/s of multiply-adds in vectors of `lanes`, as the best of several runs."""
     multiply, flops = fma_loop(target, lanes)
     return flops / _best(multiply, 15)
 
@@ -103,9 +103,9 @@ def peak_of(target: Target, lanes: int) -> float:
 def fma_loop(
     target: Target, lanes: int = 0, row: Product = FLOAT32
 ) -> tuple[Callable[[], None], float]:
-    """(run, operations): a function that adds products in registers, by the step of a row of the
-    table of products, and how many operations (two for each product) a call does. Vectors have
-    `lanes` lanes, or as many as the target's."""
+    """Return (run, operations): a function that sums products in registers by the instructions of
+    `row`, a row of the table of products, and the number of operations of a call, two for each
+    product. Vectors have `lanes` lanes (0: the target's)."""
     lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)
@@ -115,7 +115,7 @@ def fma_loop(
     rest = (x + lanes).cast(row.sums)
     sums = [(rest + lanes * i).load(lanes) for i in range(chains)]
     with b.loop(0, ROUNDS, carry=sums) as loop:
-        # what is multiplied changes, or LLVM would do it once
+        # a factor that changes, or LLVM would multiply only once
         wide = row.group > 1
         loop.next(
             [row.step(s, s.bitcast(factor.ty) if wide else factor, factor) for s in loop.vars]
@@ -131,7 +131,8 @@ def fma_loop(
 
 
 def read_loop(target: Target) -> Callable[[int, int], None]:
-    """A call (address, count) that reads `count` floats, a multiple of STREAMS vectors."""
+    """Return a function (address, count) that reads `count` floats, a multiple of STREAMS
+    vectors."""
     lanes = target.lanes
     module = Module(target)
     b = module.function("read_peak", [("x", PTR), ("n", I64)])
@@ -152,8 +153,9 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
 
 
 def phase_of_two(target: Target, lines: int = 0) -> float:
-    """Seconds that a phase takes two threads which wait for each other at its end. In each phase
-    either thread reads and writes `lines` cache lines that the other wrote in the phase before."""
+    """Measure the seconds of a phase of two threads that wait for each other at its end. In each
+    phase, each thread reads and writes `lines` cache lines that the other wrote in the phase
+    before."""
     module = Module(target)
     b = module.function("phases", [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
@@ -183,6 +185,7 @@ def phase_of_two(target: Target, lines: int = 0) -> float:
 
 
 def _best(run: Callable[[], object], times: int) -> float:
+    """Return the shortest of `times` runs, in seconds."""
     best = float("inf")
     for _ in range(times):
         start = perf_counter()

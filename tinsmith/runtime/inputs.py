@@ -1,4 +1,4 @@
-"""The inputs of a model: their names and types, and checks of what a caller gives for them."""
+"""The inputs of a model: their names and types, and checks of the arrays that a caller gives."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ BY_NAME = "net(**inputs) takes a dict's arrays by their names"
 
 
 class Inputs:
-    """The inputs of one model. `model` is its name in messages, `ranges` are the least and the
-    largest size of free dimensions. Immutable."""
+    """The inputs of one model. `model` is its name in messages; `ranges`: name of a free dimension
+    -> (least, largest) size. Immutable."""
 
     def __init__(
         self, model: str, types: Mapping[str, Type], ranges: Mapping[str, tuple[int, int]] = {}
@@ -50,7 +50,7 @@ class Inputs:
         self.dtypes = [t.dtype for t in self.types.values()]
         self.shapes = [t.shape for t in self.types.values()]
         self.fixed: Signature | None = None
-        """The shapes, where the model leaves none free."""
+        """The signature, if no size is free; else None."""
         if all(t.is_static for t in self.types.values()):
             self.fixed = tuple(t.dims for t in self.types.values())
         self._holders = any(isinstance(t, Holder) for t in self.types.values())
@@ -59,7 +59,7 @@ class Inputs:
         return ", ".join(f"{n}: {t}" for n, t in self.types.items())
 
     def signature(self, arrays: Sequence[Any]) -> Signature:
-        """The shapes of arrays that `arrays` returned."""
+        """Return the signature of arrays that `arrays` returned."""
         if self.fixed is not None:
             return self.fixed
         types = self.types.values()
@@ -68,14 +68,15 @@ class Inputs:
         )
 
     def example(self) -> Signature:
-        """A signature for messages: every free dimension is 1."""
+        """Return a signature for messages, in which every free dimension is 1."""
         return tuple(
             None if shape is None else tuple(d if isinstance(d, int) else 1 for d in shape)
             for shape in self.shapes
         )
 
     def as_signature(self, shapes: Any) -> Signature:
-        """A signature from shapes given as any sequences of whole numbers."""
+        """Return a signature from shapes given as any sequences of whole numbers. Raises
+        InputShapeError."""
         try:
             if isinstance(shapes, Mapping | str):
                 raise TypeError
@@ -100,8 +101,8 @@ class Inputs:
         self._check_symbols(signature)
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
-        """Plain, contiguous arrays in the model's order, from inputs given in order or by name.
-        Raises InputNameError, InputTypeError, InputShapeError."""
+        """Check inputs given in order or by name; return them in the model's order, as contiguous
+        arrays. Raises InputNameError, InputTypeError, InputShapeError."""
         names = self.names
         if kwargs or len(args) != len(names):
             args = self._ordered(args, kwargs)
@@ -124,7 +125,7 @@ class Inputs:
         return arrays
 
     def ready(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are arrays that can be read as they are, if their shapes fit."""
+        """Whether all are contiguous arrays of the right dtypes; shapes are not checked."""
         return all(
             type(a) is np.ndarray and a.dtype is dtype and a.flags.c_contiguous
             for a, dtype in zip(arrays, self.dtypes, strict=True)
@@ -138,6 +139,7 @@ class Inputs:
         return str(self) or "no inputs"
 
     def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return inputs given in order and by name in the model's order. Raises InputNameError."""
         names = self.names
         if len(args) > len(names):
             raise InputNameError(f"{self.model} takes {self._wanted}; {len(args)} arrays are given")
@@ -162,6 +164,8 @@ class Inputs:
         return [given[n] for n in names]
 
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
+        """Return an input as a contiguous array of dtype `wanted` in native byte order; a number
+        for a scalar input becomes an array. Raises InputTypeError for other objects and dtypes."""
         if not isinstance(array, np.ndarray):
             type_ = self.types.get(name)
             number = isinstance(array, np.generic | int | float | bool)
@@ -188,7 +192,8 @@ class Inputs:
             ) from error
 
     def _held(self, name: str, given: Any, wanted: Type) -> Any:
-        """A sequence or an optional, in the form in which the graph's references take it."""
+        """Check a sequence or an optional, and return it as references take it: a list of arrays,
+        an array, or None."""
         if isinstance(wanted, OptionalType):
             return None if given is None else self._held(name, given, wanted.item)
         if isinstance(wanted, SequenceType):
@@ -249,8 +254,9 @@ class Inputs:
 
 
 def suggest_input(name: object, names: Sequence[str]) -> str:
-    """' Did you mean ...?' for an input that is not there: what is close to the name, or else the
-    input at the place that its last digits tell, as "pnnx_input_0" means the first."""
+    """Return " Did you mean ...?" for an unknown input: names that are close, or else the input
+    with the number at the end of the name, as "pnnx_input_0" means the first; "" if there is
+    none."""
     text = str(name)
     end = text[len(text.rstrip("0123456789")) :]
     if (near := suggest(text, names)) or not 0 < len(end) < 9 or int(end) >= len(names):
@@ -261,8 +267,8 @@ def suggest_input(name: object, names: Sequence[str]) -> str:
 def run_arguments(
     model: str, given: Sequence[Any], others: Mapping[str, Any]
 ) -> tuple[list[str] | None, Any]:
-    """The names of outputs, if any are given, and the arrays (a list or a mapping), of a `run`.
-    Raises InputTypeError, OutputError."""
+    """Parse the arguments of `Net.run`: return (names of outputs or None, arrays as a list or a
+    mapping). Raises InputTypeError, OutputError."""
     if others or not 1 <= len(given) <= 2:
         found = f"{next(iter(others))!r}" if others else f"{len(given)} arguments"
         raise InputTypeError(
@@ -281,8 +287,8 @@ def run_arguments(
 
 
 def as_input(model: str, name: str, value: Any, type: Type) -> Array:
-    """A number, a list of them, or an array as an array of an input's type, if that can hold it; a
-    number also for one of a single element. Raises InputTypeError, InputShapeError."""
+    """Convert a number, list or array to an array of an input's type, if the type can represent it.
+    A number also fits an input of one element. Raises InputTypeError, InputShapeError."""
     wanted = type.dtype
     try:
         if isinstance(type, Holder):
@@ -296,7 +302,7 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
             array = given.astype(wanted)
         if wanted.kind in "biu":
             exact = bool((array == given).all())
-        else:  # rounded, but not away
+        else:  # rounding is allowed, overflow is not
             exact = wanted.kind not in "fV" or not (np.isinf(array) & np.isfinite(given)).any()
     except (OverflowError, ValueError, TypeError):
         exact, array = False, np.empty(0)
@@ -318,7 +324,7 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
     """Raise InputNameError, InputTypeError or InputShapeError for inputs that a program's code
-    cannot read as they are. `read` are the indices of the inputs that the code reads."""
+    cannot read without conversion. `read`: indices of the inputs that the code reads."""
     if isinstance(inputs, Mapping):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"

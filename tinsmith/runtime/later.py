@@ -1,4 +1,5 @@
-"""Steps that run programs of their own: their sizes are known when what is before them has run."""
+"""Steps whose sizes depend on data, as a session sees them: they run programs of their own, found
+or compiled when their inputs have been computed (`compiler/later.py`)."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ if TYPE_CHECKING:
 
 
 class LaterStep:
-    """What computes a step whose program is found, or made, when its sizes are known."""
+    """The interface of a step whose sizes depend on data; `compiler.later.Later` implements it."""
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
-        """The results, in memory that nothing else refers to, for arrays that lie there until it
-        returns; the cycles of steps are added as `Session.run` does it."""
+        """Return the step's results as new arrays; `arrays` stay unchanged until then. The times of
+        its program's steps are added to `cycles`, as by `Session.run`."""
         raise NotImplementedError
 
 
 class Cycles(dict[int, int]):
-    """Cycles by the `id` of a step. `later`: the programs that steps have run, which hold more;
-    `counter`: the cycle counter when it was last read."""
+    """The times of a profiled run: `id` of a step -> cycles (see `Session.run`). `later`: the
+    programs that `LaterStep`s have run, whose steps are here, too; `counter`: the cycle counter
+    when it was last read."""
 
     def __init__(self) -> None:
         super().__init__()

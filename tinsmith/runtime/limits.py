@@ -1,4 +1,4 @@
-"""The most flop/s that a core of this machine reaches: the 100 % of reports.
+"""The highest flop/s that a core of this machine reaches: the 100 % of profiles.
 
 Measured when a report asks for it, with a generated loop, in some milliseconds; kept in the code
 cache (`limits-*.json`; delete these files to measure again). No kernel is chosen by it.
@@ -21,8 +21,8 @@ _measuring = threading.RLock()
 
 
 def peak(target: Target) -> float:
-    """The fp32 flop/s of one core with a target's instruction set. Measured at most once, by one
-    thread at a time: two would disturb each other."""
+    """Return the float32 flop/s of one core with a target's instruction set. It is measured at most
+    once, by one thread at a time: two would disturb each other."""
     with working(), _measuring:
         return _peak(target)
 
@@ -43,7 +43,7 @@ def _peak(target: Target) -> float:
 
 
 def _kept(file: Path) -> float | None:
-    """The peak in a file; None if there is none."""
+    """Return the peak that a file holds; None if it has none."""
     try:
         found = float(json.loads(read_note(file) or "{}")["peak"])
         return found if isfinite(found) and found > 0 else None

@@ -1,4 +1,4 @@
-"""What a run of a program takes of the memory that was planned for it."""
+"""Measures how much of the planned memory a run of a program uses."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from tinsmith.runtime.session import Session
 Array = np.ndarray[Any, Any]
 
 PAINTS = (0xA5, 0x5A)
-"""What memory is filled with before each run: no byte is written with both by accident."""
+"""Bytes with which memory is filled before each of two runs: a byte that a run writes differs from
+at least one of them."""
 
 
 class Measured(NamedTuple):
-    """What a run has taken, in bytes.
+    """The memory that a run has used, in bytes.
 
     arena, workspace  up to the last cache line written; the workspaces of all threads together
-    weights           packed weights of the program, and of programs that share memory with these
+    weights           packed weights of the program, and of others with which it shares weights
     results           the arrays that it returned
-    python            the most that Python and numpy allocated meanwhile (steps by reference do),
-                      without the results
+    python            the peak of allocations by Python and numpy (in steps by reference), without
+                      the results
     """
 
     arena: int
@@ -39,16 +40,15 @@ class Measured(NamedTuple):
 
 
 def measured(program: Program, inputs: Sequence[Array]) -> Measured:
-    """Run twice, in memory that was filled beforehand, and look what of it was written. `inputs`
-    are as `Session.run` takes them."""
+    """Run a program twice in memory that is filled with a pattern before, and find which bytes were
+    written. `inputs` are as `Session.run` takes them."""
     memory = RunMemory()
     session = Session(program, memory)
     threads = program.entry.threads
     arena = workspace = results = python = 0
     for paint in PAINTS:
         memory.arena[:], memory.workspace[:] = paint, paint
-        found, python = _traced(session, inputs)
-        results = sum(a.nbytes for a in found if isinstance(a, np.ndarray))
+        results, python = _traced(session, inputs)
         arena = max(arena, _written(memory.arena, paint))
         each = len(memory.workspace[: program.frame.workspace]) // threads
         parts = [memory.workspace[k * each : (k + 1) * each] for k in range(threads)]
@@ -57,8 +57,8 @@ def measured(program: Program, inputs: Sequence[Array]) -> Measured:
     return Measured(arena, workspace, weights, results, python)
 
 
-def _traced(session: Session, inputs: Sequence[Array]) -> tuple[list[Array], int]:
-    """The results of a run, and the most that was allocated during it besides these."""
+def _traced(session: Session, inputs: Sequence[Array]) -> tuple[int, int]:
+    """Run once; return the bytes of the results, and the peak of other allocations meanwhile."""
     running = tracemalloc.is_tracing()
     gc.collect()
     if not running:
@@ -72,11 +72,11 @@ def _traced(session: Session, inputs: Sequence[Array]) -> tuple[list[Array], int
         if not running:
             tracemalloc.stop()
     kept = sum(a.nbytes for a in found if isinstance(a, np.ndarray))
-    return found, max(0, most - kept)
+    return kept, max(0, most - kept)
 
 
 def _written(memory: Array, paint: int) -> int:
-    """How many bytes of `memory` were used: from its beginning to the last byte that is not
-    `paint`, rounded up to whole cache lines; 0 if there is none."""
+    """Return the bytes of `memory` that were used: up to the last byte that is not `paint`, rounded
+    up to whole cache lines; 0 if there is none."""
     touched = np.flatnonzero(memory != paint)
     return align(int(touched[-1]) + 1) if touched.size else 0

@@ -18,11 +18,11 @@ Array = np.ndarray[Any, Any]
 LINE = 64  # bytes of a cache line
 
 
-def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
-    """Uninitialised bytes from a 64-byte boundary on; zeros if `zeroed`. Raises OutOfMemory if they
-    cannot be had."""
+def aligned(nbytes: int) -> Array:
+    """Return `nbytes` uninitialised bytes (uint8) that begin at a multiple of 64. Raises
+    OutOfMemory if the system does not give them."""
     try:
-        raw = (np.zeros if zeroed else np.empty)(nbytes + LINE, np.uint8)
+        raw = np.empty(nbytes + LINE, np.uint8)
     except (MemoryError, ValueError) as error:
         raise OutOfMemory(
             f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
@@ -33,15 +33,15 @@ def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
 
 
 def window(memory: Array, offset: int, operand: Operand) -> Array:
-    """The plain tensor of an operand inside a byte array, not copied."""
+    """Return the tensor of an operand of plain layout at `offset` in a byte array, not copied."""
     dtype = dtype_of(operand.dtype)
     count = prod(operand.dims)
     return memory[offset : offset + count * dtype.itemsize].view(dtype).reshape(operand.dims)
 
 
 def owned(value: Any) -> Any:
-    """A copy of what a reference step gave, whose memory may be used again: an array, a list of
-    results, None, or a map (a dict of the same values)."""
+    """Copy a result, since the memory of the original will be used again: an array, a list of
+    results, None, or a map (a dict with the same values)."""
     if isinstance(value, list):
         return list(map(owned, value))
     if isinstance(value, dict):
@@ -50,9 +50,9 @@ def owned(value: Any) -> Any:
 
 
 def _data_at() -> int:
-    """The offset, in a numpy array object, of the address of its elements: behind the header of all
-    Python objects, as numpy's C interface has it (PyArray_DATA). 0 if a trial shows that it is not
-    so here."""
+    """Return the offset, in numpy's array object, of the pointer to the elements (PyArray_DATA in
+    numpy's C interface), so that code can read it: right after Python's object header. 0 if a trial
+    shows another place."""
     at, array = object.__basicsize__, np.empty(1)
     found = ctypes.c_void_p.from_address(id(array) + at).value
     return at if found == array.__array_interface__["data"][0] else 0
@@ -63,7 +63,7 @@ _addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def addresses(arrays: Sequence[Any]) -> Iterable[int]:
-    """The addresses of arrays; 0 for what is not an array (a list, or None)."""
+    """Return the addresses of arrays' elements; 0 for an object that is no array (a list, None)."""
     try:
         return list(map(_addressof, map(_first_byte, arrays)))
     except (TypeError, ValueError):  # one is not an array, or is read-only, or empty
@@ -78,7 +78,7 @@ def address_of(array: Any) -> int:
 
 
 class OfThisProcess:
-    """An object with addresses of this process: it cannot be pickled."""
+    """Base of objects that hold addresses of this process: copying or pickling one is an error."""
 
     def __reduce__(self) -> NoReturn:
         raise TinsmithError(

@@ -1,4 +1,5 @@
-"""A compiled model: what `compile` returns. It runs for every shape that the model admits."""
+"""`Net`, a compiled model, which `compile` returns. It runs for every shape that the model
+admits."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 OTHERS = 4
-"""For how many other sets of outputs a Net keeps programs. Estimated."""
+"""Other sets of outputs (`outputs=` of a call) for which a Net keeps a Net. Estimated."""
 
 
 class Net(OfThisProcess):
@@ -62,13 +63,13 @@ class Net(OfThisProcess):
         model: Provider,
         ranges: Mapping[str, tuple[int, int]] = {},
     ) -> None:
-        """A net of `model`, whose free dimensions are within `ranges`."""
+        """`model` provides the programs; `ranges`: name of a free dimension -> (least, largest)."""
         self.name = name
         self.inputs = dict(inputs)
         self.input_names, self.output_names = list(inputs), list(outputs)
         self._model, self.notes = model, model.notes
         self.kept: dict[tuple[State, ...], tuple[Net, list[Room]]] = {}
-        """Nets that `Provider.keeping` has made, and where the states lie; see `Runner`."""
+        """States -> the net that keeps them in place, and their rooms; filled by `Runner`."""
         self._takes = Inputs(name, inputs, ranges)
         self._programs = Programs(model, self._takes)
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
@@ -97,11 +98,10 @@ class Net(OfThisProcess):
         return results[0] if len(results) == 1 else dict(zip(self.output_names, results))  # noqa: B905
 
     def run(self, /, *given: Any, out: Any = None, **others: Any) -> list[Array]:
-        """The outputs as a list, in order: `run(arrays)` for one array per input, in order or by
-        name; `run(names, arrays)` for the outputs, or other values, of these names (or those of
-        the nodes that give them), and with None for the model's own. `out` is as in a call, or a
-        list with an array (or None) for each.
-        """
+        """Run once and return the outputs as a list. `run(arrays)`: one array per input, in order
+        or by name. `run(names, arrays)`: return the values with these names (or of the nodes with
+        these names); None: the model's outputs. `out` is as in a call, or a list with an array (or
+        None) for each result."""
         names, arrays = run_arguments(self.name, given, others)
         if names is None and out is None:
             ready: Sequence[Any] = ()
@@ -115,15 +115,15 @@ class Net(OfThisProcess):
         return self._computed(self.checked(arrays), names, out)
 
     def checked(self, arrays: Any) -> list[Array]:
-        """The inputs as programs take them, from arrays in order or by name, checked as in a call.
+        """Check inputs given in order or by name; return them in order, as programs take them.
         Raises InputNameError, InputTypeError, InputShapeError."""
         by_name = isinstance(arrays, Mapping)
         return self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
-        """A fast path: the calling thread's session for arrays that need no checks but those of
-        their shapes, on which sessions depend. None if something about them needs a closer look, or
-        if this call is to be counted by `Often`. Raises InputShapeError."""
+        """The fast path of a call: return the calling thread's session for contiguous arrays of the
+        right dtypes. None if the arrays need further checks or conversion, the thread has no
+        session yet, or `Often` must handle this call. Raises InputShapeError."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -153,7 +153,7 @@ class Net(OfThisProcess):
         return session
 
     def _general(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call with any arguments: checks everything."""
+        """The slow path of a call: any arguments, all checked."""
         own = {k: kwargs.pop(k) for k in ("out", "outputs") if k in kwargs and k not in self.inputs}
         arrays, wanted = self._takes.arrays(args, kwargs), own.get("outputs")
         results = self._computed(arrays, wanted, own.get("out"))
@@ -161,8 +161,8 @@ class Net(OfThisProcess):
         return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
 
     def _computed(self, arrays: Sequence[Array], wanted: Any, out: Any) -> list[Array]:
-        """The outputs, or the values `wanted` by name, in order; where `out` has an array for one,
-        in it."""
+        """Run on checked inputs; return the outputs, or the values named in `wanted`, in order. A
+        result for which `out` has an array is written into it."""
         names = self.output_names if wanted is None else check_names(self.name, wanted)
         net = self._net_for(names)
         own = net.output_names
@@ -185,7 +185,8 @@ class Net(OfThisProcess):
     def _run(
         self, arrays: Sequence[Array], into: Sequence[Array | None] | None = None
     ) -> list[Array]:
-        """All outputs for checked arrays. If `into` has an array for one, it is written there."""
+        """Run on checked inputs; return all outputs, in order. Where `into` has an array, the
+        result is written into it."""
         if self._runner is None:
             signature = self._takes.signature(arrays)
             session = self._session(signature)
@@ -206,7 +207,7 @@ class Net(OfThisProcess):
         ]
 
     def _net_for(self, names: Sequence[str]) -> Net:
-        """The net that computes these values: this one, if they are its outputs."""
+        """Return the net that computes the values `names`: this one, if they are its outputs."""
         if all(n in self.output_names for n in names):
             return self
         key = tuple(names)
@@ -225,9 +226,10 @@ class Net(OfThisProcess):
     def session(self, *, states: Mapping[str, str] | Literal[True, "auto"]) -> StateSession: ...
 
     def session(self, signature: Signature | None = None, *, states: Any = None) -> Any:
-        """The calling thread's session for an input signature (None: the model's own shapes). With
-        `states`, a new one that gives outputs as inputs to its next run: {output: input, ...}, or
-        True for names that exporters choose. Raises StateError, UnknownName."""
+        """Return the calling thread's session for an input signature (None: the model's own
+        shapes). With `states`: a new session that passes outputs to inputs of its next run. States
+        are {output: input, ...}, or True to find them by the names that exporters use. Raises
+        StateError, UnknownName."""
         if states is None:
             return self._session(signature)
         from tinsmith.runtime.state_session import StateSession
@@ -248,7 +250,7 @@ class Net(OfThisProcess):
             return self._made_session(self._takes.as_signature(signature))
 
     def _made_session(self, signature: Signature) -> Session:
-        """A new session of the calling thread. Raises InputShapeError."""
+        """Make the calling thread's session for a signature. Raises InputShapeError."""
         program = self._programs.get(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.thread_session()
@@ -258,8 +260,8 @@ class Net(OfThisProcess):
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
-        """The program for an input signature. Built once, and kept while it is among those that
-        were last asked for or called."""
+        """Return the program for an input signature (None: the model's own shapes), compiled if it
+        is not among those that were used last."""
         if self._runner is not None:
             raise TinsmithError(
                 f"{self.name} is computed as it was imported, and has no program; leave out"
@@ -273,17 +275,17 @@ class Net(OfThisProcess):
         return self._model.often()
 
     def settle(self) -> None:
-        """Wait until no programs are being made in the background; those that were made take over
-        within the next calls of their shapes. See `shapes` of `compile`."""
+        """Wait until no programs are being compiled in the background; they are used within the
+        next calls of their signatures. See `shapes` of `compile`."""
         if self._often is not None:
             self._often.settle()
 
     def program_for(self, /, *args: Any, **kwargs: Any) -> Program:
-        """The program for the shapes of these inputs, which are given and checked as in a call."""
+        """Return the program for the shapes of inputs, given and checked as in a call."""
         return self.program(self._takes.signature(self._takes.arrays(args, kwargs)))
 
     def _own_shapes(self) -> Signature:
-        """The model's own input shapes; if they are free, those it was last compiled for."""
+        """Return the model's own input shapes; if they are free, those it was last compiled for."""
         if self._takes.fixed is not None:
             return self._takes.fixed
         if (last := self._programs.last) is not None:
@@ -299,7 +301,7 @@ class Net(OfThisProcess):
 
     @property
     def has_programs(self) -> bool:
-        """Whether programs compute it, rather than the references of the imported graph."""
+        """Whether programs compute the model, not a backend that computes whole graphs."""
         return self._runner is None
 
     @property
@@ -324,24 +326,25 @@ class Net(OfThisProcess):
 
     @property
     def report(self) -> Any:
-        """What each stage of passes changed: a list of reports (made again after a warm start)."""
+        """A list of reports, one for each stage of passes, of its changes. After a warm start the
+        passes run for it."""
         return self._model.report()
 
     def source(self) -> Graph:
-        """The graph as it was imported. Do not edit it."""
+        """Return the graph as it was imported. Do not edit it."""
         return self._model.source()
 
     def sections(self) -> dict[str, Any] | None:
-        """The programs that are kept, the last used last, as sections of a .tin file; None if they
-        cannot be written. Raises InputShapeError if there are none yet."""
+        """Return the programs that the net has as sections of a .tin file; None if they cannot be
+        written. Raises InputShapeError if there are none yet."""
         if self._runner is not None:
             return None
         self.program()
         return self._model.sections(self._programs.kept())
 
     def graph(self, stage: str = "imported") -> str:
-        """The model's text at a stage: imported, canonical, placed or plan. The last two are for
-        one signature, as `explain` is."""
+        """Return the model as text at a stage: imported, canonical, placed or plan. The last two
+        are for the shapes last compiled for."""
         if stage not in ("imported", "canonical", "placed", "plan"):
             raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
         if stage == "plan":
@@ -350,9 +353,10 @@ class Net(OfThisProcess):
         return self._model.stage(stage, self.program() if shaped else None)
 
     def explain(self, node: str | None = None) -> str:
-        """What was fused and why not, which kernels were candidates, which won; for one node (by
-        its name in the model) or for all, with the nodes that run in numpy first. Of a model of
-        free shapes, for those last compiled for; raises InputShapeError before there are any."""
+        """Return a text about one node (by its name in the model) or all, those that run in numpy
+        first: what was fused and why not, which kernels were candidates, which one was chosen. A
+        model of free shapes is explained for those last compiled for; raises InputShapeError before
+        there are any."""
         texts = dict.fromkeys(map(str, self.explanations(node)))
         if node is None and self._runner is None and self._takes.fixed is None:
             program = self.program()
@@ -374,7 +378,8 @@ class Net(OfThisProcess):
         return [named[node]]
 
     def profile(self, /, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
-        """Per-step times over `repeat` runs; a Profile, which prints as a table."""
+        """Run `repeat` times on inputs given as in a call; return the time of each step as a
+        Profile, which prints as a table."""
         from tinsmith.runtime.profile import profile_session
 
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:

@@ -1,4 +1,5 @@
-"""Which shapes come often, of those that a program for free sizes computes."""
+"""Finds signatures that are called often with a program for free sizes, so that they get programs
+of their own (`compiler/takeover.py`)."""
 
 from __future__ import annotations
 
@@ -15,22 +16,21 @@ from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Again = int
-"""After how many more calls of a shape to ask again."""
+"""The number of calls of a signature after which to ask again; NEVER: not any more."""
 NEVER: Again = -1
 OFTEN = 32
-"""The least number of calls of a shape that is often. Estimated."""
+"""Calls after which a signature counts as frequent. Estimated."""
 KNOWN = 1024
-"""For how many shapes calls are counted. Estimated."""
+"""Signatures whose calls are counted, at most. Estimated."""
 
 
 class Often:
-    """Finds shapes that are called often with a program for free sizes, so that they get programs
-    of their own. `Session.left` counts the calls of a session down; the call that takes it to 0
-    goes through `run`. Sessions belong to one thread, so that each thread counts its own calls.
+    """Counts calls. `Session.left` counts the calls of a session down; the call that takes it to 0
+    goes through `run`. A session belongs to one thread, so each thread counts its own calls.
     Thread-safe.
 
-    ask     (shape, seconds of a call) -> the shape's own program, or after how many calls to ask
-    settle  waits until no programs are being made
+    ask     (signature, seconds of a call) -> its own program, or the calls after which to ask again
+    settle  waits until no programs are being compiled
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Often:
         self._calls: dict[Signature, int] = {}
 
     def begin(self, session: Session, signature: Signature) -> None:
-        """Set `session.left` of a new session of a program for free sizes. Each session that a
-        shape has had counts as one call, as sessions are dropped and made anew where there are many
-        shapes."""
+        """Set `session.left` of a new session of a program for free sizes. Earlier sessions of the
+        signature count as one call each: where there are many signatures, sessions are dropped and
+        made again."""
         if len(self._calls) >= KNOWN:
             self._calls.clear()
         self._calls[signature] = calls = self._calls.get(signature, 0) + 1
@@ -52,14 +52,14 @@ class Often:
         self, session: Session, signature: Signature, arrays: Sequence[Array],
         into: Sequence[Array | None] | None,
     ) -> tuple[list[Array], Program | None]:  # fmt: skip
-        """(results, program): the results of a call, and the shape's own program, once there is
-        one, with which to go on; else None, and `session.left` says when to ask again."""
+        """Run and return (results, program): the signature's own program for later calls, if it is
+        ready; else None, and `session.left` is set to the calls after which to ask again."""
         session.left = 1  # if this call fails, the next one asks
         begun = perf_counter()
         results = session.run_checked(arrays, into=into)
         try:
             found = self._ask(signature, perf_counter() - begun)
-        except ForkError:  # a child that cannot compile, but run what is there
+        except ForkError:  # a forked child that cannot compile, only run
             found = NEVER
         if isinstance(found, Program):
             return results, found

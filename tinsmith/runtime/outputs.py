@@ -1,4 +1,4 @@
-"""The outputs that a caller asks for, and the caller's arrays that they are written into."""
+"""Checks of the outputs that a caller asks for, and of the caller's arrays for results (`out`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tinsmith.errors import OutputError, suggest
 
 Array = np.ndarray[Any, Any]
 
-EFFORT = 1000  # of deciding whether strided views overlap: numpy's `max_work`; estimated
+EFFORT = 1000  # numpy's `max_work` for deciding whether strided views overlap; estimated
 
 
 def check_names(model: str, names: Any) -> list[str]:
-    """The names of outputs that a caller asks for, as a list. Raises OutputError unless they are a
-    list or tuple of strings, at least one, none twice. Whether the model has them is not checked
-    here; `model` is its name, for the error."""
+    """Return the names of outputs that a caller asks for, as a list. Raises OutputError unless they
+    are a list or tuple of strings, not empty, none twice. Whether the model has them is not
+    checked; `model` is its name, for the error."""
     listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
     if not listed or not names:
         hint = f"; [{names!r}] is one" if isinstance(names, str) else ""
@@ -31,8 +31,9 @@ def check_names(model: str, names: Any) -> list[str]:
 
 
 def arranged(model: str, names: Sequence[str], out: Any) -> list[Array | None]:
-    """The caller's `out` in the order of the results `names`, with None for results that get new
-    arrays. `out` is an array for a single result, a dict by name, or a list with one for each."""
+    """Return the caller's arrays for the results `names`, in order, None for results that get new
+    arrays. `out` is an array for a single result, a dict by name, or a list with one for each.
+    Raises OutputError."""
     if isinstance(out, np.ndarray) and len(names) == 1:
         found: list[Any] = [out]
     elif isinstance(out, Mapping):
@@ -61,8 +62,8 @@ def arranged(model: str, names: Sequence[str], out: Any) -> list[Array | None]:
 
 
 def check(name: str, array: Array, dtype: np.dtype[Any], dims: Sequence[int] | None) -> None:
-    """Raise OutputError if an array cannot take a result of this type. `dims` is None if unknown,
-    and has negative numbers for unknown sizes."""
+    """Raise OutputError if a result of this dtype and dims cannot be written into an array. `dims`
+    is None if unknown, and has negative numbers for unknown sizes."""
     if array.dtype != dtype:
         raise OutputError(f"out for {name!r} must be of {dtype.name}, not {array.dtype.name}")
     if dims is not None and (
@@ -84,8 +85,8 @@ def check_apart(names: Sequence[str], out: Sequence[Array | None]) -> None:
 
 
 def direct(array: Array | None, inputs: Sequence[Any]) -> bool:
-    """Whether code may write into an array while it reads the inputs. If not, the result is copied
-    into it after the run."""
+    """Whether code may write a result directly into a caller's array: it is contiguous, writeable
+    and overlaps no input. If not, the result is copied into it after the run."""
     return (
         array is not None
         and array.flags.carray
@@ -94,8 +95,8 @@ def direct(array: Array | None, inputs: Sequence[Any]) -> bool:
 
 
 def copy_into(name: str, array: Array, found: Any) -> Array:
-    """Copy a result into a caller's array, and return that. Raises OutputError if the result has
-    another type."""
+    """Copy a result into a caller's array, and return the array. Raises OutputError if they differ
+    in type."""
     if not isinstance(found, np.ndarray):
         raise OutputError(f"{name!r} is no tensor, and cannot be written into an array")
     if found is not array:

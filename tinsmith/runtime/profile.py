@@ -1,4 +1,4 @@
-"""Per-step times of a program, against the machine's peak."""
+"""Measures the time of each step of a program, and compares it with the machine's peak."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from tinsmith.runtime.session import Session
 
 @dataclass(frozen=True)
 class Row:
-    """One step: median milliseconds, its share of the run, arithmetic and memory rates.
+    """One step: median milliseconds `ms`, its `share` (0 to 1) of all steps' time, the rates of its
+    arithmetic and memory traffic, and the bytes (`mbytes`) that it reads and writes. `peak_share`:
+    GFLOP/s / the peak of all threads together; None if the step has no arithmetic.
 
-    `peak_share` is GFLOP/s over the peak of all threads that were used; None if the step has no
-    arithmetic. All rates are None where a program for free sizes ran others than the sizes it was
-    planned at, for which alone a plan counts operations and bytes.
+    Plans count operations and bytes only for the sizes for which they were made: when a program
+    for free sizes has run at other sizes, rates and bytes are None.
     """
 
     name: str
@@ -44,9 +45,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """Rows in order of execution. Prints as a table. `total_ms` is the median of whole calls,
-    including what Python does around the steps; `program` is "free" for one that takes other sizes,
-    too, else "fixed"."""
+    """The result of `Net.profile`: rows in order of execution; `str` gives a table. `total_ms` is
+    the median of whole calls, with Python's work around the steps; `program` is "free" for a
+    program for free sizes, else "fixed"."""
 
     model: str
     threads: int
@@ -65,15 +66,15 @@ class Profile:
 
     @property
     def reference_share(self) -> float:
-        """The part, 0 to 1, of all steps' time that steps by reference take."""
+        """The fraction, 0 to 1, of all steps' time that steps by reference take."""
         return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
         return self.text(80)
 
     def text(self, width: int | None = None) -> str:
-        """The table, `width` columns wide: longer names lose their beginnings. None: as wide as
-        needed."""
+        """Return the table, at most `width` columns wide (None: no limit). Names that are too long
+        lose their beginnings."""
         unit, numbers = self._numbers()
         kernels = max(len(name) for name in ("kernel", *(r.kernel for r in self.rows)))
         names = max(len(name) for name in ("step", *(r.name for r in self.rows)))
@@ -108,7 +109,8 @@ class Profile:
         )
 
     def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
-        """The unit of times; and for each row its time, share and rates."""
+        """Return the unit of times, "us" or "ms", and for each row its time, share and rates as
+        text."""
         unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
         return unit, [
             (
@@ -127,15 +129,15 @@ NUMBERS_WIDTH = 41  # characters of the columns after the names, with the space 
 
 
 def _end(name: str, width: int) -> str:
-    """A name in `width` characters: the ends of layers' names tell more than their beginnings."""
+    """Shorten a name to `width` characters. Its end is kept, which says more in layers' names."""
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def profile_session(
     session: Session, arrays: Sequence[np.ndarray[Any, Any]], repeat: int
 ) -> Profile:
-    """Time every step with cycle counters: `repeat` times after one warm-up, or more often until
-    the counter's rate is known."""
+    """Time every step with cycle counters, in `repeat` runs after one warm-up, or more, until LONG
+    seconds have passed: the rate of the counter is measured over all runs."""
     warm = Cycles()
     session.run(arrays, warm)
     began = perf_counter()
@@ -180,17 +182,18 @@ def profile_session(
 
 
 def _rate(marks: Sequence[tuple[int, float]]) -> float:
-    """Cycles a second, of pairs (counter, seconds) in order: the median of the slopes from each of
-    the first half to one of the second. Where the process lost its core between the two readings
-    of a pair, that pair alone is off."""
+    """Return the counter's cycles per second, from pairs (counter, seconds) in order: the median of
+    the slopes from each pair of the first half to one of the second. The median ignores pairs
+    between whose two readings the process lost its core."""
     half = len(marks) // 2
     pairs = zip(marks[:half], marks[-half:], strict=True)
     return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])
 
 
 def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
-    """The steps of a program in order, and whether the plan counts their operations for the sizes
-    of the run; after a step that has run a program of its own (in `seen`), that program's steps."""
+    """Yield the steps of a program in order, each with whether the plan counts its operations for
+    the sizes of the run; after a `LaterStep` the steps of the program that it has run, from
+    `seen`."""
     is_counted = program.is_planned
     for step in program.plan.steps:
         yield step, is_counted
@@ -200,24 +203,23 @@ def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
 
 
 LONG = 5e-3
-"""Seconds of a run from which on what Python does around it hardly counts. Estimated."""
+"""Seconds over which the counter's rate is measured at least. Estimated."""
 SEEN, QUANTILE = 0.5, 0.75
-"""Runs that were interrupted are left out. A run counts if its steps account for at least SEEN
-times the share of its time that they account for in the run at QUANTILE. Estimated."""
+"""Interrupted runs are left out. A run counts if the share of its time that its steps take is at
+least SEEN times that of the run at QUANTILE, in the order of shares. Estimated."""
 
 
 def step_seconds(
     totals: Sequence[float], runs: Sequence[Mapping[int, int]], rate: float
 ) -> dict[int, float]:
-    """Step id -> the median of its seconds.
+    """Return id of a step -> the median of its seconds over the runs.
 
     totals  seconds of each whole run
-    runs    of each run: step id -> cycles, or, if negative, nanoseconds (of references)
-    rate    cycles a second of the counter
+    runs    for each run: id of a step -> cycles, or, if negative, nanoseconds (of references)
+    rate    cycles per second of the counter
 
-    The cycles of a run are those of the thread that was running for most of it. Where all threads
-    were descheduled for a part of the run, they account for too little of its time, and the run is
-    left out.
+    The cycles of a run are those of the thread that was running for most of it. If all threads were
+    descheduled for a part of the run, the cycles are too few for its time, and it is left out.
     """
     shares = []
     for total, run in zip(totals, runs, strict=True):

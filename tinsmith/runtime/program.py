@@ -28,7 +28,8 @@ FREE, FIXED = "free", "fixed"
 
 
 class Library(Protocol):
-    """Loaded machine code. `data` are its bytes, if it is one library."""
+    """A shared library with machine code, loaded into this process: its bytes, and the addresses of
+    its functions. It is unloaded with the object: keep a reference while its code may run."""
 
     data: bytes
 
@@ -36,8 +37,9 @@ class Library(Protocol):
 
 
 class Frame(NamedTuple):
-    """What depends on sizes in a program, for a session: bytes of arena and workspace, dims of the
-    outputs, and (offset in the arena, error text) of each fault that a step may report."""
+    """The numbers of a program that a session needs and that depend on sizes: bytes of arena and
+    workspace, dims of the outputs, and (offset in the arena, error text) of each fault that a step
+    may report."""
 
     arena: int
     workspace: int
@@ -46,14 +48,14 @@ class Frame(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """What runs need to know of a plan, so that a stored program of one function (`entered`) runs
-    before its plan is read.
+    """The facts of a plan that a session needs. A stored program that is one function (`entered`)
+    runs with them alone: its plan is read only for reports.
 
-    ports    how many inputs and outputs there are
+    ports    number of inputs and outputs together
     outputs  (dims, dtype) of each; dtype None if code does not write it to an array of its own
     arena, workspace  bytes
     faults   (offset in the arena, error text) of each fault that a step may report
-    counts   whether code reads numbers of sizes, or results of "once" steps
+    counts   whether code reads a table of sizes, or results of "once" steps (`runtime/tables.py`)
     kept     (number of an output, number of the input in whose memory it is)
     """
 
@@ -90,18 +92,18 @@ class Brief(NamedTuple):
 
 
 def fault_text(step: Step) -> str:
-    """The error that a step's fault is."""
+    """Return the message of the error that a step's fault raises."""
     return f"{step.origin}: {step.fault}"
 
 
 class Entry(NamedTuple):
-    """What a session needs of a program that is the same for all sizes.
+    """The parts of a program that a session needs and that are the same for all sizes.
 
     threads        of the plan
-    stamps         zeros in the place of the time stamps of a run that is not timed
-    counter_words  words of the counters by which threads share tiles
-    table          the table of pointers; addresses of the session's memory are still 0
-    enter          the function that is a whole call (None: segments are called one by one)
+    stamps         zeros, in the place of the time stamps of a run that is not timed
+    counter_words  number of int64 counters by which threads share tiles
+    table          the table of pointers, to be copied; addresses of the session's memory are 0
+    enter          the function that runs a whole call (None: segments are called one by one)
     dtypes         for each output its dtype, if code writes it to a new array; else None
     put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs"""
 
@@ -113,39 +115,40 @@ class Entry(NamedTuple):
     dtypes: list[np.dtype[Any] | None]
     put_ports: Callable[..., None]
     kept: list[tuple[int, int]]
-    """Outputs that are kept in an input's memory: the numbers of both."""
+    """(number of an output, number of the input in whose memory it is)."""
 
 
 class Program(OfThisProcess):
-    """Plan, code and weights, bound together.
+    """A plan with its machine code and packed weights.
 
-    plan       or a function that reads it; then `brief` tells of it what runs need
-    blobs      its own weights, and those of other programs that it shares
+    plan       the plan, or a function that reads it from a file; then `brief` is needed, too
+    blobs      its own packed weights first, then those of other programs that it shares
     nodes      name of a reference step -> (operator, attributes)
-    constants  the arrays that only reference steps read
-    team       gives the addresses of the thread team's functions
+    constants  the arrays that only reference steps read, by name
+    team       name -> address of the thread team's functions; None for one thread
+    checks     name of a reference step -> a function to call before it, which may raise an error
     stored     whether it was read from a file, not compiled by this process
     """
 
     takes = ""
-    """Which other sizes its code takes, if any."""
+    """The sizes that its code takes besides its own, in words; "" if none."""
     is_sized = False
-    """Whether it is a free program for certain sizes, which shares code and weights with others."""
+    """Whether it is a `SizedProgram`: made from a program for free sizes."""
 
     @property
     def is_planned(self) -> bool:
-        """Whether its sizes are those of its plan, which estimates costs for them."""
+        """Whether it is for the sizes for which its plan was made, and estimates costs."""
         return True
 
     @property
     def base(self) -> Program:
-        """Of a sized program the one for free sizes, whose code and weights it shares; of others
-        the program itself."""
+        """The program whose code and weights these are: for a `SizedProgram` the one for free
+        sizes, else the program itself."""
         return self
 
     @property
     def which(self) -> str:
-        """It is "free" if it takes other sizes, too, else "fixed"."""
+        """The kind of program, for reports: "free" if it is for free sizes, else "fixed"."""
         return FREE if self.is_sized else FIXED
 
     def __init__(
@@ -163,10 +166,10 @@ class Program(OfThisProcess):
         self.brief = Brief.of(self.plan) if brief is None else brief
         self.library, self.blobs = library, list(blobs)
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
-        self.checks: dict[str, Callable[[], None]] = {}  # before reference steps of these names
+        self.checks: dict[str, Callable[[], None]] = {}
         self.sizes: Array | None = None
-        """The numbers that code reads, if any sizes were free when it was made; `made`: what was
-        computed once for these."""
+        """The table of sizes that code reads; `made`: the results of "once" steps; each None where
+        code reads none. See `Tables.made`."""
         self.made: Array | None = None
         if self.brief.counts and not self.plan.free:
             from tinsmith.runtime.tables import Asked, Tables
@@ -181,8 +184,8 @@ class Program(OfThisProcess):
 
     @cached_property
     def segments(self) -> list[tuple[int, list[Step]] | Step]:
-        """The plan in the order in which it runs: (address of a function, its steps) for native
-        segments, and single reference steps."""
+        """The plan in the order of execution: (address of a function, its steps) for each native
+        segment, and single reference steps."""
         found: list[tuple[int, list[Step]] | Step] = []
         for kind, steps in self.plan.segments():
             if kind == "native":
@@ -194,16 +197,16 @@ class Program(OfThisProcess):
         return found
 
     def whole_plan(self) -> Plan:
-        """The plan with numbers for all sizes. The `plan` of a `SizedProgram` still has formulas,
-        in fields of steps that runs do not read."""
+        """Return the plan with numbers for all sizes. The `plan` of a `SizedProgram` still has
+        formulas in fields of steps that runs do not read."""
         return self.plan
 
     def session(self) -> Session:
         return Session(self)
 
     def thread_session(self) -> Session:
-        """A session for the calling thread alone; that of a sized program may share its memory with
-        the thread's other sessions."""
+        """Make a session that only the calling thread will run. That of a `SizedProgram` may share
+        its memory with the thread's other sessions."""
         return Session(self)
 
     @cached_property
@@ -213,7 +216,7 @@ class Program(OfThisProcess):
 
     @cached_property
     def entry(self) -> Entry:
-        """What is the same for all sizes."""
+        """The parts that are the same for all sizes; see `Entry`."""
         brief = self.brief
         enter, ports = None, brief.ports
         if DATA_AT and brief.entered and self.library is not None:
@@ -232,5 +235,5 @@ class Program(OfThisProcess):
 
     @cached_property
     def calls(self) -> list[Step | Native]:
-        """The segments, as they are called."""
+        """The segments as callable functions (`Native`), and single reference steps."""
         return [s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments]

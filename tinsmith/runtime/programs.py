@@ -1,4 +1,4 @@
-"""The programs of a net: which of them it keeps, and the model that it has them from."""
+"""The programs that a net keeps, and the interface of the model that provides them."""
 
 from __future__ import annotations
 
@@ -20,75 +20,77 @@ if TYPE_CHECKING:
     from tinsmith.runtime.states import State
 
 PLANS, PLAN_BYTES = 16, 1 << 30
-"""How many programs for different input shapes a Net keeps, and how many bytes of them.
-Estimated."""
+"""Programs for different signatures that a Net keeps at most, and their bytes. Estimated."""
 SIZED = 64
-"""For how many sets of sizes it keeps what a program for free sizes computes. Estimated."""
+"""Entries at most of a cache that also holds `SizedProgram`s, which take little memory.
+Estimated."""
 
 
 class Provider(Protocol):
-    """What a `Net` asks of the model that it runs; `compiler/model.py` has the main one. Its
-    methods may be called from several threads. What is defined here holds for classes that derive
-    from it: a program is built for each signature, and there is nothing to tell.
+    """What a `Net` needs of the model that it runs; `compiler/model.py` has the main one. Methods
+    may be called from several threads. The defaults here suit a model that builds a program for
+    each signature, and no more.
 
-    notes   lines of text that `Net.explain` prints first; they may become more
-    runner  computes the outputs from checked inputs, if the model has no programs; else None
+    notes   lines of text that `Net.explain` prints first; more may be added at any time
+    runner  a function from checked inputs to outputs, if the model has no programs; else None
     """
 
     notes: list[str]
     runner: Callable[[Sequence[Any]], list[Any]] | None = None
 
     def build(self, signature: Signature) -> Program:
-        """The program for a signature, made where it is not stored."""
+        """Return the program for a signature: read from disk, or compiled."""
         ...
 
     def known(self, signature: Signature) -> Program | None:
-        """An existing program for free sizes, with the sizes of the signature; None if none admits
-        these."""
+        """Return a program for the signature from one for free sizes that is in memory; None if
+        none takes it."""
         return None
 
     def often(self) -> Often | None:
-        """What counts calls, so that shapes that come often get programs of their own; None if none
-        do."""
+        """Return the counter of calls, by which signatures that come often get programs of their
+        own; None if they do not."""
         return None
 
     def source(self) -> Graph:
-        """The graph as it was imported."""
+        """Return the graph as it was imported."""
         ...
 
     def others(self, names: Sequence[str]) -> Net:
-        """A net of the same model with other outputs. Raises UnknownName."""
+        """Return a net of the same model that computes the values `names`. Raises UnknownName."""
         ...
 
     def keeping(self, states: Sequence[State]) -> Net | None:
-        """A net of the same model with states that are kept in place; None where none can be."""
+        """Return a net of the same model in which runs update states in place; None where no state
+        can be kept so."""
         return None
 
     def sizes(self, signature: Signature) -> list[Any]:
-        """The shapes of the outputs for a signature, as far as types tell."""
+        """Return the shapes of the outputs for a signature, as type inference finds them."""
         return []
 
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
-        """Programs as sections of a .tin file; None where one cannot be written."""
+        """Return programs as sections of a .tin file; None where one cannot be written."""
         return None
 
     def stage(self, name: str, program: Program | None) -> str:
-        """The text of the graph at a stage, "imported", "canonical" or "placed"; the last is that
-        of `program`, and "" without one."""
+        """Return the text of the graph at a stage, "imported", "canonical" or "placed"; the last is
+        the graph of `program`, "" if that is None."""
         ...
 
     def explain(self, program: Program | None) -> Sequence[Explanation]:
-        """Why each node of a program, or of a model without programs, is computed as it is."""
+        """Return why each step of `program` is computed as it is; without programs (None), why each
+        node of the model is."""
         ...
 
     def report(self) -> Any:
-        """What each stage of passes changed."""
+        """Return the report of each stage of passes."""
         return []
 
 
 class Programs:
-    """The programs of a net that were last asked for or called, and those that sessions still use:
-    of sized programs the last one of each program for free sizes, as the others are found again by
+    """A cache of a net's programs by signature: those used last, and those that sessions still use.
+    Of the sizes of a program for free sizes only the last are kept, since others are found again by
     arithmetic. Thread-safe."""
 
     def __init__(self, model: Provider, takes: Inputs) -> None:
@@ -96,7 +98,7 @@ class Programs:
         self._recent: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._sized: dict[Program, Signature] = {}
-        """The signatures of the sized programs that are kept, by their programs for free sizes."""
+        """Program for free sizes -> signature of its `SizedProgram` that is kept."""
         self._lock = allocate_lock()
 
     @property
@@ -105,18 +107,18 @@ class Programs:
         return next(reversed(self._recent), None)
 
     def kept(self) -> dict[Signature, Program]:
-        """The programs that are kept, the last used last."""
+        """Return the programs in the cache, the last used last."""
         with self._lock:
             return dict(self._recent)
 
     def known(self, signature: Signature) -> Program | None:
-        """The program for a signature, if that takes no compilation."""
+        """Return the program for a signature if it is in memory; else None."""
         with self._lock:
             return self._alive.get(signature) or self._model.known(signature)
 
     def get(self, signature: Signature) -> Program:
-        """The program for a signature, built where there is none. Raises InputShapeError, and what
-        compiling raises."""
+        """Return the program for a signature, built if there is none. Raises InputShapeError, and
+        the errors of compiling."""
         with working(), self._lock:
             program = self._recent.get(signature) or self._alive.get(signature)
             if program is None:
@@ -132,7 +134,7 @@ class Programs:
             return program
 
     def put(self, signature: Signature, program: Program) -> None:
-        """Let a program compute a signature from now on."""
+        """From now on, let `program` compute calls of a signature."""
         with self._lock:
             self._put(signature, program)
 
@@ -148,10 +150,12 @@ class Programs:
 def evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop entries of `kept`, oldest first, of the kind of the last one, which stays: of sized
-    programs, which have no memory of their own, one if there are more than SIZED entries; of others
-    until at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each
-    entry, and the weights of all their programs, shared ones once."""
+    """Drop old entries of a cache after one was added; `program` gives the program of an entry.
+
+    If the new entry's is a `SizedProgram`, the oldest such entry is dropped if there are more than
+    SIZED entries. Else the oldest entries of other programs are dropped until at most PLANS are
+    left, with at most PLAN_BYTES: `own` of each entry, and the weights of all programs, shared ones
+    once. The new entry stays."""
     if program(kept[next(reversed(kept))]).is_sized:
         if len(kept) > SIZED:
             del kept[next(k for k in kept if program(kept[k]).is_sized)]

@@ -1,10 +1,8 @@
 """Memory in which sessions run, and arrays for results.
 
-The memory of results is reused once the caller has dropped all references to it.
-
-Large arrays from the allocator are new pages, each of which costs a page fault when it is first
-written: more than computing what is written. So a session keeps the memory of its last results, and
-uses it again if only the session still refers to it.
+The allocator gives large arrays in new pages, and the first write to each page costs a page fault:
+more than computing the elements. So a session keeps the memory of its last results, and uses it
+again once the caller has dropped all references to it.
 """
 
 from __future__ import annotations
@@ -25,16 +23,14 @@ Array = np.ndarray[Any, Any]
 LEAST_BYTES = 1 << 15
 """Smaller results come from the allocator, which keeps pages of that size. Estimated."""
 KEPT = 2
-"""For how many values of one result memory is kept: callers hold the last one while the next is
-computed. Estimated."""
-
-
+"""Arrays of one result whose memory is kept: callers hold the last one while the next is computed.
+Estimated."""
 SPARE = 16
-"""Where memory grows, one part in so many is added: what grows with each call then gets new memory
-in few of them. Estimated."""
+"""Memory that grows gets 1 / SPARE more, so that what grows with each call seldom needs new memory.
+Estimated."""
 UNTOUCHED = 4 << 20
-"""Bytes up to which memory for a result that grows is twice as large as it must be: pages of it
-that nobody writes take no memory of the machine. Estimated."""
+"""Bytes up to which memory for a result that grows is made twice as large as needed: pages that are
+never written take no memory of the machine. Estimated."""
 
 
 def _references(kept: Sequence[Any], at: int) -> int:
@@ -42,36 +38,43 @@ def _references(kept: Sequence[Any], at: int) -> int:
 
 
 ALONE = _references([object()], 0) if hasattr(sys, "getrefcount") else -1
-"""The count that `_references` gives for an object to which only the list refers."""
+"""The count that `_references` returns for an object to which only the list refers; -1 where Python
+does not tell."""
 
 
 class Kept:
-    """Memory of earlier arrays of one result, which is used again once the caller has let go of
-    them. Use from one thread at a time."""
+    """Memory of earlier arrays of one result, which is used again once the caller has dropped them:
+    byte arrays, and in each the index of its first aligned byte. Use from one thread at a time."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self.starts: list[int] = []
+        self.used: list[int] = []
+        """The most bytes of each that an array had: the rest was not touched, and takes no memory
+        of the machine."""
 
     def room(self, nbytes: int) -> tuple[Array, int]:
-        """(bytes, start): a byte array to which nobody else refers, and the aligned index from
-        which it has `nbytes`. New memory, in place of some that was too small, is larger than
-        asked for, since results may grow from call to call."""
+        """Return (bytes, start): a byte array to which nobody else refers, and an aligned index
+        from which it has `nbytes`. Memory that was too small is replaced by more than asked for,
+        since results may grow from call to call (SPARE, UNTOUCHED)."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
                     spare = max(nbytes // SPARE, min(nbytes, UNTOUCHED))
                     self.arrays[at], self.starts[at] = _bytes(nbytes + spare)
-                    start = self.starts[at]
+                    start, self.used[at] = self.starts[at], 0
+                self.used[at] = max(self.used[at], nbytes)
                 return self.arrays[at], start
         raw, start = _bytes(nbytes)
         if ALONE > 0 and len(self.arrays) < KEPT:
             self.arrays.append(raw)
             self.starts.append(start)
+            self.used.append(nbytes)
         return raw, start
 
 
 def _bytes(nbytes: int) -> tuple[Array, int]:
+    """Return a new byte array, and the aligned index from which it has `nbytes`."""
     raw = np.empty(nbytes + LINE, np.uint8)
     return raw, -raw.__array_interface__["data"][0] % LINE
 
@@ -82,28 +85,28 @@ def _array(kept: Kept, nbytes: int, dims: Sequence[int], dtype: np.dtype[Any]) -
 
 
 class RunMemory:
-    """An arena, a workspace, and memory for results: of one session, or, if `shared`, of all
-    sessions that one thread runs, one at a time, for different sizes; then it is as large as the
-    largest needs. `busy` while one of them runs."""
+    """Arena, workspace, and memory for results, of one session; or, if `shared`, of all sessions
+    that one thread runs, one at a time, for different sizes: then it is as large as the largest
+    needs. `busy` while one of them runs."""
 
     def __init__(self, shared: bool = False) -> None:
         self.thread = get_ident() if shared else None
         self.busy = False
         self.arena = self.workspace = np.empty(0, np.uint8)
         self.version = 0
-        """A number that changes where the arena or the workspace do."""
+        """The number of times that the arena or the workspace has been replaced."""
         self._kept: dict[int, Kept] = {}
 
     @property
     def foreign(self) -> bool:
-        """Whether it belongs to another thread than the calling one."""
+        """Whether this memory is shared by sessions of a thread other than the calling one."""
         return self.thread is not None and self.thread != get_ident()
 
     def maker(
         self, result: int, dims: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Callable[[], Array]:
-        """A function that gives an uninitialised array for a result, by its number, in memory that
-        nobody else refers to, or raises MemoryError."""
+        """Return a function that returns an uninitialised array for a result, given by the number
+        of the output. Nobody else refers to the array's memory. It raises MemoryError."""
         nbytes = prod(dims) * dtype.itemsize
         if nbytes < LEAST_BYTES:
             return partial(np.empty, dims, dtype)
@@ -114,19 +117,19 @@ class RunMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that are kept for results, whether a caller holds them or not."""
-        return sum(raw.nbytes for kept in self._kept.values() for raw in kept.arrays)
+        """Bytes of memory kept for results, whether a caller uses it or not."""
+        return sum(used for kept in self._kept.values() for used in kept.used)
 
     def fit(self, arena: int, workspace: int) -> None:
-        """Make arena and workspace at least so many bytes large; they never shrink. No session may
-        be running: each compares `version` before its next run."""
+        """Enlarge arena and workspace to at least these bytes; they never shrink. No session may be
+        running: each compares `version` before its next run."""
         smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
         if not (smaller or narrower):
             return
         self.version += 1
         if smaller:
             self.arena = self.arena[:0]
-            self.arena = aligned(arena)  # the places in it have what is to spare
+            self.arena = aligned(arena)  # its plan has spare bytes already
         if narrower:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]

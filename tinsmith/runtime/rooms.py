@@ -1,8 +1,8 @@
-"""Runs of a net with states, which stay in memory of their own from run to run.
+"""Runs a net with states; where possible, a run updates the states in place.
 
-A state that grows lies in a room (`states.Room`), of which a run writes the rows that are new. A
-room that is full is exchanged for one of twice its rows. Other states that a run overwrites stay in
-one array; the rest is taken from the results.
+A state that grows lies in a room (`states.Room`), into which a run writes the new rows. A full room
+is replaced by one of twice its rows. Other states that a run overwrites stay in one array; all
+others are taken from the results.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
 
 TRIED = 16
-"""How often larger rooms are tried before sizes are inferred. Estimated."""
+"""Times that larger rooms are tried before the needed sizes are inferred. Estimated."""
 
 States = Mapping[str, Held]
-"""By the names of their inputs."""
+"""Name of a state's input -> the state."""
 
 
 class Runner:
-    """Runs a net with states for one caller, keeping states in place where that is possible: `run`
-    is given the states and returns the new ones. One thread at a time."""
+    """Runs a net with states for one caller: `run` takes the states and returns the new ones.
+    States are updated in place where that is possible. Use from one thread at a time."""
 
     torn = False
-    """Whether a run has begun to overwrite states, and nobody has taken what it gave."""
+    """Whether a run has begun to overwrite states and has not ended: the caller resets it."""
 
     def __init__(self, net: Net, states: Sequence[State], arrays: Sequence[Array]) -> None:
-        """`arrays` are the inputs of the first run, which tell along which axes states grow."""
+        """`arrays` are the inputs of the first run: their shapes show along which axes states
+        grow."""
         self._own = net
         at = {name: k for k, name in enumerate(net.output_names)}
         self._from = [(at[s.output], s) for s in states]
@@ -64,9 +65,10 @@ class Runner:
         self._session: Session | None = None
 
     def _kept(self, arrays: Sequence[Array]) -> tuple[Net, list[Room]] | None:
-        """The net compiled so that runs update states in place, and the rooms of those that grow;
-        None where no state can be kept so. `arrays` are inputs of one run: a state grows along the
-        axes on which its output's size differs from its input's. Raises InputShapeError."""
+        """Return the net compiled so that runs update states in place, and the rooms of states that
+        grow; None where no state can be kept so. `arrays` are inputs of one run: a state grows
+        along the axes on which its output's size differs from its input's. Raises
+        InputShapeError."""
         net = self._own
         shapes = net._takes.signature(arrays)
         net._takes.check_signature(shapes)
@@ -84,8 +86,8 @@ class Runner:
     def run(
         self, given: Mapping[str, Array], states: States
     ) -> tuple[list[Array], dict[str, Held]]:
-        """(outputs, states): all outputs of the net, and its states after the run by the names of
-        their inputs. `given` are the other inputs; only their sizes are not yet checked."""
+        """Run once; return (all outputs, the new states). `given` are the other inputs by name,
+        checked but for their sizes."""
         if self.rooms:
             states = self._with_room(given, states)
         arrays = self._arrays(given, states)
@@ -99,27 +101,25 @@ class Runner:
         return results, self._taken(results, arrays, states, session)
 
     def _arrays(self, given: Mapping[str, Array], states: States) -> list[Array]:
+        """Return the inputs of the net, in order: given ones, states with their rooms, and for each
+        `length` input an array without elements whose shape tells the rows of a state."""
         found: list[Array] = []
         for name in self.net.input_names:
-            array = given.get(name)
-            if array is None:
-                if name in states:
-                    array = states[name].array
-                else:
-                    array = np.empty((self._rows(name, states), 0), np.uint8)
-            found.append(array)
+            if name in given:
+                found.append(given[name])
+            elif name in states:
+                found.append(states[name].array)
+            else:
+                room = self._tells[name]
+                rows = states[room.state.input].view.shape[room.axis]
+                found.append(np.empty((rows, 0), np.uint8))
         return found
 
-    def _rows(self, length: str, states: States) -> int:
-        """How many rows the state has whose length the input named `length` tells."""
-        room = self._tells[length]
-        return states[room.state.input].view.shape[room.axis]
-
     def _ready(self, shapes: Signature, build: bool = False) -> Session | None:
-        """The session in which the runner runs these shapes. None where the net's own sessions are
-        to: for inputs that are no arrays, nets without programs, and, if no state is kept in place,
-        shapes that repeat or have a program of their own. None also where there is no program for
-        the shapes, unless `build`: then it is compiled."""
+        """Return the runner's session for these shapes. None where the net's own sessions serve:
+        inputs that are no arrays, nets without programs, and, if no state is kept in place, shapes
+        that repeat or have a program of their own. None also where there is no program for the
+        shapes, unless `build`: then it is compiled."""
         again = shapes == self._last
         if None in shapes or not self.net.has_programs or (again and not self.keeps):
             return None
@@ -145,6 +145,8 @@ class Runner:
         return found
 
     def _resized(self, session: Session, shapes: Signature) -> Session | None:
+        """Change a session to other sizes of its program for free sizes; None if the program does
+        not take them."""
         free = cast(SizedProgram, session.program).free
         if self._takes.ranges:
             self._takes.check_signature(shapes)
@@ -157,7 +159,7 @@ class Runner:
     def _taken(
         self, results: list[Array], arrays: list[Array], states: States, session: Session | None
     ) -> dict[str, Held]:
-        """The states after a run: a result that lies in its room stays there with its new number of
+        """Return the states after a run: a state in a room stays there, with its new number of
         rows; others are the result arrays, checked to fit the next run."""
         taken: dict[str, Held] = {}
         for at, state in self._from:
@@ -175,9 +177,9 @@ class Runner:
     # ---- rooms
 
     def _with_room(self, given: Mapping[str, Array], states: States) -> States:
-        """The states, in rooms that hold what this run adds. Tried are the present rooms, then
-        larger ones, until a program takes these sizes; if none does, sizes are inferred
-        (`_needed`)."""
+        """Return the states in rooms that have space for the rows that this run adds. The present
+        rooms are tried, then larger ones, until a program takes these sizes; if none does, the
+        sizes are inferred (`_needed`)."""
         shapes = list(_shapes(self._arrays(given, states)))
         rows = self._capacities(states)
         for _ in range(TRIED):
@@ -196,8 +198,8 @@ class Runner:
         return capacity_for(rows, most)
 
     def _capacities(self, states: States) -> dict[str, int]:
-        """Symbol of a room -> its capacity in rows; for a state that lies in no room yet, that of a
-        new room for one row more than the state has."""
+        """Return symbol of a room -> its capacity in rows; for a state that lies in no room yet,
+        the capacity of a new room for one row more than the state has."""
         found: dict[str, int] = {}
         for name, room in self.rooms.items():
             held = states[name]
@@ -208,7 +210,7 @@ class Runner:
         return found
 
     def _fitted(self, shapes: Sequence[Any], rows: Mapping[str, int]) -> Signature:
-        """A signature with rooms of so many rows."""
+        """Return a signature in which rooms have the capacities `rows`, by symbol."""
         fitted = list(shapes)
         for k, name in enumerate(self.net.input_names):
             if (room := self.rooms.get(name)) is not None:
@@ -217,7 +219,7 @@ class Runner:
         return tuple(fitted)
 
     def _needed(self, given: Mapping[str, Array], states: States) -> dict[str, int]:
-        """How many rows each room needs, by their symbols. Raises InputShapeError."""
+        """Return symbol of a room -> the rows that it needs in this run. Raises InputShapeError."""
         own, arrays = self._own, {**given, **{n: held.view for n, held in states.items()}}
         shapes = _shapes([arrays[name] for name in own.input_names])
         own._takes.check_signature(shapes)
@@ -229,7 +231,7 @@ class Runner:
         return needed
 
     def _moved(self, states: States, rows: Mapping[str, int]) -> States:
-        """The states in rooms of so many rows."""
+        """Return the states in rooms of the capacities `rows`, copied where these differ."""
         moved = dict(states)
         for name, room in self.rooms.items():
             held, capacity = states[name], rows[room.symbol]
@@ -239,5 +241,5 @@ class Runner:
 
 
 def _shapes(arrays: Sequence[Any]) -> Signature:
-    """The shapes of arrays as they are; None for what is no array."""
+    """Return the shapes of arrays; None for an object that is no array."""
     return tuple([getattr(array, "shape", None) for array in arrays])

@@ -39,8 +39,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:
-    """For a result whose size only the run tells, in the place of the function that makes its
-    array: gives None."""
+    """Stands in the place of the function that makes a result's array, for a result whose size only
+    the run tells."""
 
 
 Native = tuple[int, Callable[[int, int], None], list[Step]]
@@ -48,8 +48,8 @@ Native = tuple[int, Callable[[int, int], None], list[Step]]
 
 
 class _Run(NamedTuple):
-    """What one run works on: inputs, outputs, `env` with the results of steps so far that have no
-    place in memory, by name; and the `cycles` of steps by id, if they are to be measured."""
+    """The data of one run: inputs, outputs, `env`: name -> result of a step that has no place in
+    the arena; and `cycles`, which collects the times of steps, or None."""
 
     inputs: Sequence[Array]
     outputs: list[Array]
@@ -58,10 +58,11 @@ class _Run(NamedTuple):
 
 
 class Session(OfThisProcess):
-    """One caller's arena, workspace and pointer table. Use from one thread at a time."""
+    """One caller's memory for a program: arena, workspace, and the table of pointers that code
+    reads. Use from one thread at a time."""
 
     left = 0
-    """The call that takes it from 1 to 0 goes through `Often.run`; below 1, none does."""
+    """Calls until `Often.run` handles one (the call that takes it from 1 to 0); below 1: never."""
 
     def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
@@ -82,7 +83,8 @@ class Session(OfThisProcess):
         self._move(self._memory)
 
     def _put_sizes(self) -> None:
-        """Set the table's addresses of the program's numbers and "once" arrays."""
+        """Put the addresses of the program's table of sizes and of "once" results into the pointer
+        table."""
         program = self.program
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
@@ -98,8 +100,8 @@ class Session(OfThisProcess):
         ]
 
     def resize(self, program: Program) -> None:
-        """Go on with a program that differs from the session's only in its sizes. The memory must
-        belong to the session, and becomes larger if need be."""
+        """Change to a program that differs from the session's only in its sizes. The session's
+        memory, which no other may share, is enlarged if needed."""
         self.program = program
         for name in ("_calls", "_late", "_addressed"):
             self.__dict__.pop(name, None)
@@ -111,13 +113,13 @@ class Session(OfThisProcess):
             self._find_memory()
 
     def _move(self, memory: RunMemory) -> None:
-        """Run in other memory from now on."""
+        """Run in `memory` from now on."""
         self._memory = memory
         self._find_memory()
         self._make_makers()
 
     def _find_memory(self) -> None:
-        """Make the memory large enough, and put its addresses into the table."""
+        """Enlarge the memory if needed, and put its addresses into the pointer table."""
         frame, memory = self.program.frame, self._memory
         memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
         self._table[ARENA] = address_of(memory.arena)
@@ -130,8 +132,8 @@ class Session(OfThisProcess):
 
     @cached_property
     def _late(self) -> list[tuple[int, Operand]]:
-        """(number, operand) of the outputs that code does not write, and which are read after the
-        run."""
+        """(number, operand) of each output that code does not write to an array; it is read from
+        its place after the run."""
         outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
         return [
             (k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space not in WRITTEN
@@ -145,7 +147,7 @@ class Session(OfThisProcess):
 
     @property
     def is_shared(self) -> bool:
-        """Whether others share its memory, or may."""
+        """Whether other sessions share its memory, or may."""
         return self._memory.thread is not None
 
     @property
@@ -155,13 +157,13 @@ class Session(OfThisProcess):
 
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
-        Returns new output arrays, in memory that nothing else refers to.
+        Return new output arrays, to which nothing else refers.
 
-        `cycles` is a dict to which the run adds what each step took, by `id(step)`: the cycles of a
-        native step, minus the nanoseconds of a reference step. A run that begins during another (in
-        a signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
+        To the dict `cycles` the run adds the time of each step, by `id(step)`: cycles (positive) of
+        a native step, nanoseconds (negative) of a reference step. A run that begins during another
+        (in a signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
         number of arrays or a mapping, InputTypeError and InputShapeError for other arrays,
-        OutOfMemory if memory cannot be had.
+        OutOfMemory if the system does not give enough memory.
         """
         check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)
@@ -176,8 +178,9 @@ class Session(OfThisProcess):
         cycles: dict[int, int] | None = None,
         into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
-        """`run`, for inputs that were checked: others crash, or give nonsense. Results go to the
-        arrays of `into`, as far as it has any. Raises OutputError if a result does not fit one."""
+        """As `run`, for inputs that were checked: with others, code crashes or gives wrong results.
+        Where `into` has an array for an output, the result is written into it. Raises OutputError
+        if it does not fit."""
         memory = self._memory
         if memory.thread is not None and memory.foreign:
             self._leave_memory()
@@ -199,8 +202,8 @@ class Session(OfThisProcess):
             memory.busy = False
 
     def _leave_memory(self) -> None:
-        """Get memory of its own, as a session that shares its thread's memory is now run by another
-        thread."""
+        """Change to memory of its own. Called for a session that shares its thread's memory when
+        another thread runs it."""
         self._move(RunMemory())
 
     def _run(
@@ -209,11 +212,12 @@ class Session(OfThisProcess):
         cycles: dict[int, int] | None = None,
         outputs: list[Any] | None = None,
     ) -> list[Array]:
-        """`outputs`: where results go, if not to new memory."""
+        """Run on checked inputs, and return the outputs: those given, or new arrays. Raises
+        DataError for faults that code has found."""
         if outputs is None:
             outputs = [new() for new in self._new]
         for k, i in self._kept:
-            outputs[k] = inputs[i]  # where it stays
+            outputs[k] = inputs[i]  # this output is kept in the input's memory
         faults = self.program.frame.faults
         for at, _ in faults:
             self._memory.arena[at : at + 4] = 0
@@ -227,8 +231,8 @@ class Session(OfThisProcess):
         return outputs
 
     def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
-        """A run whose results go to the caller's arrays: written there by native code if that is
-        safe, else copied at the end."""
+        """Run with the caller's arrays for results. Native code writes into them if that is safe
+        (`outputs.direct`); else the results are copied at the end."""
         ports = self.program.plan.outputs
         places: list[Any] = []
         for array, dims, new, port in zip(
@@ -246,9 +250,8 @@ class Session(OfThisProcess):
         ]
 
     def _through(self, run: _Run) -> None:
-        """Run all segments in order; then put into `run.outputs` the results that no code writes
-        to arrays of their own: those whose size only the run tells, and those that code cannot
-        hold (constants such as strings)."""
+        """Run all segments in order; then put into `run.outputs` the results that code does not
+        write there: those whose size only the run tells, and constants such as strings."""
         table: Any = self._table
         self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
         try:
@@ -273,13 +276,14 @@ class Session(OfThisProcess):
             run.outputs[k] = owned(found) if isinstance(found, list) else found
 
     def _leave(self, team: Team) -> None:
-        """Before `team` runs this session: if another team ran it last, wait until its late workers
-        have left the job, in which they would still take part."""
+        """Called before `team` runs this session. If another team ran it last, wait until all its
+        workers have left that job: a late one would still take tiles of it."""
         if self._team is not None and self._team is not team:
             self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
         self._team, self._jobs = team, None
 
     def _one(self, call: Step | Native, team: Team | None, run: _Run) -> None:
+        """Run one native segment or reference step, and record its time if `run.cycles` is set."""
         if isinstance(call, Step):
             self._reference(call, run)
             return
@@ -305,9 +309,9 @@ class Session(OfThisProcess):
                 run.cycles.counter = self.counter
 
     def _take(self, step: Step, run: _Run) -> None:
-        """Keep copies of a step's results whose size it has found out itself: the step's last
-        operand holds the count, which takes the place of negative dims. Raises DataError if the
-        model states another."""
+        """Put copies of results whose size the step itself has found (as of NonZero) into
+        `run.env`. The step's last operand holds the size, which takes the place of negative dims.
+        Raises DataError if the model declares another size."""
         *found, last = step.writes
         count = int(self._read(last, run))
         if step.stated not in (-1, count):
@@ -320,6 +324,7 @@ class Session(OfThisProcess):
             run.env[operand.name] = owned(self._read(sized, run))
 
     def _read(self, operand: Operand, run: _Run) -> Array:
+        """Return the tensor of an operand, wherever it lies, not copied."""
         ref = operand.ref
         if ref is None:
             if operand.name in run.env:
@@ -339,8 +344,8 @@ class Session(OfThisProcess):
         return window(memory, ref.offset, operand)
 
     def _reference(self, step: Step, run: _Run) -> None:
-        """Evaluate a step in numpy: an operator's reference, or programs made when sizes are known.
-        Results go to their places in memory, or to `run.env` where they have none. Raises DataError
+        """Run a step that is not native: an operator's reference in numpy, or a `LaterStep`.
+        Results go to their places in memory, or to `run.env` if they have none. Raises DataError
         for a result of another size than planned."""
         from tinsmith.graph.evaluate import evaluate
         from tinsmith.runtime.later import LaterStep
@@ -356,7 +361,7 @@ class Session(OfThisProcess):
             results, new = evaluate(op, args, attrs, step.origin), False
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
-                # The memory of a view would be used again.
+                # Copied: it may be a view of memory that later steps overwrite.
                 run.env[operand.name] = result if new else owned(result)
             elif result.shape != operand.dims:
                 raise DataError(

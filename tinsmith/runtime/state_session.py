@@ -1,4 +1,4 @@
-"""A session that keeps states: what a run gives for them, the next one takes."""
+"""A session that keeps states: outputs of a run that are inputs of the next."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class StateSession(OfThisProcess):
-    """A net and its states, from run to run. Use from one thread at a time; any number of sessions
-    of one net may run at once.
+    """Runs a net and keeps its states from run to run. Use from one thread at a time; any number of
+    sessions of one net may run at once.
 
-    `session(x)` takes the inputs that are no states, as the net does, and gives the outputs that
-    are none. States may be given by name in any run. Before the first run they are empty where they
-    grow, else zeros. A run that fails leaves them as they were.
+    `session(x)` takes the inputs that are no states, as the net does, and returns the outputs that
+    are no states. States may be given by name in any run. Before the first run a state is zeros,
+    and has size 0 along axes on which it grows. A run that fails leaves states unchanged.
     """
 
     def __init__(self, net: Net, wanted: Any) -> None:
@@ -33,7 +33,7 @@ class StateSession(OfThisProcess):
         inputs = {s.input for s in self._pairs}
         results = {s.output for s in self._pairs}
         self.input_names = [n for n in net.input_names if n not in inputs]
-        """The inputs that each run takes; `output_names`: what it gives."""
+        """Names of the inputs that each run takes; `output_names`: of the outputs it returns."""
         self.output_names = [n for n in net.output_names if n not in results]
         self._states: dict[str, Held] = {}
         types = {n: net.inputs[n] for n in self.input_names}
@@ -45,13 +45,15 @@ class StateSession(OfThisProcess):
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once, on inputs in the order of `input_names` or by name. One output comes back as an
-        array, several as a dict by name. Raises what a call of the net raises, and StateError."""
+        """Run once, on inputs in the order of `input_names` or by name. One output is returned as
+        an array, several as a dict by name. Raises the errors of a call of the net, and
+        StateError."""
         results = self._run(self._named(args, kwargs))
         return results[0] if len(results) == 1 else dict(zip(self.output_names, results))  # noqa: B905
 
     def run(self, arrays: Sequence[Any] | Mapping[str, Any]) -> list[Array]:
-        """The outputs as a list, in the order of `output_names`; inputs are a list or a dict."""
+        """Run once on a list or a dict of inputs; return the outputs as a list, in the order of
+        `output_names`."""
         if isinstance(arrays, Mapping):
             return self._run(self._named((), arrays))
         if not isinstance(arrays, list | tuple):
@@ -62,8 +64,8 @@ class StateSession(OfThisProcess):
         return self._run(self._named(arrays, {}))
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """All that is given, by name: inputs, and states, if any. Raises InputNameError, also for
-        inputs that are missing."""
+        """Return given inputs and states by name. Raises InputNameError, also for missing
+        inputs."""
         names = self.input_names
         if len(args) > len(names):
             raise InputNameError(
@@ -99,9 +101,8 @@ class StateSession(OfThisProcess):
         return [results[at] for at in self._shown]
 
     def _begun(self, given: dict[str, Any]) -> tuple[dict[str, Held], list[Array], Runner]:
-        """(states, inputs, runner) where states are given in this call or begin: `states` with
-        these among them, the other inputs as arrays in order, and what runs them. All are
-        checked."""
+        """For a call that gives states, or in which some have no value yet: return (all states, the
+        other inputs in order, the runner), all checked."""
         net, types = self.net, self.net.inputs
         own = {name: held.view for name, held in self._states.items()}
         told = sizes_told(types, own)
@@ -123,8 +124,9 @@ class StateSession(OfThisProcess):
 
     @property
     def net_of_runs(self) -> Net:
-        """The net that computes the runs: of states kept in place, if there are any, else the
-        session's own. Its inputs are the states' memory. Raises StateError before the first run."""
+        """The net that computes the runs: one with states in place, if any can be kept so (its
+        inputs are then their memory), else the session's own. Raises StateError before the first
+        run."""
         if self._runner is None:
             raise StateError(f"nothing has run in this session of {self.net.name} yet")
         return self._runner.net
@@ -133,14 +135,13 @@ class StateSession(OfThisProcess):
 
     @property
     def states(self) -> dict[str, Array]:
-        """Copies of the states by the names of their inputs: what the next run takes. Empty before
-        there are any."""
+        """Copies of the states that the next run takes, by the names of their inputs. Empty before
+        the first run."""
         return {name: held.view.copy() for name, held in self._states.items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
-        """Begin anew, with these states, by the names of their inputs; the others are as before the
-        first run. Raises UnknownName for a name that is no state, StateError for what does not fit
-        one."""
+        """Set states, by the names of their inputs; others are as before the first run. Raises
+        UnknownName for a name that is no state, StateError for an array that does not fit."""
         if states is not None and not isinstance(states, Mapping):
             raise StateError(f"states are given as a dict of arrays by name, not as {states!r}")
         kept: dict[str, Held] = {}
@@ -158,7 +159,7 @@ class StateSession(OfThisProcess):
             self._runner.torn = False
 
     def copy(self) -> StateSession:
-        """A session of the same net with the same states; each then goes its own way."""
+        """Return a new session of the same net with copies of the states."""
         made = StateSession(self.net, {s.output: s.input for s in self._pairs})
         made.reset(self.states)
         return made

@@ -1,7 +1,7 @@
 """States: outputs of a run that are inputs of the next one, such as caches of keys and values.
 
-Which they are is given by name, or recognised by the names that exporters use. A state fits where
-the output's type is the input's; it may grow along axes that the input leaves free.
+States are given by name, or found by the names that exporters use. The types of a state's output
+and input must agree; along axes that are free in the input, the state may grow.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SPELLINGS: list[tuple[str, list[str]]] = [
     (r"(.+)_(?:new|next)", [r"\1", r"\1_old", r"\1_prev"]),
     (r"(.+?)_?[nN]", [r"\1", r"\g<1>0", r"\g<1>_0"]),
 ]
-"""How exporters name states: the name of an output, and names that its input then has. The first
-row that finds an input which fits counts. In turn: optimum, transformers and onnxruntime-genai;
-whole caches; onnxruntime's own tools; streaming models; recurrent ones."""
+"""Names of states by exporters: pattern of an output's name, and names that its input may have. The
+first row that finds an input of a fitting type counts. In turn: optimum, transformers and
+onnxruntime-genai; whole caches; onnxruntime's own tools; streaming models; recurrent ones."""
 
 
 class State(NamedTuple):
-    """An output that is an input of the next run; `grows` are the axes along which it may then be
-    of another size."""
+    """An output that is an input of the next run; `grows` are the axes along which its size may
+    change from run to run, `dtype` and `rank` (None: not known) are the input's."""
 
     output: str
     input: str
@@ -48,7 +48,7 @@ class State(NamedTuple):
     dtype: np.dtype[Any]
     rank: int | None
     fixed: tuple[tuple[int, int], ...]
-    """The axes of the input that have one size, and these."""
+    """(axis, size) of each axis of the input that has a fixed size."""
 
     def fits(self, result: Any) -> bool:
         """Whether the next run can take a result as it is."""
@@ -59,8 +59,8 @@ class State(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A state as a session has it: `array`, if `rows` is None; else the first `rows` of a larger
-    array, along `axis`."""
+    """The value of a state in a session: `array`, if `rows` is None; else the first `rows` of it
+    along `axis`: then `array` is its room."""
 
     array: Array
     axis: int = 0
@@ -68,7 +68,7 @@ class Held(NamedTuple):
 
     @property
     def view(self) -> Array:
-        """The state, not copied."""
+        """The value, not copied."""
         if self.rows is None:
             return self.array
         return self.array[(slice(None),) * self.axis + (slice(self.rows),)]
@@ -79,17 +79,17 @@ LEAST_ROOM = 64
 
 
 def capacity_for(rows: int, most: int | None) -> int:
-    """The capacity, in rows, of a room that must hold `rows`: twice as many, at least LEAST_ROOM;
-    at most `most` (None: no limit), but never less than `rows`. As capacities double, all copies to
-    larger rooms together move no more than twice what the last one holds."""
+    """Return the capacity, in rows, of a room that must hold `rows`: twice as many, at least
+    LEAST_ROOM, at most `most` (None: no limit), but never less than `rows`. As capacities double,
+    all copies to larger rooms together move at most twice the rows of the last."""
     wide = max(2 * rows, LEAST_ROOM)
     return wide if most is None else max(rows, min(wide, most))
 
 
 class Room(NamedTuple):
-    """Where a state that grows along one axis lies: a larger array, of which it takes the first
-    rows. `symbol` names the state's size on that axis, `capacity` the room's; the input `length` is
-    the one whose shape tells the state's size."""
+    """The room of a state that grows along one `axis`: a larger array, of which the state is the
+    first rows. `symbol` and `capacity` name the free dimensions of the state and of the room on
+    that axis; `length` is the name of the input whose shape tells the state's size."""
 
     state: State
     axis: int
@@ -115,7 +115,7 @@ Types = Mapping[str, Type]
 
 
 def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
-    """The rooms of those states that grow along one axis."""
+    """Return the rooms of the states that grow along one axis."""
     found: list[Room] = []
     for state in states:
         type = inputs[state.input]
@@ -127,10 +127,10 @@ def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
 
 
 def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[State]:
-    """The states that `wanted` tells, in the order of the inputs: {output: input, ...}, or True or
-    "auto" for those that are recognised by their names. Raises OptionError for anything else,
-    UnknownName, and StateError where an output does not fit its input, an input is given twice, or
-    none is recognised."""
+    """Return the states of a model, in the order of its inputs. `wanted`: {output: input, ...}, or
+    True or "auto" to find them by their names. Raises OptionError for anything else, UnknownName,
+    and StateError where an output does not fit its input, an input is given twice, or none is
+    found."""
     if wanted is True or wanted == "auto":
         found = list(_recognised(inputs, outputs))
         if not found:
@@ -138,7 +138,11 @@ def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[St
                 f"no states are recognised by their names: {model} takes {', '.join(inputs)}, and "
                 f"gives {', '.join(outputs)}; states={{output: input}} names them"
             )
-    elif isinstance(wanted, Mapping) and wanted and all(map(_is_named, wanted.items())):
+    elif (
+        isinstance(wanted, Mapping)
+        and wanted
+        and all(isinstance(name, str) for pair in wanted.items() for name in pair)
+    ):
         found = [_state(model, inputs, outputs, *pair) for pair in wanted.items()]
     else:
         raise OptionError(
@@ -150,10 +154,6 @@ def states_of(model: str, inputs: Types, outputs: Types, wanted: Any) -> list[St
         raise StateError(f"states give the input {twice[0]!r} of {model} twice")
     order = {name: k for k, name in enumerate(inputs)}
     return sorted(found, key=lambda state: order[state.input])
-
-
-def _is_named(pair: tuple[Any, Any]) -> bool:
-    return all(isinstance(name, str) for name in pair)
 
 
 def _state(model: str, inputs: Types, outputs: Types, output: str, input: str) -> State:
@@ -171,10 +171,14 @@ def _state(model: str, inputs: Types, outputs: Types, output: str, input: str) -
 
 
 def _made(output: str, input: str, wanted: Type, given: Type) -> State:
-    dims = wanted.shape
-    fixed = tuple((k, d) for k, d in enumerate(dims or ()) if isinstance(d, int))
-    rank = None if dims is None else len(dims)
-    return State(output, input, _grows(wanted, given), wanted.dtype, rank, fixed)
+    """Make a state from the types of its input (`wanted`) and output (`given`)."""
+    dims = wanted.shape or ()
+    others: Sequence[Any] = [None] * len(dims) if given.shape is None else given.shape
+    pairs = enumerate(zip(dims, others, strict=True))
+    grows = tuple(k for k, (a, b) in pairs if isinstance(a, str) and a != b)
+    fixed = tuple((k, d) for k, d in enumerate(dims) if isinstance(d, int))
+    rank = None if wanted.shape is None else len(dims)
+    return State(output, input, grows, wanted.dtype, rank, fixed)
 
 
 def _recognised(inputs: Types, outputs: Types) -> Iterator[State]:
@@ -194,21 +198,14 @@ def _spelled(output: str) -> Iterator[str]:
 
 
 def _misfit(wanted: Type, given: Type) -> str:
-    """Why a result of one type can be no input of another; empty where it may."""
+    """Return why a result of type `given` cannot be an input of type `wanted`; "" if it can."""
     if isinstance(wanted, Holder) or isinstance(given, Holder):
         return "states are tensors"
     return "" if compatible(wanted, given) else f"it is {given}, the input {wanted}"
 
 
-def _grows(wanted: Type, given: Type) -> tuple[int, ...]:
-    dims = wanted.shape or ()
-    others: Sequence[Any] = [None] * len(dims) if given.shape is None else given.shape
-    pairs = enumerate(zip(dims, others, strict=True))
-    return tuple(k for k, (a, b) in pairs if isinstance(a, str) and a != b)
-
-
 def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes of symbols, by arrays that were given."""
+    """Return name of a free dimension -> its size in the given arrays."""
     return {
         d: n
         for name, array in given.items()
@@ -218,8 +215,8 @@ def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
 
 
 def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Array:
-    """A state before the first run: zeros. Free sizes are those of `told` (by name), or 0 on axes
-    on which the state grows. Raises StateError where a size, or the rank, is not known."""
+    """Return a state before the first run: zeros. Free sizes are those of `told`, by name, or 0 on
+    axes on which the state grows. Raises StateError where a size, or the rank, is not known."""
     if type.shape is None:
         raise StateError(
             f"the shape of the state {state.input!r} of {model} is not known: give it in the first "
@@ -238,7 +235,7 @@ def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Arra
 
 
 def check_result(model: str, state: State, type: Type, result: Any) -> None:
-    """Raise StateError for a result that the next run could not take."""
+    """Raise StateError for a result that does not fit the state's input in the next run."""
     if not isinstance(result, np.ndarray) or result.dtype != type.dtype:
         found = getattr(result, "dtype", result.__class__.__name__)
         raise StateError(

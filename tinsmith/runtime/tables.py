@@ -1,7 +1,8 @@
-"""What code reads of sizes: their numbers, and arrays that depend on sizes alone ("once" steps).
+"""Memory that code reads and that depends on sizes alone: a table of sizes as int64, and the
+results of "once" steps, nodes that numpy computes once for each set of sizes.
 
-A `Tables` is made once from a plan. Where the plan has formulas, it computes its arrays for the
-numbers of each call; where the plan has numbers, for these.
+A `Tables` is made once from a plan. If the plan has formulas, it computes the memory for each set
+of sizes; else for the plan's numbers.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ Array = np.ndarray[Any, Any]
 
 
 Nodes = Mapping[str, tuple[Reference, Mapping[str, Any]]]
-"""By the name of a step: the operator that it evaluates, and the attributes."""
+"""Name of a step -> the operator that it evaluates, and its attributes."""
 
 
 class Asked:
-    """Collects numbers that a program needs for each set of sizes, each once, so that one function
-    computes all. `key` turns a number or Size into what `values` holds: key -> place in the
-    order."""
+    """Collects the numbers and Sizes that a program needs for each set of sizes, each once, so that
+    one function computes all. `values`: key -> place in the list of results; `key` makes the key of
+    a number or Size, such as its formula."""
 
     def __init__(self, key: Callable[[Any], Hashable]) -> None:
         self.values: dict[Any, int] = {}
         self._key = key
 
     def at(self, value: Any) -> int:
-        """The place of a value among those asked for; a new one is added at the end."""
+        """Return the place of a value; a new one is added at the end."""
         return self.values.setdefault(self._key(value), len(self.values))
 
     def all(self, values: Sequence[Any]) -> list[int]:
@@ -45,12 +46,12 @@ class Asked:
 
 
 class _Once(NamedTuple):
-    """A node that numpy computes once for each set of sizes. Places are those of `Asked`.
+    """A "once" step. Its sizes are places in the list of `Asked`.
 
     view    places of the dims of its result, if it only reshapes its input; else None
     reads   names of the arrays that it reads
-    writes  of each result: its name, dtype, and the places of its number of elements and of its
-            offset in bytes (None: code does not read it, only other such nodes do)
+    writes  for each result: its name, dtype, and the places of its number of elements and of its
+            offset in bytes (None: only other "once" steps read it)
     """
 
     name: str
@@ -62,8 +63,8 @@ class _Once(NamedTuple):
 
 
 class Tables:
-    """What the code of a plan reads of sizes. Made once from a plan, it asks `asked` for the
-    numbers that it depends on; `made` then computes the memory for their values. Thread-safe."""
+    """The memory of a plan that depends on sizes alone. When it is made, it asks `asked` for the
+    numbers that it needs; `made` computes the memory from their values. Thread-safe."""
 
     def __init__(
         self, plan: Plan, nodes: Nodes, constants: Mapping[str, Array], asked: Asked
@@ -99,9 +100,9 @@ class Tables:
         ]
 
     def made(self, numbers: Sequence[int]) -> tuple[Array | None, Array | None]:
-        """(sizes, memory): the int64 table of sizes that code reads, and the bytes with the results
-        of "once" steps; each None where code reads no such thing. `numbers`: the values of all that
-        was asked for, by place."""
+        """Return (sizes, memory): the int64 table of sizes, and the bytes with the results of
+        "once" steps; each None where code reads none. `numbers`: the values of all that was asked
+        for, by place."""
         sizes = None
         if self._has_sizes:
             sizes = np.frombuffer(array("q", numbers), np.int64)[self._sizes_at]

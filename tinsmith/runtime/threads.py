@@ -1,11 +1,10 @@
-"""Teams of threads parked in generated code.
+"""Teams of threads that wait for work inside generated code.
 
-A team runs one job at a time. The pool leases a team to each running session, so that any number of
+A team runs one job at a time. A pool leases a team to each running session, so that any number of
 sessions may run at once. Workers are daemon threads inside a ctypes call, which releases the GIL;
-they spin for some microseconds, yield for some hundred more, then sleep. A team that nobody holds
-any more (Ctrl-C can come between any two instructions) ends its workers. After `fork` the child
-makes new teams. At interpreter exit, workers of teams that nobody holds are stopped and joined;
-others end with the process.
+while they wait for a job they spin for some microseconds, yield for some hundred more, then sleep.
+The workers end when nobody refers to their team any more. After `fork` the child makes new teams.
+At interpreter exit, idle teams are stopped and joined; others end with the process.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.workers import after, begin
 from tinsmith.errors import TargetError
 
-SPINS = 400  # between jobs; of some 25 ns each: about ten microseconds; estimated
-KEPT = 8  # idle teams of a size, or as many as there are cores, if these are more; estimated
+SPINS = 400  # of a worker between jobs; of some 25 ns each: about ten microseconds; estimated
+KEPT = 8  # idle teams of one size that are kept, or the number of cores, if larger; estimated
 LINGER = 300
-"""Yields between jobs, of some 0.6 us each if nobody else wants the core: what Python does from one
-call to the next takes 50 us or more. Estimated."""
+"""Yields of a worker between jobs, of some 0.6 us each if nobody else wants the core: Python takes
+50 us or more from one call to the next. Estimated."""
 
 _JOB = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64
@@ -40,8 +39,8 @@ _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
 class _Crew:
-    """A team's threads with the memory they watch (the sync block), and how to end them; `Team`
-    refers to it, but not the reverse, so that the threads can be ended once the team is gone."""
+    """A team's worker threads, and the memory that they watch (the sync block). It does not refer
+    to its `Team`, so that the threads can be ended when the team is freed."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         self.threads, self.process = threads, os.getpid()
@@ -50,7 +49,7 @@ class _Crew:
         self._block = self.raw[shift : shift + sync.BLOCK_BYTES]
         self._gate_word = self._block[:8].view(np.uint64)
         self.address = self._block.ctypes.data
-        self._semaphores = _Semaphores(self, threads)
+        self._semaphores = _put_semaphores(self)
         if threads <= usable_cores():
             for offset in (sync.SPINS, sync.PATIENCE):
                 self.put(offset, SPINS, np.int32)
@@ -78,7 +77,7 @@ class _Crew:
             for thread in self.workers:
                 thread.start()
         except BaseException as error:
-            self.abandon()  # a thread that was just started may use it
+            self.abandon()  # a thread that was just started may use the memory
             if isinstance(error, RuntimeError):
                 raise TargetError(f"the system gives no {self.threads} threads: {error}") from error
             raise
@@ -87,7 +86,7 @@ class _Crew:
         """End the workers. The team cannot be used afterwards."""
         if self.process != os.getpid() or not self.workers:
             return  # they are the parent's, or have ended
-        self.abandon()  # for good, if an interrupt comes now
+        self.abandon()  # in case an interrupt comes now
         self.put(sync.STOP, 1, np.int32)
         if not self.gate & sync.OPEN:  # it is open if an earlier stop was interrupted
             self.submit(self.address, self.threads, 0, 0, 0, 0)
@@ -99,7 +98,7 @@ class _Crew:
             del _abandoned[id(self.raw)]
 
     def abandon(self) -> None:
-        """Keep the sync block, code and semaphores for good, since a worker may still use them."""
+        """Never free the sync block, code and semaphores: a worker may still use them."""
         _abandoned[id(self.raw)] = self.raw, self.code, self._semaphores
 
 
@@ -118,18 +117,18 @@ class Team:
         self.crew.start()
 
     def run(self, job: int, argument: int, counters: int, words: int, owner: object) -> None:
-        """Run the generated function at address `job` on all threads, after clearing `words`
-        counters. Returns when the job's work is done.
+        """Run the generated function at address `job` with `argument` on all threads, after
+        clearing the `words` int64 counters at `counters`. Returns when the job's work is done.
 
-        A worker may still be about to leave: `owner`, whose memory the job uses, is kept until the
-        next job, or until a lease ends with no worker inside.
+        Workers may still be inside the function then: `owner`, which owns the memory of the job, is
+        kept until the next job, or until a lease ends with no worker inside.
         """
         self._owners += (owner,)
         self._submit(self.address, self.threads, job, argument, counters, words)
         self._owners = (owner,)
 
     def release(self) -> None:
-        """Drop the owners of jobs that no worker is inside any more."""
+        """Drop the owners of past jobs, if no worker is inside the last one any more."""
         if not self.crew.gate & sync.INSIDE:  # the gate is closed: nobody enters
             self._owners = ()
 
@@ -150,52 +149,56 @@ class Team:
         self.crew.stop()
 
 
-class _Semaphores:
-    """Writes the addresses of the functions wait, post, yield and nap into a crew's sync block:
-    POSIX's on Linux, elsewhere ones that Python makes."""
+def _put_semaphores(crew: _Crew) -> tuple[Any, ...]:
+    """Make a semaphore for each thread of a crew, and write the addresses of the functions wait,
+    post, yield and nap into its sync block: those of POSIX on Linux, elsewhere Python's. Return the
+    functions, which must be kept as long as workers run."""
+    base = crew.address + sync.SEMAPHORES
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        for t in range(crew.threads):
+            libc.sem_init(ctypes.c_void_p(base + 64 * t), 0, 0)
+        functions = (libc.sem_wait, libc.sem_post, libc.sched_yield, libc.usleep)
+    else:
+        functions = _portable(base, crew.threads)
+    offsets = (sync.WAIT, sync.POST, sync.YIELD, sync.NAP)
+    for offset, function in zip(offsets, functions, strict=True):
+        crew.put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
+    return functions
 
-    def __init__(self, crew: _Crew, threads: int) -> None:
-        if sys.platform == "linux":
-            libc = ctypes.CDLL(None)
-            for t in range(threads):
-                libc.sem_init(ctypes.c_void_p(crew.address + sync.SEMAPHORES + 64 * t), 0, 0)
-            functions = (libc.sem_wait, libc.sem_post, libc.sched_yield, libc.usleep)
-        else:
-            functions = self._portable(crew.address + sync.SEMAPHORES, threads)
-        self._keep = functions
-        offsets = (sync.WAIT, sync.POST, sync.YIELD, sync.NAP)
-        for offset, function in zip(offsets, functions, strict=True):
-            crew.put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
-    def _portable(self, base: int, threads: int) -> tuple[Any, ...]:
-        made = [threading.Semaphore(0) for _ in range(threads)]
-        one = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+def _portable(base: int, threads: int) -> tuple[Any, ...]:
+    """Return C functions wait, post, yield and nap that use Python's semaphores. The semaphore of
+    thread t has the address base + 64 t."""
+    made = [threading.Semaphore(0) for _ in range(threads)]
+    one = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
-        def wait(address: int) -> int:
-            return 0 if made[(address - base) // 64].acquire() else 1
+    def wait(address: int) -> int:
+        return 0 if made[(address - base) // 64].acquire() else 1
 
-        def post(address: int) -> int:
-            made[(address - base) // 64].release()
-            return 0
+    def post(address: int) -> int:
+        made[(address - base) // 64].release()
+        return 0
 
-        def give_way() -> int:
-            return 0
+    def give_way() -> int:
+        return 0
 
-        def nap(microseconds: int) -> int:
-            time.sleep(microseconds / 1e6)
-            return 0
+    def nap(microseconds: int) -> int:
+        time.sleep(microseconds / 1e6)
+        return 0
 
-        few = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
-        return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
+    few = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+    return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
 
 
 _process = os.getpid()
 _free: dict[int, list[Team]] = {}
-_abandoned: dict[int, tuple[object, ...]] = {}  # what workers may use, by their sync block
+_abandoned: dict[int, tuple[object, ...]] = {}  # id of a sync block -> objects that workers use
 
 
 class Lease:
-    """`with Lease(threads, address) as team`: a team that nobody else uses meanwhile."""
+    """`with Lease(threads, address) as team`: a team that nobody else uses meanwhile, from the pool
+    or new. `address`: name -> address of the team's functions."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         self._threads, self._address = threads, address

@@ -1,1 +1,2 @@
-"""Graph -> model files. One module or package a format, found by listing this folder."""
+"""Writes graphs as model files: one module or package for each format, found by listing this
+folder."""

@@ -1,4 +1,4 @@
-"""The table of formats that graphs are written in, and the errors that all of them share.
+"""The table of formats in which graphs are written, and the errors that all writers share.
 
 A format registers itself:
 
@@ -18,17 +18,17 @@ from tinsmith.registry import Registry
 
 @dataclass(frozen=True)
 class Writer:
-    """One format that graphs are written in.
+    """A format in which graphs are written.
 
     title     the format's name in messages
-    suffixes  of the files' names
-    write     write(graph, path) writes the files of a graph, each whole or not at all, and leaves
-              the graph as it is. Raises NotWritable before anything is written, OSError
-    halves    the same with weights as float16; None: the format has no way of its own for that
-    small     whether a graph can say that weights of any type are dequantised when they are read
-    form      the form in which quantised graphs can be written (`quantizer/forms.py`)
-    groups    groups(graph) finds the nodes that are one layer of the format, for each such layer,
-              which passes for this format leave as they are
+    suffixes  endings of its files' names
+    write     write(graph, path) writes the files of a graph, each complete or not at all, and does
+              not change the graph. Raises NotWritable before anything is written, OSError
+    halves    as `write`, with weights as float16; None if the format has no such weights
+    small     whether the format has operators that dequantise weights of any type
+    form      the form of quantised graphs that can be written (`quantizer/forms.py`)
+    groups    groups(graph) returns the groups of nodes for which the format has one layer; passes
+              for this format do not change them
     """
 
     title: str
@@ -44,7 +44,7 @@ WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsm
 
 
 def writer_of(path: Path) -> Writer:
-    """The format that a file's name says: the one with the longest suffix that fits. Raises
+    """Return the writer for a file's name: the one with the longest suffix that fits. Raises
     FileNameError if none does."""
     name = path.name.lower()
     found = [(len(s), w) for w in WRITERS.rows() for s in w.suffixes if name.endswith(s)]
@@ -55,8 +55,8 @@ def writer_of(path: Path) -> Writer:
 
 
 def write(graph: Graph, path: Path, kind: str = "float32") -> None:
-    """Write a graph in the format that the name of `path` says. `kind` is the type in which weights
-    are kept, "float32" as they are, or "float16" where the format has a way of its own for that.
+    """Write a graph in the format that the name of `path` says. `kind` is the type of weights in
+    the file: "float32" (unchanged), or "float16" if the format has such weights.
 
     Raises FileNameError, NotWritable, and ModelFileError if a file cannot be written.
     """
@@ -78,8 +78,8 @@ def write(graph: Graph, path: Path, kind: str = "float32") -> None:
 
 
 class Problems:
-    """Collects what the format `title` cannot say of a graph, while the graph is gone through, so
-    that all is told at once: `check` raises NotWritable."""
+    """Collects the nodes of a graph that the format `title` cannot express; `check` raises one
+    NotWritable with all of them."""
 
     def __init__(self, title: str) -> None:
         self.title = title

@@ -1,11 +1,11 @@
-"""What the writers of all formats share: the table of functions that write nodes, by operator, what
-these ask of a node, and the error that says what a format has no words for."""
+"""Shared by the writers of all formats: the table of functions that write nodes, questions that
+they ask about nodes, and the error for a node that a format cannot express."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,17 +15,18 @@ from tinsmith.ops import OPS
 from tinsmith.registry import Registry
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class Inexpressible(TinsmithError):
-    """A format cannot say this of a node; the message tells what. Writers collect these errors in
+    """A format cannot express a node; the message says why. Writers collect these errors in
     `Problems`; users never see one."""
 
 
 class Rows(Registry[Callable[..., Any]]):
-    """The table of a format's functions that write nodes, by operator. Called, a decorator that
-    registers a function for some operators; keywords are handed on to it as what differs between
-    these:
+    """The table of a format's functions that write nodes, by operator. Calling it gives a decorator
+    that registers a function for some operators; keywords are passed to the function, for what
+    differs between operators:
 
         @writes("MaxPool", mean=False)
         @writes("AveragePool", mean=True)
@@ -42,27 +43,32 @@ class Rows(Registry[Callable[..., Any]]):
 
 
 def need(condition: Any, why: str) -> None:
-    """Raises Inexpressible unless the condition holds."""
+    """Raise Inexpressible unless the condition is true."""
     if not condition:
         raise Inexpressible(why)
 
 
+def present(thing: T | None, why: str) -> T:
+    """Return `thing`. Raises Inexpressible if it is None."""
+    if thing is None:
+        raise Inexpressible(why)
+    return thing
+
+
 def inputs_of(node: Node) -> tuple[Any, ...]:
-    """The inputs of a node, with None in place of each optional one that is not given."""
+    """Return the inputs of a node, with None for each optional one that is not given."""
     return OPS[node.op.name].arguments(node.inputs)
 
 
 def constant(value: Value | None, what: str) -> Array:
-    """The array of a constant. Raises Inexpressible, which calls the value `what`, for any
-    other."""
-    need(value is not None and value.const is not None, f"{what} must be constant")
-    assert value is not None and value.const is not None
-    return value.const
+    """Return the array of a constant. Raises Inexpressible, which calls the value `what`, for any
+    other value."""
+    return present(value and value.const, f"{what} must be constant")
 
 
 def numbers(value: Value | None, what: str) -> tuple[int, ...]:
-    """The elements of a constant of any rank as a tuple of whole numbers. Raises Inexpressible,
-    which calls the value `what`, if it is not constant."""
+    """Return the elements of a constant of any rank as a flat tuple of integers. Raises
+    Inexpressible, which calls the value `what`, if it is not constant."""
     return tuple(int(n) for n in constant(value, what).reshape(-1))
 
 
@@ -75,7 +81,8 @@ def need_defaults(node: Node, *others: str) -> None:
 
 
 def unused(name: str, taken: set[str], separator: str = "_") -> str:
-    """`name`, or the first of name_1, name_2, ... that is not in `taken`, to which it is added."""
+    """Return `name`, or the first of name_1, name_2, ... that is not in `taken`, and add it
+    there."""
     found, i = name, 0
     while found in taken:
         i += 1

@@ -1,4 +1,4 @@
-"""Tinsmith's own files, of a graph alone."""
+"""Writes a graph as Tinsmith's own file, without programs."""
 
 from __future__ import annotations
 

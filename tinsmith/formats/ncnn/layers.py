@@ -1,4 +1,5 @@
-"""ncnn's layer types: the table by which files are read and written (`schema` explains rows)."""
+"""The table of ncnn's layer types, by which files are read and written (`schema` explains its
+rows). Constants are pieces of text that several rows share."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _BACK_3 = (
 )
 _GROUPS = "7 group=1"
 _ONE = "7 groups=1"
-"""What pnnx tells of layers that have one group, and ncnn does not read."""
+"""A parameter of layers with one group that pnnx writes and ncnn ignores."""
 _DEPTHWISE_INT8 = (
     "; R weight_scales group if int8_scale_term in (1, 101)"
     "; R bottom_scale 1 if int8_scale_term in (1, 101)"
@@ -70,6 +71,7 @@ _RECURRENT = "0 num_output=0, 1 weight_data_size=0, 2 direction=0, 8 int8_scale_
 
 
 def _recurrent(gates: int, biases: int) -> str:
+    """Return the weights of a recurrent layer whose cell has so many gates and bias vectors."""
     d = _DIRECTIONS
     return (
         f"Q w weight_data_size; T b {d} * {biases} * num_output; "
@@ -83,7 +85,8 @@ _BITS, _BLOCK = "(quantize_term // 100)", "(32 << quantize_term % 10)"
 
 
 def _blocks(name: str, rows: str, columns: str, condition: str = "1") -> str:
-    """A matrix whose rows are integers of a few bits, side by side in bytes, in blocks."""
+    """Return the row for a matrix of weights: if quantize_term >= 400, integers of a few bits,
+    several to a byte, each row of the matrix padded to whole bytes."""
     return (
         f"Q {name} {rows} * {columns} if {condition} and quantize_term < 400; "
         f"Q {name} {rows} * (({columns} * {_BITS} + 7) // 8) "

@@ -1,4 +1,5 @@
-"""The two files of an ncnn model: found by the name of one, in a zip, or given as a pair."""
+"""Reads the two files of an ncnn model (.param and .bin): the second is found by the name of the
+first, or both are in a zip, or given as a pair."""
 
 from __future__ import annotations
 
@@ -17,19 +18,24 @@ from tinsmith.formats.ncnn.param import Layer, read_param
 from tinsmith.formats.ncnn.weights import draw_weights, read_weights
 
 ZIP = b"PK\x03\x04"
+DAMAGED = (
+    zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError, ValueError
+)  # fmt: skip
+"""Errors that reading a damaged zip archive raises, besides those of zlib and lzma."""
 _PACKED = re.compile(rb"PK\x03\x04.{26}[^\0]{0,200}?\.(param|param\.bin|bin)", re.S)
 
 
 def is_param(head: bytes, path: str) -> bool:
-    """Whether a file is ncnn's .param, or a zip with one."""
+    """Whether a file is a .param file of ncnn, or a zip with one."""
     return describe(head, path) == "an ncnn model" or bool(_PACKED.match(head))
 
 
 def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
-    """The name, the layers with their weights, and the files of a model: the path of a .param file
-    beside whose .bin it lies, its bytes, a zip of both, or a pair (param, bin) of paths or bytes.
+    """Read a model from the path of a .param file with a .bin file beside it, the bytes of one
+    without weights, a zip of both, or a pair (param, bin) of paths or bytes. Return (file name,
+    layers with their weights, files). With a seed, weights are drawn at random instead of read.
 
-    A seed draws the weights instead. Raises ModelFileError, ImportFailed, BudgetExceeded.
+    Raises ModelFileError, ImportFailed, BudgetExceeded.
     """
     weights: memoryview | None = None
     if isinstance(source, tuple):
@@ -54,49 +60,40 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
         if first is not None:
             raise ModelFileError(
                 f"{name} has weights ({first.name!r} is the first layer with some), and there is "
-                f"no {_names(Path(file or 'model.param'))[0].name}; put that "
+                f"no {_bin_of(Path(file or 'model.param')).name}; put that "
                 "beside it, give a pair (param, bin), or random_weights=SEED "
                 "(--random-weights SEED)"
             )
     return file, layers, files
 
 
-def _names(path: Path) -> list[Path]:
-    """Where the weights of a .param file may be: net.bin of net.param and of net.param.bin."""
-    stem = path.name
-    for suffix in (".param.bin", ".param"):
-        stem = stem.removesuffix(suffix)
-    return [path.with_name(stem + ".bin")]
+def _bin_of(path: Path) -> Path:
+    """Return the path of a .param file's weights: net.bin for net.param and net.param.bin."""
+    return path.with_name(path.name.removesuffix(".param.bin").removesuffix(".param") + ".bin")
 
 
 def _beside(path: Path, files: Files) -> memoryview | None:
-    for name in _names(path):
-        if name.is_file() and name != path:
-            try:
-                return memoryview(files.map(name))
-            except OSError as error:
-                raise ModelFileError(f"{str(name)!r} cannot be read: {error}") from error
-    return None
+    """Map the .bin file beside a .param file; None if there is none. Raises ModelFileError."""
+    weights = _bin_of(path)
+    if not weights.is_file() or weights == path:
+        return None
+    try:
+        return memoryview(files.map(weights))
+    except OSError as error:
+        raise ModelFileError(f"{str(weights)!r} cannot be read: {error}") from error
 
 
 def _unpacked(data: memoryview, file: str) -> tuple[memoryview, memoryview | None]:
+    """Return the .param and .bin (None if there is none) of a zip archive. Raises ModelFileError,
+    BudgetExceeded."""
     name = file or "the model"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             entries = packed.infolist()
             budget.check("constants", sum(e.file_size for e in entries), f"what {name} unpacks to")
             read = {e.filename: memoryview(packed.read(e)) for e in entries}
-    except (
-        zipfile.BadZipFile,
-        RuntimeError,
-        NotImplementedError,
-        EOFError,
-        OSError,
-        ValueError,
-    ) as e:
-        raise ModelFileError(f"{name} is a damaged zip archive: {e}") from e
     except Exception as e:  # zlib.error, lzma.LZMAError: of modules that may not be there
-        if type(e).__module__ not in ("zlib", "lzma", "_lzma"):
+        if not isinstance(e, DAMAGED) and type(e).__module__ not in ("zlib", "lzma", "_lzma"):
             raise
         raise ModelFileError(f"{name} is a damaged zip archive: {e}") from e
     params = [n for n in read if n.endswith((".param", ".param.bin"))]

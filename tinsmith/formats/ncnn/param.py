@@ -1,7 +1,7 @@
-"""ncnn's .param files, as text and as numbers -> layers, and back.
+"""Reads and writes ncnn's .param files, of text and binary.
 
-A layer is `Type name inputs outputs names... id=value...`, separated by white space of any kind.
-What ids mean is in `schema`.
+In text, a layer is `Type name inputs outputs names... id=value...`, separated by white space:
+inputs and outputs are numbers, names those of the values, ids those of parameters (see `schema`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import count as counter
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ CUSTOM = 1 << 8
 END, LISTS, TEXTS = -233, -23300, -23400
 HALF = 1 << 31
 SMALLEST = 1 << 23
-"""From here on, a whole number where a real one belongs is its bits, as ncnn reads all of them:
-1077936128 is 3.0. Below, it would be no normal number, and is meant as it stands."""
+"""An integer of this size or more, in the place of a float, is the float's bits: 1077936128 is 3.0.
+ncnn reads all integers so; smaller ones would be denormal floats, and are read as they stand."""
 _TOKEN = re.compile(r'(?:-?\d+="[^"\n]*")|\S+')
 _PARAM = re.compile(r"(-?\d+)=(.*)", re.S)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
@@ -37,7 +38,8 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
 @dataclass
 class Layer:
-    """A layer of a file: `given` are its parameters by name, `weights` its arrays."""
+    """A layer of a file: `inputs` and `outputs` name its values, `given` are the parameters in the
+    file by name, `weights` its arrays."""
 
     type: str
     name: str
@@ -45,7 +47,7 @@ class Layer:
     outputs: list[str]
     given: dict[str, Any]
     weights: dict[str, Any]
-    line = 0  # no field: where a text has it, from 1 on
+    line = 0  # no field: number of the line in a text file, from 1
 
     @property
     def schema(self) -> Schema:
@@ -53,7 +55,8 @@ class Layer:
 
 
 class _Unknown:
-    """Collects what is not understood of a file, which is told at once."""
+    """Collects the layers of unknown types in a file; `finish` raises one error with all of
+    them."""
 
     def __init__(self, model: str) -> None:
         self.model, self.types = model, dict[str, list[str]]()
@@ -75,8 +78,8 @@ class _Unknown:
 
 
 def read_param(data: memoryview, model: str) -> list[Layer]:
-    """The layers of a .param file, of either kind. Raises ModelFileError, and ImportFailed where
-    layer types are not known."""
+    """Read the layers of a .param file, text or binary. Raises ModelFileError, and ImportFailed
+    where layer types are not known."""
     if bytes(data[:4]) == BINARY_MAGIC:
         return _read_binary(data, model)
     try:
@@ -90,6 +93,9 @@ def read_param(data: memoryview, model: str) -> list[Layer]:
 
 
 class _Tokens:
+    """The words of a text file, read one after the other. Methods raise ModelFileError, in which
+    `what` names the word that is missing or wrong."""
+
     def __init__(self, text: str, model: str) -> None:
         self.found, self.at, self.model = list[str](), 0, model
         self.ends: list[int] = []
@@ -98,7 +104,7 @@ class _Tokens:
             self.ends.append(len(self.found))
 
     def line(self) -> int:
-        """The number of the line in which the next word is, from 1 on."""
+        """Return the number of the next word's line, from 1."""
         return bisect_right(self.ends, self.at) + 1
 
     def take(self, what: str) -> str:
@@ -116,6 +122,7 @@ class _Tokens:
         return int(token)
 
     def param(self) -> tuple[int, str] | None:
+        """Take the next word if it is a parameter "id=value"; else None."""
         found = _PARAM.match(self.found[self.at]) if self.at < len(self.found) else None
         if not found:
             return None
@@ -151,6 +158,8 @@ def _read_text(text: str, model: str) -> list[Layer]:
 
 
 def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> dict[str, Any]:
+    """Return a layer's parameters by name, from `raw`: id -> value as in the file, which `convert`
+    converts to the parameter's kind. Raises ModelFileError."""
     given: dict[str, Any] = {}
     for id, value in raw.items():
         if not 0 <= id < MOST_PARAMS:
@@ -169,7 +178,8 @@ def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> 
 
 
 def _from_text(value: Any, kind: str) -> Any:
-    """A value by the kind that the schema tells; a tuple of one text is a list with its length."""
+    """Convert the text of a parameter to its kind. `value` is a tuple of one text if the id said
+    that it is a list, "length,item,item...". Raises ValueError."""
     if kind == "":
         return value
     if isinstance(value, tuple):
@@ -213,7 +223,8 @@ def _number(text: str, kind: str) -> Any:
 
 
 class _Words:
-    """32-bit words, one after the other."""
+    """The 32-bit words of a binary file, read one after the other. Methods raise ModelFileError, in
+    which `what` names the word that is missing or wrong."""
 
     def __init__(self, data: memoryview, model: str) -> None:
         self.data, self.model, self.at = data, model, 4
@@ -234,10 +245,7 @@ class _Words:
 def _read_binary(data: memoryview, model: str) -> list[Layer]:
     words, unknown = _Words(data, model), _Unknown(model)
     count, values = words.int("the number of layers", 1), words.int("the number of values", 1)
-    types = {s.number: s.type for s in LAYERS.values() if s.number is not None}
-    types |= {
-        CUSTOM | k: t for k, t in enumerate(s.type for s in LAYERS.values() if s.number is None)
-    }
+    types = {number: type for type, number in _type_numbers().items()}
     layers = []
     for i in range(count):
         number = words.int(f"the type of layer {i}")
@@ -269,7 +277,16 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
     return layers
 
 
+def _type_numbers() -> dict[str, int]:
+    """Return type -> its number in binary files; registered types without one are counted."""
+    custom = counter(CUSTOM)
+    rows = LAYERS.values()
+    return {s.type: next(custom) if s.number is None else s.number for s in rows}
+
+
 def _from_bytes(value: Any, kind: str) -> Any:
+    """Convert the bytes of a parameter to its kind. `value` is (bytes, length) for a list or text.
+    Raises ValueError."""
     if kind == "text":
         if not isinstance(value, tuple):
             raise ValueError("it is no text")
@@ -289,7 +306,7 @@ def _from_bytes(value: Any, kind: str) -> Any:
 
 
 def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
-    """The parameters that are written: those that are not what the layer has by default."""
+    """Yield the parameters that a file must have: those whose values are not the defaults."""
     schema, plain = layer.schema, layer.schema.values({})
     full = schema.values(layer.given)
     for param in schema.params:
@@ -299,6 +316,7 @@ def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
 
 
 def _blobs(layers: Iterable[Layer]) -> dict[str, int]:
+    """Return name of a value -> its number, in the order of layers."""
     names = (name for layer in layers for name in (*layer.inputs, *layer.outputs))
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
@@ -312,7 +330,7 @@ def _text(value: Any, kind: str) -> str:
 
 
 def param_text(layers: list[Layer]) -> str:
-    """Layers as a text .param file."""
+    """Return layers as a text .param file."""
     lines = [str(MAGIC), f"{len(layers)} {len(_blobs(layers))}"]
     for layer in layers:
         words = [
@@ -327,9 +345,8 @@ def param_text(layers: list[Layer]) -> str:
 
 
 def param_bytes(layers: list[Layer]) -> bytes:
-    """Layers as a binary .param file."""
-    blobs = _blobs(layers)
-    custom = [s.type for s in LAYERS.values() if s.number is None]
+    """Return layers as a binary .param file."""
+    blobs, numbers = _blobs(layers), _type_numbers()
     out: list[bytes] = []
 
     def put(*numbers: int) -> None:
@@ -337,9 +354,7 @@ def param_bytes(layers: list[Layer]) -> bytes:
 
     put(MAGIC, len(layers), len(blobs))
     for layer in layers:
-        number = layer.schema.number
-        put(CUSTOM | custom.index(layer.type) if number is None else number)
-        put(len(layer.inputs), len(layer.outputs))
+        put(numbers[layer.type], len(layer.inputs), len(layer.outputs))
         put(*(blobs[name] for name in (*layer.inputs, *layer.outputs)))
         for p, value in shown(layer):
             if p.kind == "text":

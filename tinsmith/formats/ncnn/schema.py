@@ -1,16 +1,16 @@
-"""What a layer type of ncnn is told, and which weights it has: rows of text, and what they mean.
-All rows are in `layers`.
+"""Parameters and weights of ncnn's layer types, from rows of text (the rows are in `layers`):
 
     Convolution 6
     0 num_output=0, 1 kernel_w=0, 11 kernel_h=kernel_w, 18 pad_value=0.0, 10 activation_params=[f]
     T weight weight_data_size; R bias num_output if bias_term
 
-First the type and its number in binary files; then its parameters: number, name, and the default,
-which tells the kind: 0 an integer, 0.0 a real number, [i] and [f] lists, "" text, a name the value
-of another parameter. Then its weights: T with a tag that tells the encoding, Q the same, which is
-integers where the layer's quantize_term or int8_scale_term is not 0, R as float32; the name, how
-many elements, and "if" with a condition, if there is one: expressions of the parameters, which may
-use prod and max. A comma goes between parameters, a semicolon between weights.
+1. The type, and its number in binary files.
+2. The parameters, separated by commas: number, name, default. The default tells the kind: 0 an
+   integer, 0.0 a float, [i] and [f] lists, "" text, a name: the value of that parameter.
+3. The weights, separated by semicolons: T (a tag before it in the file tells the encoding), Q (like
+   T, but integers if quantize_term or int8_scale_term is not 0) or R (float32); the name; the
+   number of elements; "if" and a condition, if there is one. Number and condition are expressions
+   of the parameters, in which prod and max may be used.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tinsmith.records import dataclass
 
 COMMON = "30 shapes=[i], 31 featmask=0"
 LARGEST = -3.402823466385288596e38
-"""What ncnn has for minus infinity."""
+"""The number that ncnn uses for minus infinity."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter: `kind` is int, float, ints, floats or text; `like` names what it is by default
-    the same as."""
+    """A parameter of a layer type: `kind` is int, float, ints, floats or text; `like` names another
+    parameter whose value is the default."""
 
     id: int
     name: str
@@ -43,10 +43,10 @@ class Param:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the weights of a layer have one array: its name, and how many elements it has.
+    """One array of weights of a layer: its name, and its number of elements.
 
-    tagged  whether a tag lies before it in the file, which tells how it is encoded
-    bits    of integers that stand for numbers by scales: 4, 6 or 8; 0 for arrays of numbers
+    tagged  whether a tag before it in the file tells how it is encoded
+    bits    4, 6 or 8 for integers that are multiplied by scales; 0 for floats
     """
 
     name: str
@@ -57,7 +57,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Schema:
-    """A layer type. `number` is that of binary files; None for types that were registered."""
+    """A layer type. `number` is its number in binary files; None for types of other packages.
+    `weights`: values of the parameters -> the arrays of weights."""
 
     type: str
     number: int | None
@@ -68,14 +69,15 @@ class Schema:
         return next((p for p in self.params if p.id == id), None)
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters: those that are given, and the defaults of the others."""
+        """Return all parameters by name: the given ones, and defaults of the others."""
         found: dict[str, Any] = {}
         for p in self.params:
             found[p.name] = given.get(p.name, found[p.like] if p.like else p.default)
         return found
 
     def slots(self, given: Mapping[str, Any], where: str) -> list[Slot]:
-        """The weights of a layer. Raises ModelFileError for parameters that make none."""
+        """Return the arrays of weights of a layer with given parameters. Raises ModelFileError for
+        parameters that contradict each other."""
         try:
             slots = list(self.weights(self.values(given)))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -87,6 +89,7 @@ class Schema:
 
 
 def _param(text: str, known: Mapping[str, Param]) -> Param:
+    """Parse one parameter of a row: "11 kernel_h=kernel_w"."""
     id, _, rest = text.partition(" ")
     name, _, default = rest.partition("=")
     if default in known:
@@ -111,11 +114,13 @@ def _params(text: str) -> tuple[Param, ...]:
 
 
 _CONDITION = re.compile(r" if (?![^()]*\))")
-"""Before the condition of a weight: an "if" that is in no parentheses."""
+"""The "if" before the condition of a weight, outside of parentheses."""
 _BUILTINS = {"__builtins__": {}, "prod": prod, "max": max}
 
 
 def _weights(text: str, params: Collection[str]) -> Callable[[Mapping[str, Any]], Iterable[Slot]]:
+    """Parse the weights of a row; return a function from values of the parameters to the arrays of
+    weights. Raises ValueError."""
     rows = []
     for part in filter(None, map(str.strip, text.split(";"))):
         what, condition = [*_CONDITION.split(part), "1"][:2]
@@ -153,8 +158,9 @@ def layer_type(
     weights: str | Callable[[Mapping[str, Any]], Iterable[Slot]] = "",
     number: int | None = None,
 ) -> Schema:
-    """Register a layer type: its parameters and weights as this module's table has them, or a
-    function from the values of the parameters to the weights. Raises DuplicateName, OptionError."""
+    """Register a layer type. `params` and `weights` are text as in the module's docstring;
+    `weights` may be a function from the values of the parameters to the arrays of weights. Raises
+    DuplicateName, OptionError."""
     if type in LAYERS:
         raise DuplicateName(f"ncnn layer type {type!r} is registered twice")
     try:

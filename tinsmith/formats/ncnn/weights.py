@@ -1,7 +1,7 @@
 """ncnn's .bin files: the weights of all layers, one after the other, without names.
 
-What `schema` calls T begins with a tag; the sizes of all come from the layers' parameters alone, so
-a file of another length belongs to other layers.
+Arrays of the kinds T and Q (`schema`) begin with a tag. Sizes follow from the layers' parameters
+alone, so a file of another length belongs to other layers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from tinsmith.formats.ncnn.schema import Slot
 Array = np.ndarray[Any, Any]
 
 HALVES, BYTES, SINGLES = 0x01306B47, 0x000D4B38, 0x0002C056
-"""Tags: float16, int8, and float32; 0 is float32, too, and all others are the first four bytes of a
-table of 256 float32 that indices of a byte follow."""
+"""Tags: float16, int8, float32. 0 is float32, too. Any other tag is the first element of a table of
+BOOK float32, after which each weight is an index of one byte."""
 BOOK = 256
-FLUSHED = 1e-30
-"""ncnn's own writer makes zeros of what is smaller than this."""
 
 
 def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
-    """Give layers their weights; float32 and int8 stay where they are. Raises ModelFileError where
-    the file is too short, or too long."""
+    """Set `weights` of layers from the bytes of a .bin file; float32 and int8 arrays are views of
+    `data`. Raises ModelFileError where the file is too short, or too long."""
     at = 0
 
     def take(size: int, where: str) -> memoryview:
@@ -52,6 +50,7 @@ def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
 
 
 def _weight(slot: Slot, take: Any, where: str) -> Array:
+    """Read one array. `take(size, where)` returns the next bytes, padded to whole words."""
     n = slot.count
     tag = int.from_bytes(take(4, where), "little") if slot.tagged and n else 0
     if tag == HALVES:
@@ -66,9 +65,9 @@ def _weight(slot: Slot, take: Any, where: str) -> Array:
 
 
 def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[bytes]:
-    """Write weights as the pieces of a .bin file, layer by layer. Tagged int8 stays int8; all else
-    is float32, or with `halves` float16 where it is tagged and float16 has numbers as large.
-    Raises ModelFileError where a layer has more or fewer weights than its parameters say."""
+    """Yield the pieces of a .bin file, layer by layer. Tagged int8 arrays are written as int8,
+    others as float32; with `halves`, tagged ones whose values fit as float16. Raises ModelFileError
+    where a layer has more or fewer weights than its parameters say."""
     for layer in layers:
         for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
             array = np.ascontiguousarray(layer.weights.get(slot.name, ())).reshape(-1)
@@ -88,19 +87,20 @@ def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[byt
 
 
 def _fits(array: Array) -> bool:
-    """Whether float16 has numbers as large as these; ncnn's own writer makes infinities."""
+    """Whether all values are in the range of float16, so that none becomes infinite."""
     return bool(np.abs(array).max(initial=0) <= np.finfo(np.float16).max)
 
 
 _POSITIVE = {"slope", "var", "scale", "scale_in", "scale_out"}
-"""Weights that are drawn from around 1; others from around 0."""
+"""Weights that are drawn around 1; others are drawn around 0."""
 _SCALES = ("_scales", "_scale")
-"""How scales end that say what an integer stands for."""
+"""Suffixes of the names of scales of integer weights."""
 
 
 def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
-    """Give layers random weights, the same for a seed on every machine: those that multiply large
-    enough that a signal neither dies nor grows. Raises BudgetExceeded."""
+    """Set `weights` of layers to random numbers, the same for a seed on every machine. Factors of
+    products are scaled so that activations neither vanish nor grow from layer to layer. Raises
+    BudgetExceeded."""
     count = total = 0
     for layer in layers:
         slots = layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})")
@@ -114,7 +114,7 @@ def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
             count += 1
             u = rng.random(slot.count, np.float32) * np.float32(2) - np.float32(1)
             radius = (6 * outputs / max(slot.count, 1)) ** 0.5 if slot.tagged else 0.1
-            if slot.bits:  # its scale follows
+            if slot.bits:  # integers: their scale is a later slot
                 scale = ((1 << (slot.bits - 1)) - 1) / radius
                 layer.weights[slot.name] = np.round(u * np.float32(127)).astype(np.int8)
                 continue

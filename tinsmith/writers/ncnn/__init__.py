@@ -1,7 +1,8 @@
-"""Graph -> ncnn's files. `writer` has whole graphs, the other modules each operator."""
+"""Writes graphs as ncnn's files: `writer` a whole graph, the other modules each operator."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from tinsmith.graph import Graph
@@ -10,18 +11,15 @@ from tinsmith.writers.ncnn.writer import write as write
 from tinsmith.writers.registry import WRITERS, Writer
 
 
-def _write(graph: Graph, path: Path) -> None:
+def _write(graph: Graph, path: Path, halves: bool = False) -> None:
     """Write `path`, text or binary by its name, and the `.bin` file beside it."""
-    write(graph, path, binary=path.name.endswith(".bin"))
-
-
-def _write_halves(graph: Graph, path: Path) -> None:
-    write(graph, path, halves=True, binary=path.name.endswith(".bin"))
+    write(graph, path, halves=halves, binary=path.name.endswith(".bin"))
 
 
 WRITERS.register(
     "ncnn",
     Writer(
-        "ncnn", (".param", ".param.bin"), _write, _write_halves, form="ncnn", groups=groups_of
+        "ncnn", (".param", ".param.bin"), _write, partial(_write, halves=True), form="ncnn",
+        groups=groups_of,
     ),
 )  # fmt: skip

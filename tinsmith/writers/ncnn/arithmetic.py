@@ -1,4 +1,4 @@
-"""What writes arithmetic as ncnn's layers."""
+"""Writes arithmetic and activations as ncnn's layers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NAMED = {
 UNARY = {op: i for i, op in enumerate(activation.UNARY) if isinstance(op, str)}
 BINARY = {op: i for i, op in enumerate(activation.BINARY) if isinstance(op, str)} | {"Mod": 12}
 SQUARE = 4
-"""ncnn's number of the operation x * x."""
+"""The number of x * x in ncnn's UnaryOp."""
 TURNED = {0: 0, 1: 7, 2: 2, 3: 8, 4: 4, 5: 5, 6: 9, 10: 11, 12: 13}
-"""The numbers of b op a, by those of a op b."""
+"""Number of the operation a op b in ncnn's BinaryOp -> number of b op a."""
 KINDS = {"float32": 1, "float16": 2, "bfloat16": 4}
-"""ncnn's numbers of the element types that its layer Cast is written for."""
+"""Element type -> its number in ncnn's Cast."""
 E = -1
-"""The base that means e to ncnn's layers Exp and Log."""
+"""The value of the base in ncnn's Exp and Log that stands for e."""
 
 
 @writes(*PLAIN.keys() - {"Swish"})
@@ -102,13 +102,13 @@ def prelu(w: Writer, node: Node) -> None:
 
 
 Attempt = Callable[[Writer, Node], bool]
-"""Writes a node, or finds that it needs no layer; False where neither is so."""
+"""A function that writes a node, or finds that it needs no layer, and returns True; else False."""
 
 
 def power(w: Writer, node: Node) -> bool:
-    """Write a power of one number as a Power layer, one of a constant base as an Exp layer; False,
-    and nothing is written, for others. ncnn's BinaryOp takes the logarithm of the base, and is
-    wrong where that is negative."""
+    """Write a power with a constant exponent as a Power layer, one with a constant base as an Exp
+    layer; else write nothing and return False. (ncnn's BinaryOp takes the logarithm of the base,
+    which is wrong for negative bases.)"""
     x, exponent = inputs_of(node)
     if (number := fewer.number_of(exponent)) is not None and x.rank == node.output.rank:
         w.layer_of("Power", node, {"power": number})
@@ -121,8 +121,8 @@ def power(w: Writer, node: Node) -> bool:
 
 
 def squared(w: Writer, node: Node) -> bool:
-    """Write x * x as one layer of x, a product with a number as `fewer.factor_of_sum` wants; False,
-    and nothing is written, for other products."""
+    """Write x * x as one layer of x; a product with a number may need none (`fewer.factor_of_sum`).
+    Return False, and write nothing, for other products."""
     a, b = inputs_of(node)
     if a is not b or a in w.vectors:
         return fewer.factor_of_sum(w, node)
@@ -152,6 +152,3 @@ def binary(
         need(v.const is not None or v.rank == node.output.rank, f"{v.name!r} is of another rank")
     names = [w.blob(v, rank) for v in (a, b)]
     return w.layer("BinaryOp", node.name, names, [node.output], {"op_type": op})
-
-
-# ---- moves

@@ -1,5 +1,5 @@
-"""Layers of ncnn that are several nodes here: parts put into values, diagonals, spectra, regions of
-pictures."""
+"""Layers of ncnn for which our graphs have several nodes: copies into a part of a value, diagonals,
+spectra, regions of pictures."""
 
 from __future__ import annotations
 
@@ -14,20 +14,28 @@ from tinsmith.frontends.ncnn.pool import PAD_MODES, normal_of, window_of
 from tinsmith.graph import Node, Value
 from tinsmith.writers.ncnn.several import embedding, maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims, writes
-from tinsmith.writers.rows import Array, Inexpressible, constant, need, need_defaults, numbers
+from tinsmith.writers.rows import (
+    Array,
+    Inexpressible,
+    constant,
+    need,
+    need_defaults,
+    numbers,
+    present,
+)
 
 # ---- parts and diagonals
 
 
 @claims("Where")
 def copy_to(w: Writer, node: Node) -> None:
-    """Claim a Where as a CopyTo layer: a part, padded to the size of x, in place of what x has
-    there, by a constant mask of the part's place. Raises Inexpressible for other nodes."""
-    mask, x = constant(node.inputs[0], "the mask"), node.inputs[2]
+    """Claim where(mask, pad(part), x) as a CopyTo layer, which copies a part into x. The part is
+    padded to the size of x, and the constant mask is true at its place. Raises Inexpressible for
+    other nodes."""
+    mask, x = constant(node.inputs[0], "the mask"), present(node.inputs[2], "it is no part")
     padded = source(w, node.inputs[1], "Pad")
-    part, pads = padded.inputs[0], constant(padded.inputs[1], "the padding")
-    need(x is not None and part is not None and len(padded.inputs) == 2, "it is no part")
-    assert x is not None and part is not None
+    part, pads = padded.operand(0), constant(padded.inputs[1], "the padding")
+    need(len(padded.inputs) == 2, "it is no part")
     sizes, small = w.dims(x), w.dims(part)
     starts, behind = pads.reshape(2, -1).tolist()
     need(padded.attrs["mode"] == "constant" and mask.shape == (1, *sizes), "it is no part")
@@ -44,8 +52,9 @@ def copy_to(w: Writer, node: Node) -> None:
 
 @claims("Slice")
 def local_norm(w: Writer, node: Node) -> None:
-    """Claim an LRN of an even size over reversed channels, and the two reversals, as an LRN layer:
-    ncnn has the window's larger half before a channel. Raises Inexpressible for other nodes."""
+    """Claim an LRN of even size between two reversals of channels as an LRN layer: in ncnn the
+    larger half of an even window lies before a channel, not behind it. Raises Inexpressible for
+    other nodes."""
     middle = source(w, node.inputs[0], "LRN")
     before = source(w, middle.inputs[0], "Slice")
     for part in (node, before):
@@ -54,14 +63,13 @@ def local_norm(w: Writer, node: Node) -> None:
     names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
     given = {theirs: middle.attrs[ours] for theirs, ours in names.items()}
     need(given["local_size"] % 2 == 0, "its window has a middle")
-    w.taken |= {middle, before}
     x = before.inputs[0]
-    w.claimed[node] = lambda: w.layer("LRN", middle.name, [w.blob(x)], [node.output], given)
+    w.claim_as(node, {middle, before}, "LRN", [x], [node.output], given, middle.name)
 
 
 @claims("Gather")
 def by_places(w: Writer, node: Node) -> None:
-    """Claim a Gather as an Embed layer, if it takes rows of a table, else as a Diag layer. Raises
+    """Claim a Gather as an Embed layer if it takes rows of a table, else as a Diag layer. Raises
     Inexpressible if it is neither."""
     with suppress(Inexpressible):
         return embedding(w, node)
@@ -69,8 +77,8 @@ def by_places(w: Writer, node: Node) -> None:
 
 
 def diagonal(w: Writer, node: Node) -> None:
-    """Claim a Gather by constant places as a Diag layer: a vector on the diagonal of a matrix of
-    zeros, or the diagonal of a matrix as a vector. Raises Inexpressible for other places."""
+    """Claim a Gather with constant indices as a Diag layer: it makes a matrix with a vector on its
+    diagonal, or takes the diagonal of a matrix. Raises Inexpressible for other indices."""
     places = constant(node.inputs[1], "the places")
     need(node.attrs["axis"] == 1 and places.ndim in (1, 2), "it is no diagonal")
     before = source(w, node.inputs[0], "Pad" if places.ndim == 2 else "Reshape")
@@ -89,16 +97,14 @@ def diagonal(w: Writer, node: Node) -> None:
         wanted = {n: np.diag(whole, n) for n in range(1 - sizes[0], sizes[1])}
     found = [n for n, a in wanted.items() if np.array_equal(a, places)]
     need(found, "its places are no diagonal")
-    w.taken.add(before)
-    w.claimed[node] = lambda: w.layer(
-        "Diag", node.name, [w.blob(x)], [node.output], {"diagonal": found[0]}
-    )
+    w.claim_as(node, {before}, "Diag", [x], [node.output], {"diagonal": found[0]})
 
 
 @writes("Einsum")
 def einsum(w: Writer, node: Node) -> None:
-    """Write an Einsum whose every term begins with the letter of the batch: this is left out, and
-    the others are called i, j, ..., as ncnn wants. Raises Inexpressible for other equations."""
+    """Write an Einsum in which every term begins with the letter of the batch. ncnn has no batch:
+    the letter is left out, and the others are renamed to i, j, ... Raises Inexpressible for other
+    equations."""
     left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
     terms = [*left.split(","), right]
     batch = terms[0][:1]
@@ -118,9 +124,9 @@ def einsum(w: Writer, node: Node) -> None:
 
 
 def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
-    """The nodes that compute v, the image of each region, when region i is in image i of x: v is 0,
-    1, ... up to the batch of x. Empty where v is constant. Raises Inexpressible for other
-    values."""
+    """Check that region i lies in image i of x: v, the number of each region's image, is 0, 1, ...
+    up to the batch of x. Return the nodes that compute v; none if it is constant. Raises
+    Inexpressible for other values."""
     assert v is not None and x is not None and x.shape
     if v.const is not None:
         need(v.const.tolist() == list(range(len(v.const))), "its regions are of other pictures")
@@ -140,17 +146,13 @@ def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
 def _region(
     w: Writer, node: Node, type: str, rois: Value | None, taken: set[Node], **given: Any
 ) -> None:
-    """Claim a pooling of regions as a layer `type` with the parameters `given`, together with the
-    nodes `taken`, which tell that region i is in image i."""
-    x = node.inputs[0]
-    need(rois is not None and rois.shape and rois.shape[-1] == 4, "its regions have no four edges")
-    assert rois is not None
+    """Claim a pooling of regions as a layer `type` with parameters `given`. `taken`: the nodes from
+    `_counted`."""
+    edges = None if rois is None or not rois.shape else rois.shape[-1]
+    need(edges == 4, "its regions have no four edges")
     w.dims(rois)
-    w.taken |= taken
     given["spatial_scale"] = float(node.attrs["spatial_scale"])
-    w.claimed[node] = lambda: w.layer(
-        type, node.name, [w.blob(x), w.blob(rois)], [node.output], given
-    )
+    w.claim_as(node, taken, type, [node.inputs[0], rois], [node.output], given)
 
 
 @claims("RoiAlign")
@@ -190,8 +192,8 @@ def roi_pool(w: Writer, node: Node) -> None:
 
 
 def _windows(array: Array, n: int) -> dict[str, Any]:
-    """The parameters by which ncnn makes the window function `array` of n elements: its type and
-    length. Raises Inexpressible if it makes no such one."""
+    """Return the parameters (type and length) with which ncnn makes the window function `array` of
+    n elements. Raises Inexpressible if there are none."""
     for kind, length in product(range(3), range(n, 0, -1)):
         if np.array_equal(window_of(n, length, kind), array):
             return {"window_type": kind, "winlen": length}
@@ -200,8 +202,9 @@ def _windows(array: Array, n: int) -> dict[str, Any]:
 
 @claims("STFT")
 def spectrogram(w: Writer, node: Node) -> None:
-    """Claim a STFT of a constant window, with the padding before it and the factor behind it, as a
-    Spectrogram layer. Raises Inexpressible for other windows, paddings and factors."""
+    """Claim an STFT with a constant window as a Spectrogram layer, together with the padding before
+    it and, after it, the factor, the magnitude or power, and the transpose. Raises Inexpressible
+    for other windows, paddings and factors."""
     signal, hop, window, length = node.inputs
     n = int(constant(length, "the length"))
     array = constant(window, "the window")
@@ -232,12 +235,7 @@ def spectrogram(w: Writer, node: Node) -> None:
         given["power"] = powers[size.attrs["kind"]]
         taken.add(size)
         y = size.output
-    turned = w.only_user(y, "Transpose")
-    need(
-        turned is not None and turned.attrs["perm"] in ((0, 2, 1), (0, 2, 1, 3)), "it is not turned"
-    )
-    assert turned is not None
-    w.taken |= taken | {turned}
-    w.claimed[node] = lambda: w.layer(
-        "Spectrogram", turned.name, [w.blob(x)], [turned.output], given
-    )
+    turned = present(w.only_user(y, "Transpose"), "it is not turned")
+    need(turned.attrs["perm"] in ((0, 2, 1), (0, 2, 1, 3)), "it is not turned")
+    taken.add(turned)
+    w.claim_as(node, taken, "Spectrogram", [x], [turned.output], given, turned.name)

@@ -1,7 +1,8 @@
-"""Nodes that need no layer of their own in ncnn: its layers take other shapes, factors and edges.
+"""Finds nodes that need no layer of their own in ncnn, since the layers that read their results can
+take over their work: reshapes, factors, paddings.
 
-Each function is asked before the node is written, when its readers are known, and says whether all
-of them do without it.
+Each function is called before its node is written, looks at all readers of the node's result, and
+returns whether no layer is needed.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from tinsmith.writers.ncnn.writer import Writer
 from tinsmith.writers.rows import inputs_of
 
 TWO = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"))
-"""Operators of two operands that ncnn's BinaryOp computes with a vector and an image."""
+"""Operators that ncnn's BinaryOp computes of an image and a vector (a number for each channel)."""
 
 
 def number_of(v: Any) -> float | None:
-    """The Python number of a constant of one element; None for any other value."""
+    """Return the number that a constant of one element holds; None for any other value."""
     return None if v is None or v.const is None or v.const.size != 1 else float(v.const.item())
 
 
 def flat_for_all(w: Writer, node: Node) -> bool:
-    """Whether a reshape of x needs no layer, as all readers of its output can read x itself:
-    products, which flatten images, and arithmetic of an image with a number for each channel."""
+    """Whether a reshape of x needs no layer, as all its readers can read x itself: InnerProduct
+    layers, which flatten images, and arithmetic of an image with a number for each channel."""
     x, y = inputs_of(node)[0], node.output
     if x in w.vectors or y in w.graph.outputs or not y.uses:
         return False
@@ -34,7 +35,7 @@ def flat_for_all(w: Writer, node: Node) -> bool:
 
 
 def _flattens(user: Node, y: Value) -> bool:
-    """Whether a reader is an InnerProduct."""
+    """Whether a reader of y becomes an InnerProduct layer."""
     if user.op.name != "MatMul" or user.inputs[0] is not y or user.inputs[1] is y:
         return False
     right = user.inputs[1]
@@ -42,14 +43,14 @@ def _flattens(user: Node, y: Value) -> bool:
 
 
 def is_vector(w: Writer, y: Value) -> bool:
-    """Whether a value is an image or a volume of one pixel: ncnn may keep it as a vector."""
+    """Whether a value is an image or a volume of one pixel, which can be a vector in ncnn."""
     dims = list(y.shape or ())
     return len(dims) in (4, 5) and isinstance(dims[1], int) and all(d == 1 for d in dims[2:])
 
 
 def vector_for_all(w: Writer, y: Value) -> bool:
-    """Whether an image of one pixel can be a vector in ncnn, as all its readers take it for one
-    once it is in `w.vectors`, to which the caller adds it."""
+    """Whether a value is an image of one pixel whose readers can all read it as a vector. If so,
+    the caller adds it to `w.vectors`."""
     return is_vector(w, y) and y not in w.graph.outputs and bool(y.uses) and _all_take_vectors(w, y)
 
 
@@ -59,7 +60,7 @@ def _all_take_vectors(w: Writer, y: Value) -> bool:
 
 def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
     """Whether the node `user` can read y, an image of one pixel, as a vector in ncnn: a reshape, or
-    arithmetic with a value of as many channels and the result's extents."""
+    arithmetic with a value of as many channels, whose spatial sizes are the result's."""
     op = user.op.name
     if op in ("Reshape", "Flatten"):
         return user.inputs[0] is y and bool(user.output.shape)
@@ -75,8 +76,9 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
 
 
 def factor_of_sum(w: Writer, node: Node) -> bool:
-    """Whether a product with a number is read by a sum of two values of one shape alone. If so it
-    needs no layer: the factor is kept for the sum's Eltwise layer, which has one for each term."""
+    """Whether a product with a number needs no layer, as only a sum of two values of one shape
+    reads it. If so, the factor is kept in `w.factors`: the sum's Eltwise layer has one for each
+    term."""
     a, b = inputs_of(node)
     x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
     user = w.only_user(node.output, "Add")
@@ -93,8 +95,8 @@ def factor_of_sum(w: Writer, node: Node) -> bool:
 
 
 def weighted_sum(w: Writer, node: Node) -> bool:
-    """Write a sum as an Eltwise layer, with the factors that `factor_of_sum` has kept; False, and
-    nothing is written, where neither term has one."""
+    """Write a sum as an Eltwise layer, with the factors that `factor_of_sum` has kept. Return
+    False, and write nothing, if neither term has one."""
     if not any(v in w.factors for v in node.inputs):
         return False
     coeffs = tuple(w.factors.get(v, 1.0) for v in inputs_of(node))
@@ -104,8 +106,8 @@ def weighted_sum(w: Writer, node: Node) -> bool:
 
 
 def shifted(w: Writer, node: Node) -> bool:
-    """Write the sum of an image and a number for each channel as a Bias layer; False, and nothing
-    is written, for any other sum."""
+    """Write the sum of an image and a number for each channel as a Bias layer. Return False, and
+    write nothing, for any other sum."""
     found = _of_channels(node)
     if found is None or found[0] in w.vectors:
         return False
@@ -118,8 +120,8 @@ def shifted(w: Writer, node: Node) -> bool:
 
 
 def scaled(w: Writer, node: Node) -> bool:
-    """Write a product with a number for each channel, and the sum behind it if that is with such
-    numbers too, as a Scale layer; False, and nothing is written, for any other product."""
+    """Write a product with a number for each channel as a Scale layer, together with a following
+    sum with a number for each channel. Return False, and write nothing, for any other product."""
     found = _of_channels(node)
     if found is None or found[0] in w.vectors:
         return False
@@ -135,8 +137,8 @@ def scaled(w: Writer, node: Node) -> bool:
 
 
 def _of_channels(node: Node) -> tuple[Value, Any] | None:
-    """(x, numbers) for a node over a computed x and a constant with a number for each channel of x,
-    numbers being a vector; None for any other node."""
+    """Return (x, numbers) for a node that combines a computed x with a constant of one number for
+    each channel of x, as a vector; None for any other node."""
     for x, v in (inputs_of(node)[:2], inputs_of(node)[1::-1]):
         dims, array = x.shape, v.const
         if array is None or x.const is not None or not dims or dims != node.output.shape:
@@ -150,8 +152,9 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 
 
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
-    """Whether a constant edge needs no layer: it is at most -LARGEST, and a maximum over windows
-    alone reads it. The edge is then kept for the pooling, as its padding of any width."""
+    """Whether a padding needs no layer, as only a MaxPool reads it and its value is the least
+    number, which never is a maximum. If so, the widths are kept in `w.edges`, and the pooling
+    pads."""
     x, _, filler, _ = inputs_of(node)
     value = number_of(filler)
     pool = w.only_user(node.output, "MaxPool")
@@ -169,8 +172,8 @@ def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
 
 
 def coefficient(w: Writer, y: Value) -> tuple[Value, dict[str, Any]]:
-    """The number by which the result y of a reduction is multiplied: (the product, the parameter
-    `coeff` of the Reduction layer), and the product is taken; (y, {}) where there is none."""
+    """If only a product with a number reads the result y of a reduction, take over the product:
+    return (its result, {"coeff": number}, a parameter of the Reduction layer). Else (y, {})."""
     user = w.only_user(y, "Mul")
     if user is None:
         return y, {}

@@ -1,4 +1,4 @@
-"""What writes resizing, detectors' last layers, sampling and attention as ncnn's layers."""
+"""Writes resizing, detectors' last layers, sampling and attention as ncnn's layers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def resize(w: Writer, node: Node) -> None:
         need(all(isinstance(d, int) for d in dims[1:]), "sizes are free")
         given["output_height"] = 1  # of a matrix, too: ncnn looks at both
         given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
-    w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
+    w.layer_of("Interp", node, given)
 
 
 def _same_nearest(x: Any, node: Node) -> bool:
-    """Whether ncnn takes the elements of x that a Resize takes, as far as sizes are known."""
+    """Whether ncnn takes the same nearest elements of x as a Resize, as far as sizes are known."""
     axes = range(x.rank) if node.attrs["axes"] is None else node.attrs["axes"]
     inner = [i for i, axis in enumerate(axes) if axis % x.rank > 1]
     given = [None if v is None else v.const for v in inputs_of(node)[2:]]
@@ -57,7 +57,8 @@ def _same_nearest(x: Any, node: Node) -> bool:
 
 @writes("Gather")
 def nearest_elements(w: Writer, node: Node) -> None:
-    """Write a Gather of the nearest elements along an axis of an image or a matrix."""
+    """Write a Gather as an Interp layer if its constant indices are those of resizing an axis of an
+    image or a matrix to the nearest elements."""
     why = "ncnn has no layer for this operator"
     x, at = node.inputs
     places, dims = constant(at, "its places"), w.dims(node.output)
@@ -68,7 +69,7 @@ def nearest_elements(w: Writer, node: Node) -> None:
     letters = ("height", "width")[3 - len(dims) :]
     given = {"resize_type": 1, "output_height": 1}
     given |= dict(zip((f"output_{c}" for c in letters), dims[1:], strict=True))
-    w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
+    w.layer_of("Interp", node, given)
 
 
 # ---- boxes
@@ -81,9 +82,7 @@ def prior_detection(w: Writer, node: Node) -> None:
         "num_class": a["classes"], "nms_threshold": a["overlap"], "nms_top_k": a["candidates"],
         "keep_top_k": a["most"], "confidence_threshold": a["least"],
     }  # fmt: skip
-    w.layer(
-        "DetectionOutput", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given
-    )
+    w.layer_of_all("DetectionOutput", node, given)
 
 
 @writes("GridDetection")
@@ -99,7 +98,7 @@ def grid_detection(w: Writer, node: Node) -> None:
             "anchors_scale": tuple(map(float, a["scales"])),
         }
     type = "Yolov3DetectionOutput" if a["scales"] else "YoloDetectionOutput"
-    w.layer(type, node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+    w.layer_of_all(type, node, given)
 
 
 @writes("RegionProposal")
@@ -119,7 +118,7 @@ def place_roi_pool(w: Writer, node: Node) -> None:
     rows, columns = node.attrs["pooled_shape"]
     given = {"pooled_width": columns, "pooled_height": rows, "output_dim": node.attrs["channels"]}
     given |= {"spatial_scale": node.attrs["spatial_scale"]}
-    w.layer("PSROIPooling", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+    w.layer_of_all("PSROIPooling", node, given)
 
 
 @writes("GridSample")
@@ -129,7 +128,7 @@ def grid_sample(w: Writer, node: Node) -> None:
     edges = {"zeros": 1, "border": 2, "reflection": 3}
     given = {"sample_type": kinds[a["mode"]], "padding_mode": edges[a["padding_mode"]]}
     given |= {"align_corner": int(a["align_corners"])}
-    w.layer("GridSample", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+    w.layer_of_all("GridSample", node, given)
 
 
 @writes("RotaryEmbedding")

@@ -1,4 +1,4 @@
-"""What writes convolutions, products, norms and pooling as ncnn's layers."""
+"""Writes convolutions, products, norms and pooling as ncnn's layers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
 def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the padding and the attributes `names` of a window as ncnn's parameters: "stride" on
+    the axis "w" is "stride_w"."""
     n, a = len(letters), node.attrs
     given = {f"{k}_{c}": v for k in names for c, v in zip(letters, a[k] or (1,) * n, strict=True)}
     pad = a["pad"] or (0,) * 2 * n
@@ -34,8 +36,8 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 
 
 def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
-    """The activation behind v, if it alone reads v and the layer of v can compute it: (its output,
-    the layer's parameters), and the activation's node is taken; else (v, {})."""
+    """If only an activation reads v that v's layer can compute as well, take over the activation:
+    return (its output, the layer's parameters for it). Else (v, {})."""
     user = w.only_user(v, *ACTIVATIONS)
     kind, names = ACTIVATIONS[user.op.name] if user is not None else (0, ())
     params = [user.attrs[n] for n in names] if user is not None else []
@@ -48,9 +50,8 @@ def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
 def conv_layer(
     w: Writer, node: Node, sizes: Sequence[int], back: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """How ncnn has a convolution, or with `back` a transposed one: (type of the layer, parameters).
-    `sizes` are those of its weights. Whether it has a bias is left to the caller to say. Raises
-    Inexpressible."""
+    """Return (type of the layer, parameters) of a convolution, or with `back` a transposed one.
+    `sizes`: the shape of its weights. The caller adds `bias_term`. Raises Inexpressible."""
     a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
     need(n in AXES, "it slides over too many axes")
@@ -88,8 +89,8 @@ def convolution(w: Writer, node: Node, back: bool) -> None:
 @claims("Conv", back=False)
 @claims("ConvTranspose", back=True)
 def dynamic(w: Writer, node: Node, back: bool) -> None:
-    """Claim a convolution by weights that are computed, from values with a batch of one, as a layer
-    that reads them. Raises Inexpressible for other weights."""
+    """Claim a convolution with computed weights, from values with a batch of one, as a layer that
+    reads its weights. Raises Inexpressible for other weights."""
     x, weight, bias = inputs_of(node)
     sizes = weight.shape or ()
     need(weight.const is None and sizes, "its weights are constants")
@@ -105,11 +106,8 @@ def dynamic(w: Writer, node: Node, back: bool) -> None:
     del given["weight_data_size"]
     given |= {"bias_term": int(bias is not None), "dynamic_weight": 1}
     y, more = activation(w, node.output)
-    w.taken |= taken | set(read)
     values = [x, *(n.inputs[0] for n in read)]
-    w.claimed[node] = lambda: w.layer(
-        type, node.name, [w.blob(v) for v in values], [y], given | more
-    )
+    w.claim_as(node, taken | set(read), type, values, [y], given | more)
 
 
 def _biases(bias: Value | None) -> dict[str, Array]:
@@ -214,19 +212,17 @@ def reduce(w: Writer, node: Node) -> None:
 
 @writes("GlobalPool")
 def global_pool(w: Writer, node: Node) -> None:
-    """Write a pooling of whole planes. As ncnn's gives a vector, a Reshape to a vector that alone
-    reads the result is left out; else a Reshape back to an image is added, unless all readers take
+    """Write a pooling of whole planes. ncnn's result is a vector: if only a Reshape to a vector
+    reads it, that is left out; else a Reshape to an image is added, unless all readers take
     vectors."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
     need(kind in ("mean", "max") and n in AXES, f"it is of the kind {kind}")
     given = {"global_pooling": 1, "pooling_type": int(kind == "mean")}
-    user = w.only_user(node.output, "Reshape", "Flatten")
-    y = node.output
+    user, y = w.only_user(node.output, "Reshape", "Flatten"), node.output
     if user is not None and user.output.rank == 2:
         w.taken.add(user)
-        y = user.output
-        return w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
-    w.layer(pool_type(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
+        return w.layer(pool_type(n), node.name, [w.blob(node.inputs[0])], [user.output], given)
+    w.layer_of(pool_type(n), node, given)
     if fewer.vector_for_all(w, y):
         return w.vectors.add(y)
     inner, sizes = w.aside(y), dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))

@@ -1,4 +1,5 @@
-"""Poolings of ncnn that are several nodes here: to a told size, and means with deviations."""
+"""Poolings of ncnn for which our graphs have several nodes: to a given output size, and means with
+standard deviations."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ POOLS = {"AveragePool": "mean", "MaxPool": "max"}
 
 @claims("Concat")
 def joined(w: Writer, node: Node) -> None:
-    """Claim a Concat: of a mean and a deviation, or of windows that make a pooling to a given size.
+    """Claim a Concat of a mean and a deviation, or of the windows of a pooling to a given size.
     Raises Inexpressible for others."""
     with suppress(Inexpressible):
         return deviations(w, node)
     return adaptive(w, node)
 
 
-# ---- to a told size
+# ---- to a given size
 
 
 class _Stage(NamedTuple):
-    """A pooling of x along one axis, as several nodes: to `wanted` windows, of the `kind` "mean" or
-    "max"; `nodes` are those that compute it."""
+    """A pooling of x along one axis to `wanted` windows, of the `kind` "mean" or "max", computed by
+    several `nodes`."""
 
     x: Value
     axis: int
@@ -40,8 +41,8 @@ class _Stage(NamedTuple):
 
 
 def adaptive(w: Writer, node: Node) -> None:
-    """Claim a Concat that ends a pooling to a given size, and all stages before it, as one pooling
-    layer. Raises Inexpressible for other nodes."""
+    """Claim a Concat that ends a pooling to a given size, with the stages for other axes before it,
+    as one pooling layer. Raises Inexpressible for other nodes."""
     last = _windows(w, node)
     need(_goes_on(w, node) is None, "it is a part of another pooling")
     stages = [last]
@@ -54,14 +55,13 @@ def adaptive(w: Writer, node: Node) -> None:
     given: dict[str, Any] = {"adaptive_pooling": 1, "pooling_type": int(last.kind == "mean")}
     given |= {f"out_{c}": sizes.get(i, KEEP) for i, c in enumerate(AXES[n], 2)}
     taken = {m for s in stages for m in s.nodes} - {node}
-    w.taken |= taken
-    x = stages[-1].x
-    w.claimed[node] = lambda: w.layer(pool_type(n), node.name, [w.blob(x)], [node.output], given)
+    w.claim_as(node, taken, pool_type(n), [stages[-1].x], [node.output], given)
 
 
 def _windows(w: Writer, node: Node) -> _Stage:
-    """The pooling of which `node` is the Concat: it joins reductions of the parts of x from floor(i
-    n / m) to ceil((i + 1) n / m). Raises Inexpressible if it is no such."""
+    """Return the pooling stage that ends in the Concat `node`: it joins the reductions of m slices
+    of an axis of n elements, slice i from floor(i n / m) to ceil((i + 1) n / m). Raises
+    Inexpressible for other nodes."""
     axis, wanted = node.attrs["axis"] % (node.output.rank or 1), len(node.inputs)
     need(axis > 1, "it is along channels")
     reduces = [source(w, v, "Reduce") for v in node.inputs]
@@ -80,8 +80,8 @@ def _windows(w: Writer, node: Node) -> _Stage:
 
 
 def _goes_on(w: Writer, node: Node) -> Node | None:
-    """The Concat of a stage that pools the output of `node` along another axis; None if there is
-    none."""
+    """Return the Concat of a stage that pools the output of `node` along another axis; None if
+    there is none."""
     user = next(iter(node.output.uses), None)
     for op in ("Reduce", "Concat"):
         user = None if user is None else w.only_user(user.output, op)
@@ -92,8 +92,7 @@ def _goes_on(w: Writer, node: Node) -> Node | None:
 
 
 def _before(w: Writer, stage: _Stage) -> _Stage | None:
-    """The stage whose output `stage` pools, if nothing else reads that; None if there is no
-    such."""
+    """Return the stage whose output `stage` pools, if nothing else reads it; else None."""
     x, node = stage.x, stage.x.producer
     if node is None or x in w.graph.outputs or not set(x.uses) <= set(stage.nodes):
         return None
@@ -117,29 +116,24 @@ def _before(w: Writer, stage: _Stage) -> _Stage | None:
 
 
 def deviations(w: Writer, node: Node) -> None:
-    """Claim a Concat of the mean of each channel and the root of the mean square around it. Raises
-    Inexpressible for others."""
+    """Claim a Concat of the mean and the standard deviation of each channel as a StatisticsPooling
+    layer. Raises Inexpressible for others."""
     need(node.attrs["axis"] == 1 and len(node.inputs) == 2, "it joins other values")
     flat, upright = (source(w, v, "Reshape") for v in node.inputs)
     root = source(w, upright.inputs[0], "Sqrt")
     around = source(w, root.inputs[0], "Reduce")
     square = source(w, around.inputs[0], "Mul")
-    off = square.inputs[0]
-    mean = flat.inputs[0]
-    assert off is not None and mean is not None
+    off, mean = square.operand(0), flat.operand(0)
     need(square.inputs[1] is off and set(off.uses) == {square}, "it is no square")
     need(not {off, mean} & {*w.graph.outputs}, "it is an output itself")
     minus, first = maker(off, "Sub"), maker(mean, "Reduce")
     need(minus.inputs[1] is mean, "no mean is taken away")
-    x = minus.inputs[0]
-    need(x is not None and first.inputs[0] is x, "it is of another value")
+    x = minus.operand(0)
+    need(first.inputs[0] is x, "it is of another value")
     need(set(mean.uses) == {flat, minus}, "its mean is read elsewhere, too")
-    assert x is not None
     places = tuple(range(2, x.rank or 0))
     for r in (first, around):
         whole = numbers(r.inputs[1], "the axes") == places
         need(whole and r.attrs["kind"] == "mean" and r.attrs["keepdims"], "no mean")
-    w.taken |= {flat, upright, root, around, square, minus, first}
-    w.claimed[node] = lambda: w.layer(
-        "StatisticsPooling", node.name, [w.blob(x)], [node.output], {"include_stddev": 1}
-    )
+    taken = {flat, upright, root, around, square, minus, first}
+    w.claim_as(node, taken, "StatisticsPooling", [x], [node.output], {"include_stddev": 1})

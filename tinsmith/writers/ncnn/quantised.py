@@ -1,4 +1,5 @@
-"""Layers of ncnn that compute in bytes: what rounds their input, sums of bytes, and back."""
+"""Writes integer convolutions and products, with the quantisation of their inputs and the
+dequantisation of their results, as ncnn's int8 layers."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.layers import activation, conv_layer
 from tinsmith.writers.ncnn.several import maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims
-from tinsmith.writers.rows import Array, constant, need
+from tinsmith.writers.rows import Array, constant, need, present
 
 
 class Rounded(NamedTuple):
-    """x * scale as int8: whole numbers from -127 to 127, halves away from zero. `nodes` compute it;
-    the first gives the bytes."""
+    """A value that is x * scale rounded to int8: from -127 to 127, halves away from zero. `nodes`
+    compute it; the first gives the result, `bytes`."""
 
     x: Value
     scale: np.float32
@@ -26,8 +27,8 @@ class Rounded(NamedTuple):
 
 
 def rounded(w: Writer, v: Value | None) -> Rounded:
-    """How v, a value of int8, is computed. Raises Inexpressible for values that are computed
-    otherwise, or if what lies between is read elsewhere."""
+    """Return from what v, an int8 value, is rounded. Raises Inexpressible if it is computed in
+    another way than `forms._Adding.bytes` does, or if other nodes read a value between."""
     cast = maker(v, "Cast")
     need(cast.output.dtype == np.int8, "its input is not rounded to bytes")
     clip = source(w, cast.inputs[0], "Clip")
@@ -39,24 +40,21 @@ def rounded(w: Writer, v: Value | None) -> Rounded:
     term = source(w, floor.inputs[0], "Add")
     size = source(w, term.inputs[0], "Abs")
     half = constant(term.inputs[1], "a half").reshape(-1).tolist()
-    scaled = size.inputs[0]
-    need(half == [0.5] and sign.inputs[0] is scaled and scaled is not None, "it rounds otherwise")
-    assert scaled is not None
+    scaled = size.operand(0)
+    need(half == [0.5] and sign.inputs[0] is scaled, "it rounds otherwise")
     need(set(scaled.uses) == {sign, size} and scaled not in w.graph.outputs, "it is read elsewhere")
     by = maker(scaled, "Mul")
-    x, scale = by.inputs
-    factor = constant(scale, "the scale of its input")
-    need(x is not None and factor.size == 1, "its input has a scale for each channel")
-    assert x is not None
+    factor = constant(by.inputs[1], "the scale of its input")
+    need(factor.size == 1, "its input has a scale for each channel")
     nodes = cast, clip, product, sign, floor, term, size, by
-    return Rounded(x, np.float32(factor.reshape(-1)[0]), nodes)
+    return Rounded(by.operand(0), np.float32(factor.reshape(-1)[0]), nodes)
 
 
 def _next(w: Writer, y: Value) -> Rounded | None:
-    """How y is rounded to int8, if nothing else reads y and only products of bytes (INTEGERS) read
-    these bytes: the layer of y can then give int8 itself. None if y is not rounded, if anything
-    else reads y or the bytes, or if either is a graph output. Raises Inexpressible, as `rounded`
-    does, if y is rounded in another way than ncnn's."""
+    """If y is rounded to int8, and only that, for integer operators (INTEGERS) alone, return the
+    rounding: the layer of y can then give int8 itself. None if y is not rounded, if anything else
+    reads y or the int8 value, or if either is a graph output. Raises Inexpressible, as `rounded`
+    does."""
     by = w.only_user(y, "Mul")
     user = None if by is None else next((u for u in by.output.uses if u.op.name == "Sign"), None)
     for op in ("Mul", "Clip", "Cast"):
@@ -74,19 +72,17 @@ INTEGERS = ("ConvInteger", "MatMulInteger")
 
 @claims(*INTEGERS)
 def layer_of_bytes(w: Writer, node: Node) -> None:
-    """Claim a product of int8 by int8 weights as a layer that computes in bytes, with what is
-    around it: the rounding of x, a factor for each output, a bias, an activation, and perhaps the
-    rounding of the result to int8. Raises Inexpressible if x is not rounded so, or if there is no
-    such factor."""
+    """Claim an integer convolution or product of int8 data by int8 weights as an int8 layer, with
+    the nodes around it: the rounding of x, a factor for each output, a bias, an activation, and
+    perhaps the rounding of the result to int8. Raises Inexpressible if rounding or factor are
+    missing or differ from ncnn's."""
     given, array, type = _weights(w, node)
     need(not any(node.inputs[2:]), "it has zero points")
     before = rounded(w, node.inputs[0])
     others = [u for u in before.bytes.uses if u.op.name not in INTEGERS]
     need(not others and before.bytes not in w.graph.outputs, "its bytes are read elsewhere, too")
-    back = w.only_user(node.output, "Cast")
-    product = None if back is None else w.only_user(back.output, "Mul")
-    need(product is not None, "its sums have no factor")
-    assert back is not None and product is not None
+    back = present(w.only_user(node.output, "Cast"), "its sums have no factor")
+    product = present(w.only_user(back.output, "Mul"), "its sums have no factor")
     factor = constant(product.inputs[1], "the factor of its sums").reshape(-1)
     y, taken = product.output, [*before.nodes, back, product]
     term = w.only_user(y, "Add")
@@ -117,6 +113,7 @@ def layer_of_bytes(w: Writer, node: Node) -> None:
 
 
 def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
+    """Return (parameters, weights, type of the layer) of an integer operator."""
     array = constant(node.inputs[1], "its weight")
     need(array.dtype == np.int8, "its weights are no bytes with a sign")
     if node.op.name == "ConvInteger":
@@ -129,10 +126,10 @@ def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
 
 
 def _scales(factor: Array, bottom: np.float32, outputs: int, group: int) -> Array:
-    """The scales of weights, one for each output (or group), from which ncnn makes the factors of
-    the sums again: factor = 1 / (bottom * scale), to the last bit where such a scale exists.
-    `bottom` is the scale of x. Raises Inexpressible if the factors are not one for each output, or
-    differ in a group."""
+    """Return ncnn's scales of weights, one for each output (or group), from the factors of the
+    sums. ncnn computes factor = 1 / (bottom * scale), where `bottom` is the scale of x; the scale
+    is the one that gives the factor to the last bit, if there is one. Raises Inexpressible if the
+    factors are not one for each output, or differ in a group."""
     need(factor.size == outputs, "the factors of its sums are not one for each output")
     rows = factor.reshape(group, -1) if group > 1 else factor[:, None]
     need((rows == rows[:, :1]).all(), "the outputs of a group have several scales")

@@ -1,5 +1,5 @@
-"""Recurrent layers, with the moves of their batch, as one layer of ncnn; those of LSTM may project
-their states."""
+"""Writes recurrent layers, with the transposes of their batch around them, as one layer of ncnn. An
+LSTM may project its states."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tinsmith.ops import OPS
 from tinsmith.records import NamedTuple
 from tinsmith.writers.ncnn.several import maker, source
 from tinsmith.writers.ncnn.writer import Writer, claims
-from tinsmith.writers.rows import Array, constant, inputs_of, need, need_defaults, numbers
+from tinsmith.writers.rows import Array, constant, inputs_of, need, need_defaults, numbers, present
 
 ASIDE = (1, 0, 2)
-"""The permutation between the batch in front, as here, and steps or directions in front."""
+"""The permutation that exchanges the batch, the first axis, with steps or directions."""
 NEAR = 1e-5
-"""How far the weights of states may be from a product with the projection. Estimated."""
+"""Relative error with which the weights of states may be r p, with the projection p. Estimated."""
 
 
 class Given(NamedTuple):
-    """What a recurrent layer reads: `x`, `states` (none, or all that the type has), each before its
-    batch is moved; its weights `w` and `r`; and the `nodes` between."""
+    """The inputs of a recurrent layer in ncnn: `x` and `states` (none, or all that the type has),
+    with the batch in front; its weights `w` and `r`; and the `nodes` that lead from these to
+    ours."""
 
     x: Value
     states: list[Value]
@@ -47,18 +48,14 @@ def recurrent(w: Writer, node: Node) -> None:
     if projection is not None:
         given["hidden_size"] = projection.shape[2]
         arrays["p"] = projection
-    w.taken |= read.nodes | taken
-
-    def write() -> None:
-        names = [w.blob(v) for v in (read.x, *read.states)]
-        w.layer(node.op.name, node.name, names, outputs, given, **arrays)
-
-    w.claimed[node] = write
+    values = [read.x, *read.states]
+    nodes = read.nodes | taken
+    w.claim_as(node, nodes, node.op.name, values, outputs, given, node.name, **arrays)
 
 
 def _turned(w: Writer, v: Value | None, *readers: Node) -> tuple[Value, Node]:
-    """(x, node): v is x with its batch aside, which the node moves there; nothing reads v but these
-    readers, or one where none are given. Raises Inexpressible."""
+    """Return (x, node) where the node, a Transpose, makes v from x, which has the batch in front.
+    Only `readers` may read v, or one node if none are given. Raises Inexpressible."""
     node = maker(v, "Transpose") if readers else source(w, v, "Transpose")
     need(node.attrs["perm"] == ASIDE, "its batch is not in front")
     others = set(node.output.uses) - set(readers)
@@ -67,6 +64,7 @@ def _turned(w: Writer, v: Value | None, *readers: Node) -> tuple[Value, Node]:
 
 
 def _plain(w: Writer, node: Node) -> Given:
+    """Return the inputs of a recurrent layer without a projection. Raises Inexpressible."""
     x, w_x, r, _, _, *others = inputs_of(node)
     found = [_turned(w, v) for v in (x, *others[:2]) if v is not None]
     need(node.op is not OPS["LSTM"] or len(found) != 2, "it has one of its two states")
@@ -79,7 +77,8 @@ def _plain(w: Writer, node: Node) -> Given:
 
 
 def _projection(w: Writer, node: Node) -> Array | None:
-    """The weights [D,P,H] by which the states of an LSTM are projected; None if they are not."""
+    """Return the weights [D,P,H] by which the states of an LSTM are projected; None if they are
+    not."""
     user = w.only_user(node.outputs[0], "MatMul") if node.op is OPS["LSTM"] else None
     if user is None or user.inputs[0] is not node.outputs[0]:
         return None
@@ -90,9 +89,9 @@ def _projection(w: Writer, node: Node) -> Array | None:
 
 
 def _projected(w: Writer, node: Node, p: Array) -> Given:
-    """What an LSTM reads whose states are projected by p: its weights r p of states are a product,
-    of r, which ncnn has; and the first h is features of the first step, which have the weights
-    r."""
+    """Return the inputs of an LSTM whose states are projected by p. Its weights of states are the
+    product r p, of which ncnn needs r; and its first h is given as features of the first step (see
+    `_first_features`)."""
     x, w_x, both, _, _, h, c, *_ = (*inputs_of(node), None, None)
     w_x, both = constant(w_x, "a weight"), constant(both, "a weight")
     if c is None:
@@ -109,8 +108,9 @@ def _projected(w: Writer, node: Node, p: Array) -> Given:
 
 
 def _first_features(w: Writer, node: Node, weights: Array, p: Array) -> Given:
-    """What such an LSTM with first states reads, whose `weights` of x are followed by those of the
-    features that the first h is. Raises Inexpressible for other features."""
+    """Return the inputs of an LSTM whose states are projected by p, with first states. Its x is
+    joined with further features: the first h at the first step, 0 at others. So `weights` are those
+    of x, then r, those of the features. Raises Inexpressible for other features."""
     joined = source(w, node.inputs[0], "Concat")
     count, size = p.shape[:2]
     x, *firsts = joined.operands
@@ -139,8 +139,8 @@ def _first_features(w: Writer, node: Node, weights: Array, p: Array) -> Given:
 
 
 def _is_one_step(pad: Node, steps: Any, backward: bool) -> bool:
-    """Whether a padding [steps, batch, features] puts zeros behind one step, or, if `backward`,
-    before it, so that there are so many."""
+    """Whether a padding extends one step [1, batch, features] to `steps` steps by zeros after it,
+    or, if `backward`, before it."""
     widths = constant(pad.inputs[1], "the padding of its first h")
     wanted = [0] * 6
     wanted[0 if backward else 3] = steps - 1 if isinstance(steps, int) else -1
@@ -153,8 +153,8 @@ def _is_one_step(pad: Node, steps: Any, backward: bool) -> bool:
 
 
 def _packed(node: Node, w: Array, r: Array) -> dict[str, Array]:
-    """The weights "w", "r" and "b" of a recurrent layer in ncnn's order of gates. b is the sum of
-    both biases, but for the new state of a GRU, for which both are kept."""
+    """Return the weights "w", "r" and "b" of a recurrent layer in ncnn's order of gates. b is the
+    sum of both biases, except for the new state of a GRU, which has both."""
     gates = list(GATES[node.op.name])
     d, hidden = r.shape[0], r.shape[1] // len(gates)
     parts: dict[str, Any] = {}
@@ -170,18 +170,17 @@ def _packed(node: Node, w: Array, r: Array) -> dict[str, Array]:
 
 
 def _outputs(w: Writer, node: Node, p: Array | None) -> tuple[list[Value], set[Node]]:
-    """(outputs, nodes between): the values with the batch in front that the layer of a recurrent
-    node gives, y and, if they are read, last states; and the nodes that project them by p (None:
-    they are not) and bring the batch there. Raises Inexpressible."""
+    """Return (outputs, nodes between): the values that the layer of a recurrent node gives, y and,
+    if they are read, last states, with the batch in front; and the nodes that project them by p
+    (None: no projection) and transpose them. Raises Inexpressible."""
     taken = set[Node]()
 
     def projected(v: Value) -> Value:
         if p is None or (not v.uses and v not in w.graph.outputs):
             return v
-        user = w.only_user(v, "MatMul")
-        array = None if user is None else user.operand(1).const
-        need(array is not None and np.array_equal(array, p.swapaxes(1, 2)), "it is not projected")
-        assert user is not None
+        user = present(w.only_user(v, "MatMul"), "it is not projected")
+        array = constant(user.inputs[1], "its projection")
+        need(np.array_equal(array, p.swapaxes(1, 2)), "it is not projected")
         taken.add(user)
         return user.output
 
@@ -193,9 +192,8 @@ def _outputs(w: Writer, node: Node, p: Array | None) -> tuple[list[Value], set[N
     if not any(v.uses or v in w.graph.outputs for v in lasts):
         return outputs, taken
     for v in lasts:
-        user = w.only_user(v, "Transpose")
-        need(user is not None and user.attrs["perm"] == ASIDE, "a last state has no batch in front")
-        assert user is not None
+        user = present(w.only_user(v, "Transpose"), "a last state has no batch in front")
+        need(user.attrs["perm"] == ASIDE, "a last state has no batch in front")
         outputs.append(user.output)
         taken.add(user)
     if not any(v.uses or v in w.graph.outputs for v in outputs[1:]):
@@ -204,8 +202,9 @@ def _outputs(w: Writer, node: Node, p: Array | None) -> tuple[list[Value], set[N
 
 
 def _behind(w: Writer, v: Value) -> tuple[Value, list[Node]]:
-    """(value, nodes): the results v of a recurrent node as [N,T,D*H], and the nodes that move them
-    there from [T,D,N,H], told by applying these to numbers. Raises Inexpressible if none do."""
+    """Return (value, nodes): the results v [T,D,N,H] of a recurrent node as the value [N,T,D*H],
+    and the nodes that move the elements. Found by applying the nodes after v to an array of
+    numbers. Raises Inexpressible if they make no such value."""
     steps, d, batch, hidden = (
         k if isinstance(k, int) else 2 + i for i, k in enumerate(v.shape or ())
     )
@@ -214,8 +213,7 @@ def _behind(w: Writer, v: Value) -> tuple[Value, list[Node]]:
     taken = list[Node]()
     while numbers.shape != wanted.shape or (numbers != wanted).any():
         user = w.only_user(v, "Transpose", "Reshape", "Squeeze", "Unsqueeze")
-        need(user is not None, "its results are not moved to have the batch in front")
-        assert user is not None
+        user = present(user, "its results are not moved to have the batch in front")
         more = [None if i is None else constant(i, "a shape") for i in user.inputs[1:]]
         numbers = np.asarray(OPS[user.op.name].evaluate((numbers, *more), user.attrs)[0])
         v = user.output

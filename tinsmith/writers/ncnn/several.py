@@ -1,5 +1,5 @@
-"""Groups of nodes that are one layer of ncnn: attention between its products, embeddings,
-thresholds. They are looked for before nodes are written one by one."""
+"""Groups of nodes that are one layer of ncnn: attention with its products, embeddings, thresholds,
+repetitions. They are found before nodes are written one by one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tinsmith.writers.rows import (
     need,
     need_defaults,
     numbers,
+    present,
 )
 
 
 def maker(v: Value | None, *ops: str) -> Node:
-    """The node that gives v. Raises Inexpressible if it is of none of these operators."""
+    """Return the node that computes v. Raises Inexpressible if it is of none of these operators."""
     node = None if v is None else v.producer
     if node is None or node.op.name not in ops:
         raise Inexpressible(f"no {' or '.join(ops)} gives it")
@@ -28,8 +29,8 @@ def maker(v: Value | None, *ops: str) -> Node:
 
 
 def source(w: Writer, v: Value | None, *ops: str) -> Node:
-    """The node that gives v. Raises Inexpressible if it is of none of these operators, or if
-    anything but one node reads v."""
+    """As `maker`; also raises Inexpressible unless v has exactly one reader and is no output of the
+    graph."""
     node = maker(v, *ops)
     need(v is not None and len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere")
     return node
@@ -39,23 +40,22 @@ def source(w: Writer, v: Value | None, *ops: str) -> Node:
 
 
 def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node]]:
-    """(x, a, b, nodes) of v = x a + b, whose nodes are a MatMul and an Add and which one node
-    reads. Raises Inexpressible for other values."""
+    """Return (x, a, b, nodes) of v = x a + b, computed by a MatMul and an Add, with one reader.
+    Raises Inexpressible for other values."""
     term = source(w, v, "Add")
     made = next((i for i in term.inputs if i is not None and i.const is None), None)
     node = source(w, made, "MatMul")
     x, a = node.inputs
     bias = constant(next((i for i in term.inputs if i is not made), None), "a bias")
     weight = constant(a, "a weight")
-    need(x is not None and weight.ndim == 2 and bias.shape == weight.shape[1:], "no product")
-    assert x is not None
-    return x, weight, bias, [node, term]
+    need(weight.ndim == 2 and bias.shape == weight.shape[1:], "no product")
+    return present(x, "no product"), weight, bias, [node, term]
 
 
 @claims("Attention")
 def attention(w: Writer, node: Node) -> None:
-    """Claim an Attention node, the three products before it and the product behind it as a
-    MultiHeadAttention layer. Raises Inexpressible if they are no such."""
+    """Claim an Attention node, the three products before it and the product after it as a
+    MultiHeadAttention layer. Raises Inexpressible for others."""
     heads = node.attrs["q_num_heads"]
     need_defaults(node, "q_num_heads", "kv_num_heads", "scale", "with_present")
     need(heads and heads == node.attrs["kv_num_heads"], "its heads are apart, or in groups")
@@ -63,10 +63,8 @@ def attention(w: Writer, node: Node) -> None:
     need(not any(node.inputs[6:]), "it tells how many keys there are")
     need(all(caches) and len(node.outputs) == len(caches) + 1, "it has caches of other kinds")
     parts = [_product(w, v) for v in node.inputs[:3]]
-    product = w.only_user(node.output, "MatMul")
-    term = None if product is None else w.only_user(product.output, "Add")
-    need(product is not None and term is not None, "no product follows it")
-    assert product is not None and term is not None
+    product = present(w.only_user(node.output, "MatMul"), "no product follows it")
+    term = present(w.only_user(product.output, "Add"), "no product follows it")
     back = constant(product.inputs[1], "a weight")
     bias = constant(next(i for i in term.inputs if i is not product.output), "a bias")
     (q, wq, *_), (k, wk, *_), (v, wv, *_) = parts
@@ -107,8 +105,8 @@ def attention(w: Writer, node: Node) -> None:
 
 
 def embedding(w: Writer, node: Node) -> None:
-    """Claim a Gather of rows of a table, by numbers that are cut to its ends, as an Embed layer,
-    which cuts them itself. Raises Inexpressible for others."""
+    """Claim a Gather of rows of a table as an Embed layer, with the Max and Min that clip its
+    indices to the table, which the layer does itself. Raises Inexpressible for others."""
     table = constant(node.inputs[0], "the table")
     need(table.ndim == 2 and node.attrs["axis"] == 0 and table.dtype == np.float32, "no embedding")
     low = source(w, node.inputs[1], "Min")
@@ -116,37 +114,30 @@ def embedding(w: Writer, node: Node) -> None:
     cast = source(w, high.inputs[0], "Cast")
     ends = [numbers(n.inputs[1], "an end") for n in (high, low)]
     need(ends == [(0,), (len(table) - 1,)], "its indices are not cut to the table")
-    x = cast.inputs[0]
     given = {"num_output": table.shape[1], "input_dim": len(table)}
     given["weight_data_size"] = table.size
-    w.taken |= {low, high, cast}
-    name = node.name
-    w.claimed[node] = lambda: w.layer(
-        "Embed", name, [w.blob(x)], [node.output], given, weight=table
-    )
+    taken, x = {low, high, cast}, cast.inputs[0]
+    w.claim_as(node, taken, "Embed", [x], [node.output], given, weight=table)
 
 
 @claims("Greater")
 def threshold(w: Writer, node: Node) -> None:
     limit = constant(node.inputs[1], "the threshold")
-    user = w.only_user(node.output, "Cast")
-    need(limit.size == 1 and user is not None, "it is no threshold")
-    assert user is not None
+    user = present(w.only_user(node.output, "Cast"), "it is no threshold")
+    need(limit.size == 1, "it is no threshold")
     need(user.output.dtype == np.float32 and limit.ndim <= (user.output.rank or 0), "no threshold")
     given = {"threshold": float(limit.reshape(-1)[0])}
-    w.taken.add(user)
-    w.claimed[node] = lambda: w.layer(
-        "Threshold", node.name, [w.blob(node.inputs[0])], [user.output], given
-    )
+    w.claim_as(node, {user}, "Threshold", node.inputs[:1], [user.output], given)
 
 
 @claims("Expand")
 def samples(w: Writer, node: Node) -> None:
-    """Claim an Expand that repeats a value for all samples, which ncnn does without, together with
-    the nodes that compute how many there are. Raises Inexpressible for others."""
-    x, sizes = node.inputs
-    need(x is not None and sizes is not None and x.shape and node.output.shape, "no samples")
-    assert x is not None and sizes is not None and x.shape and node.output.shape
+    """Claim an Expand that repeats a value for all samples of the batch, with the nodes that
+    compute its shape. In ncnn, which has no batch, it needs no layer. Raises Inexpressible for
+    others."""
+    x, sizes = node.operands
+    if not x.shape or not node.output.shape:
+        raise Inexpressible("no samples")
     same = x.shape[0] == 1 and node.output.shape == (w.batch, *x.shape[1:])
     need(same, "it repeats more than samples")
     if sizes.const is None:

@@ -1,4 +1,4 @@
-"""What writes operators that move elements as ncnn's layers."""
+"""Writes operators that move elements as ncnn's layers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A whole graph -> the layers of ncnn, and its two files.
+"""Writes a whole graph as ncnn's layers, and its two files.
 
-Every value has the axis of the batch in front, which ncnn has not: it is left out.
+Every value of the graph has the axis of the batch in front; ncnn has no batch, so it is left out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,21 @@ from tinsmith.formats.whole import whole_file
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.writers.registry import Problems
-from tinsmith.writers.rows import Array, Inexpressible, Rows, need, unused
+from tinsmith.writers.rows import Array, Inexpressible, Rows, inputs_of, need, present, unused
 
 writes = Rows("ncnn writer", "tinsmith.writers.ncnn")
-"""Decorator and table of the functions of a Writer and a node that add the layers of the node."""
+"""Table, by operator, of functions (Writer, node) that add the layers of a node; and the decorator
+that registers them."""
 
 claims = Rows("ncnn layer", "tinsmith.writers.ncnn")
-"""Decorator and table of the functions of a Writer and a node that look for the nodes around it
-which are one layer with it. Such a function puts what writes that layer into `Writer.claimed`, by
-one of the nodes, and the others into `Writer.taken`; where there are no such nodes it raises
-Inexpressible, and has changed nothing."""
+"""Table, by operator, of functions (Writer, node) that find nodes around a node which are one layer
+with it; and the decorator that registers them. Such a function puts one of the nodes, with a
+function that writes the layer, into `Writer.claimed`, and the others into `Writer.taken`. If it
+finds none, it raises Inexpressible, and changes nothing."""
 
 
 class Writer:
-    """The layers of a graph while they are made."""
+    """Makes the layers of a graph. `blobs`: value -> its name in ncnn."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.layers = graph, list[Layer]()
@@ -46,15 +47,15 @@ class Writer:
         self.node: Node | None = None
         """The node that is being written."""
         self.taken: set[Node] = set()
-        """Nodes that the layer of another one computes."""
+        """Nodes without a layer of their own: the layer of another node computes them."""
         self.claimed: dict[Node, Callable[[], None]] = {}
-        """What writes nodes that are one layer with others."""
+        """Node -> a function that writes the layer of it and of taken nodes."""
         self.vectors: set[Value] = set()
         """Images of one pixel that are vectors in ncnn."""
         self.factors: dict[Value, float] = {}
-        """What values are multiplied by in the sum that reads them, and not before."""
+        """Product without a layer -> the factor, with which the sum that reads it multiplies."""
         self.edges: dict[Value, tuple[int, ...]] = {}
-        """The edges of values that the pooling which reads them makes."""
+        """Padding without a layer -> its widths, which the pooling that reads it adds."""
         need(graph.inputs, "it has no inputs")
         shapes = [v.shape for v in graph.inputs]
         need(all(shapes), "an input is of unknown rank, or has no axis of a batch")
@@ -64,7 +65,8 @@ class Writer:
         return unused(re.sub(r"[\s=]+", "_", name)[:200] or "value", self.names)
 
     def run(self) -> list[Layer]:
-        """All layers. Raises NotWritable with all nodes that cannot be written."""
+        """Return the layers of the graph. Raises NotWritable with all nodes that cannot be
+        written."""
         problems = Problems("ncnn")
         for v in self.graph.inputs:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
@@ -79,11 +81,10 @@ class Writer:
                 write()
                 continue
             try:
-                function = writes.get(node.op.name)
-                need(function is not None, "ncnn has no layer for this operator")
+                why = "ncnn has no layer for this operator"
+                function = present(writes.get(node.op.name), why)
                 for v in node.outputs:
                     self.dims(v)
-                assert function is not None
                 function(self, node)
             except Inexpressible as error:
                 problems.add(node, str(error))
@@ -92,12 +93,13 @@ class Writer:
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
         layers, taken = _ordered(_split(self.layers, outputs), outputs), set[str]()
-        for layer in layers:  # one name is one layer's: ncnn's tables and cuts go by it
+        for layer in layers:  # unique names: ncnn's calibration tables and cuts use them
             layer.name = unused(layer.name, taken)
         return layers
 
     def claim(self) -> list[set[Node]]:
-        """Look for all nodes that are one layer with others: those of each such layer."""
+        """Find all nodes that are one layer with others (`claims`). Return the nodes of each such
+        layer."""
         groups: list[set[Node]] = []
         for node in self.graph.nodes:
             find = claims.get(node.op.name)
@@ -108,11 +110,22 @@ class Writer:
                     groups.append({*self.taken, *self.claimed} - before)
         return groups
 
+    def claim_as(
+        self, node: Node, taken: Iterable[Node], type: str, values: Iterable[Any],
+        outputs: list[Value], given: dict[str, Any], name: str = "", **weights: Array,
+    ) -> None:  # fmt: skip
+        """Claim a node and those in `taken` as one layer that reads `values` and gives `outputs`.
+        Its name is that of the node, by default."""
+        self.taken.update(taken)
+        self.claimed[node] = lambda: self.layer(
+            type, name or node.name, [self.blob(v) for v in values], outputs, given, **weights
+        )
+
     # ---- values
 
     def dims(self, v: Any) -> tuple[Any, ...]:
-        """The sizes of a value without its first axis, that of the batch, which ncnn does not have.
-        Raises Inexpressible where there is none."""
+        """Return the sizes of a value without the batch, its first axis. Raises Inexpressible where
+        it has no batch."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
             v.const is not None or v.shape[0] in (self.batch, 1),
@@ -122,7 +135,8 @@ class Writer:
         return v.shape[1:] or (1,)
 
     def blob(self, v: Any, rank: int = 0) -> str:
-        """The name of a value; a constant becomes a layer, of so many axes behind the batch."""
+        """Return the name of a value in ncnn. For a constant, a MemoryData layer is added, with
+        `rank` axes after the batch."""
         if v in self.blobs:
             return self.blobs[v]
         need(v.const is not None, f"{v.name!r} is computed by nothing")
@@ -140,7 +154,8 @@ class Writer:
         return name
 
     def alias(self, v: Value, like: Value) -> None:
-        """v is the same as another value, in ncnn."""
+        """Let v be the same as another value in ncnn, which needs no layer unless v is an output of
+        another name."""
         if v in self.graph.outputs and v.name != self.blob(like):
             self.layer("Noop", v.name, [self.blob(like)], [v])
         else:
@@ -150,7 +165,7 @@ class Writer:
         self, type: str, name: str, inputs: list[str], outputs: list[Value],
         given: dict[str, Any] | None = None, **weights: Array,
     ) -> None:  # fmt: skip
-        """Add a layer that gives values."""
+        """Add a layer: `inputs` are names of blobs, `outputs` the values that it gives."""
         blobs = [self.unique(v.name) for v in outputs]
         self.blobs |= dict(zip(outputs, blobs, strict=True))
         assert not set(given or {}) - {p.name for p in LAYERS[type].params}, (type, given)
@@ -163,9 +178,13 @@ class Writer:
         """Add a layer that reads the first input of a node and gives its output."""
         self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
 
+    def layer_of_all(self, type: str, node: Node, given: dict[str, Any]) -> None:
+        """Add a layer that reads all inputs of a node and gives its output."""
+        self.layer(type, node.name, [self.blob(v) for v in inputs_of(node)], [node.output], given)
+
     def aside(self, v: Value) -> str:
-        """The blob of the last layer, which gives v, under another name, for one more layer that
-        then gives v under its own."""
+        """Rename the blob of the last layer, which gives v, and return the new name: one more
+        layer, added by the caller, will read it and give v."""
         name, outputs = self.blobs.pop(v), self.layers[-1].outputs
         inner = self.unique(f"{name}_")
         self.names.discard(name)
@@ -173,15 +192,16 @@ class Writer:
         return inner
 
     def _title(self, name: str) -> str:
-        """What a layer is called: as the source calls the node that is being written, or, where a
-        layer is called so already, by a name of its own."""
+        """Return the name of a new layer: that of the written node in the source model, or, if a
+        layer has this name already, `name`."""
         told = self.node.origin.name if self.node is not None else ""
         title = told if told and told not in self.titles else name
         self.titles.add(title)
         return re.sub(r"\s+", "_", title)
 
     def only_user(self, v: Value, *ops: str) -> Node | None:
-        """The one node that reads v, if it is of these operators."""
+        """Return the only node that reads v, if it is of these operators and reads v once; None if
+        not, or if v is an output of the graph."""
         users = list(v.uses)
         if len(users) != 1 or v in self.graph.outputs or users[0].op.name not in ops:
             return None
@@ -189,7 +209,8 @@ class Writer:
 
 
 def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
-    """A Split behind each value that several layers read, or one and the caller."""
+    """Add a Split layer after each value that has several readers, of which an output of the graph
+    counts as one: in ncnn a value has one reader."""
     readers: dict[str, int] = dict.fromkeys(outputs, 0)
     for layer in layers:
         for blob in layer.inputs:
@@ -219,7 +240,7 @@ def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
 
 
 def _named_by_splits(layers: list[Layer]) -> list[Layer]:
-    """Without those Noops that give a part of a Split another name: the part has it."""
+    """Remove Noop layers that only rename an output of a Split: the output gets the name."""
     parts = {b: (la, i) for la in layers if la.type == "Split" for i, b in enumerate(la.outputs)}
     left: list[Layer] = []
     for layer in layers:
@@ -232,8 +253,8 @@ def _named_by_splits(layers: list[Layer]) -> list[Layer]:
 
 
 def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
-    """The layers so that outputs come in their order, which is all that a binary file tells of
-    them: what gives one too early comes later, or is followed by a Noop which gives it."""
+    """Reorder layers so that they give the graph's outputs in order, by which alone a binary file
+    identifies outputs. A layer that is too early is moved, or a Noop after it gives the output."""
     done, last, taken = list(layers), (-1, -1), {b for la in layers for b in la.outputs}
     for name in outputs:
         i, k = next((i, la.outputs.index(name)) for i, la in enumerate(done) if name in la.outputs)
@@ -254,7 +275,7 @@ def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
 
 
 def groups_of(graph: Graph) -> list[set[Node]]:
-    """The nodes of each layer of ncnn that is several nodes here."""
+    """Return the groups of nodes for which ncnn has one layer."""
     try:
         return Writer(graph).claim()
     except Inexpressible:
@@ -265,9 +286,9 @@ def write(
     graph: Graph, path: str | os.PathLike[str], *, halves: bool = False, binary: bool = False,
     weights: str | os.PathLike[str] | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write a graph as NAME.param and NAME.bin, or with its `weights` in another file; `halves`
-    stores them as float16, `binary` writes NAME.param.bin instead of the text. The paths that were
-    written.
+    """Write a graph as NAME.param and NAME.bin, or with its weights in the file `weights`. `halves`
+    stores weights as float16, `binary` writes NAME.param.bin instead of text. Return the paths that
+    were written.
 
     Raises NotWritable with everything that ncnn has no layer for, before anything is written.
     """

@@ -1,1 +1,1 @@
-"""The ONNX writer: rows say how each operator is written, `model` writes a whole graph."""
+"""The ONNX writer: rows write each operator, `model` writes a whole graph."""

@@ -1,4 +1,5 @@
-"""Operators that ONNX lacks, or has only in newer versions, in common ones; and checks."""
+"""Writes operators that ONNX lacks, or has only in newer versions, as several common ones; and
+checks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def rsqrt(r: Row) -> None:
 
 @row("Swish")
 def swish(r: Row) -> None:
-    """Write x * Sigmoid(alpha x): only opset 24 and later have the operator."""
+    """Write x * Sigmoid(alpha x): only opset 24 and later have Swish."""
     scaled = r[0]
     if r.alpha != 1:
         scaled = r.put("Mul", r[0], np.array(r.alpha, r.node.output.dtype))  # type: ignore[assignment]
@@ -32,8 +33,8 @@ def hard_swish(r: Row) -> None:
 
 @row("Mod")
 def mod(r: Row) -> None:
-    """Write Mod: the remainder with the sign of y. For floats ONNX Runtime has only the one with
-    the sign of x (`fmod`), to which y is added where the signs differ."""
+    """Write Mod, the remainder with the sign of y. For floats ONNX Runtime has only `fmod`, with
+    the sign of x: y is added to its result where the signs differ."""
     x, y = r.node.operand(0), r[1]
     if r.fmod or x.dtype.kind in "iu":
         return r.end("Mod", x, y, fmod=int(r.fmod) or None)
@@ -46,8 +47,8 @@ def mod(r: Row) -> None:
 
 @row("RotaryEmbedding")
 def rotary_embedding(r: Row) -> None:
-    """Write RotaryEmbedding. Positions [1,T] that all sequences share are repeated for each, as
-    ONNX wants [N,T]."""
+    """Write RotaryEmbedding. Positions [1,T] for all sequences are repeated: ONNX requires
+    [N,T]."""
     x, at = r.node.operand(0), r[3]
     places = at
     if at is not None and at.shape is not None and at.shape[0] == 1 and (x.shape or [0])[0] != 1:
@@ -59,8 +60,8 @@ def rotary_embedding(r: Row) -> None:
 
 @row("ChannelShuffle")
 def channel_shuffle(r: Row) -> None:
-    """Write a ChannelShuffle: as [N, groups, C/groups, ...] with the two axes of channels
-    exchanged."""
+    """Write a ChannelShuffle as Reshape to [N, groups, C/groups, ...], Transpose of the two axes of
+    channels, Reshape."""
     channels = r.size(0, 1, "the number of channels")
     apart = r.put("Reshape", r[0], r.ints(0, r.groups, channels // r.groups, -1))
     turned = r.put("Transpose", apart, perm=(0, 2, 1, 3))
@@ -69,8 +70,8 @@ def channel_shuffle(r: Row) -> None:
 
 @row("SpaceToDepth")
 def space_to_depth(r: Row) -> None:
-    """Write SpaceToDepth: as ONNX's own where channels are in the order DCR, the only one it has;
-    else as Reshape, Transpose, Reshape."""
+    """Write SpaceToDepth as ONNX's operator if the order of channels is DCR, the only one that it
+    has; else as Reshape, Transpose, Reshape."""
     b = r.blocksize
     if r.mode == "DCR":
         return r.end("SpaceToDepth", r[0], blocksize=b)
@@ -82,8 +83,8 @@ def space_to_depth(r: Row) -> None:
 
 @row("Declared")
 def declared(r: Row) -> None:
-    """Write a Declared node: as the declared type of its output, which ONNX keeps beside the nodes.
-    An Identity is written if input and output cannot have one name."""
+    """Write a Declared node as the declared type of its output, which ONNX has apart from nodes. An
+    Identity is written only if input and output cannot have the same name."""
     x, y = r.node.operand(0), r.node.output
     if r.scope.name(x) != r.scope.name(y):
         r.end("Identity", x)
@@ -91,7 +92,7 @@ def declared(r: Row) -> None:
 
 @row("Bounded", "Required")
 def checked(r: Row) -> None:
-    """Write nothing for a check of data, which ONNX does not have: the output is the input."""
+    """Write nothing for a check of data, which ONNX lacks: the output is the input."""
     x = r.node.operand(0)
     r.scope.alias(r.node.output, x, r)
 

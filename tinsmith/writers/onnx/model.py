@@ -1,4 +1,4 @@
-"""A whole graph -> an ONNX model and its files."""
+"""Writes a whole graph as an ONNX model and its files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tinsmith.records import dataclass
 from tinsmith.version import __version__
 from tinsmith.writers.onnx.row import ML, MS, Operand, Row, row
 from tinsmith.writers.registry import WRITERS, Problems, Writer
-from tinsmith.writers.rows import Inexpressible, need, unused
+from tinsmith.writers.rows import Inexpressible, present, unused
 
 OPSETS = {"": 21, ML: 3, MS: 1}
-"""The oldest versions that are written, by domain; a node that is newer raises them."""
+"""Domain -> the opset that is written, unless a node needs a newer one."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a node needs of its operator in ONNX, which tells the opset: the names of its
-    attributes, and the element types of inputs and outputs, "" for those that are not known."""
+    """The features of an ONNX operator that a node uses, by which the opset is chosen: the names of
+    its attributes, and the element types of inputs and outputs, "" for unknown ones."""
 
     type: str
     domain: str
@@ -33,8 +33,8 @@ class Wanted:
 
 
 class Writing:
-    """One model while it is written, with its nested graphs: names taken, versions of domains,
-    weights and problems."""
+    """The state of writing one model, shared by its nested graphs: names of values (`used`) and
+    nodes (`labels`), opsets, weights by name, and problems."""
 
     def __init__(self, graph: Graph) -> None:
         self.problems = Problems("ONNX")
@@ -45,14 +45,14 @@ class Writing:
         self.top = Scope(self, graph)
 
     def need(self, wanted: Wanted) -> None:
-        """Raise the version of a domain in `opsets` to the first, from its present one on, whose
-        operator fits `wanted`. Raises Inexpressible where none does."""
+        """Raise the domain's version in `opsets` as far as `wanted` requires. Raises Inexpressible
+        if no version has such an operator."""
         version = self.opsets.setdefault(wanted.domain, OPSETS[wanted.domain])
         if wanted.domain != MS:
             self.opsets[wanted.domain] = _first(wanted, version)
 
     def proto(self) -> Any:
-        """The ModelProto without its weights, which are in `weights`. Raises NotWritable."""
+        """Return the ModelProto without its weights, which are in `weights`. Raises NotWritable."""
         from onnx import ModelProto, helper
 
         graph = self.top.proto()
@@ -67,8 +67,8 @@ class Writing:
 
 @cache
 def _first(wanted: Wanted, version: int) -> int:
-    """The first version of the domain, from `version` on, that has the operator as it is wanted.
-    Raises Inexpressible where none has."""
+    """Return the first version of the domain, from `version` on, that has the wanted operator.
+    Raises Inexpressible if none has."""
     from onnx import defs
 
     newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == wanted.domain)
@@ -83,6 +83,7 @@ def _first(wanted: Wanted, version: int) -> int:
 
 
 def _has(schema: Any, wanted: Wanted) -> bool:
+    """Whether an operator's schema admits the wanted types and attributes."""
     for formal, types in ((schema.inputs, wanted.inputs), (schema.outputs, wanted.outputs)):
         for i, type in enumerate(types):
             variadic = formal and formal[-1].option == schema.FormalParameterOption.Variadic
@@ -94,8 +95,8 @@ def _has(schema: Any, wanted: Wanted) -> bool:
 
 
 class Scope:
-    """One graph (the model's or a nested one) while it is written: the names of its values, and the
-    NodeProtos so far."""
+    """The state of writing one graph, the model's or a nested one: the names of its values, and the
+    NodeProtos so far. `said`: name -> declared type (see `_follow_checks`)."""
 
     def __init__(
         self, writing: Writing, graph: Graph, above: Scope | None = None,
@@ -112,9 +113,8 @@ class Scope:
         self._follow_checks()
 
     def _follow_checks(self) -> None:
-        """Let checks of sizes (`Declared`) need no node: the value that a check reads gets the name
-        of the check's output, unless something else reads it too. The check then is the declared
-        type of that name."""
+        """Write checks of sizes (`Declared`) as declared types instead of nodes: the value that a
+        check reads gets the name of the check's output, unless other nodes read it, too."""
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue
@@ -124,7 +124,7 @@ class Scope:
             if alone and x not in self.graph.outputs:
                 self.names[x] = self.name(y)
 
-    # ---- what rows ask
+    # ---- for rows
 
     def fresh(self, name: str) -> str:
         return unused(name or "value", self.writing.used, ".")
@@ -146,17 +146,17 @@ class Scope:
         return name
 
     def alias(self, y: Value, x: Value, row: Row) -> None:
-        """Let `y`, the output of a node that ONNX does not need, be `x`: under the same name, or as
-        an Identity that `row` writes if y has a name of its own, as outputs have."""
+        """Let y, the output of a node that ONNX does not need, have the name of x. If y has another
+        name already, as an output of the graph, `row` writes an Identity."""
         if y in self.names and self.names[y] != self.names.get(x):
             row.end("Identity", x)
         else:
             self.names[y] = self.name(x)
 
     def body(self, graph: Graph) -> Any:
-        """The GraphProto of a graph that the node being written holds. Its last inputs are what it
-        captures, the last inputs of the node: it sees them by their names outside, so they are no
-        inputs in ONNX."""
+        """Return the GraphProto of a graph that the written node holds. Its last inputs are
+        captured values, the last inputs of the node: in ONNX they are no inputs, but are read by
+        their outer names."""
         assert self._node is not None
         count = captured_of(self._node)
         inner, outer = graph.inputs, self._node.inputs
@@ -167,8 +167,8 @@ class Scope:
         return Scope(self.writing, graph, self, names).proto(len(inner) - count)
 
     def add(self, proto: Any, types: dict[str, str]) -> None:
-        """Add a NodeProto. `types`: name of a value -> its element type, for those that are known,
-        by which the opset is chosen."""
+        """Add a NodeProto, and choose the opset for it. `types`: name of a value -> its element
+        type, if known."""
         ins, outs = (
             tuple(types.get(n, "") for n in names) for names in (proto.input, proto.output)
         )
@@ -180,8 +180,8 @@ class Scope:
     # ---- the whole
 
     def proto(self, own: int | None = None) -> Any:
-        """The graph as a GraphProto. Only the first `own` inputs (None: all) are listed as its
-        inputs. The weights of the outermost graph are left out, to be written elsewhere."""
+        """Return the graph as a GraphProto. Only the first `own` inputs (None: all) are its inputs
+        in ONNX. The weights of the outermost graph are left out; the caller adds them."""
         from onnx import GraphProto, NodeProto
 
         from tinsmith.formats.onnx_messages import tensor_proto
@@ -212,9 +212,8 @@ class Scope:
         write = row.get(node.op.name)
         before, self._node = self._node, node
         try:
-            need(write, "ONNX has no such operator, and no row says how to write it in others")
-            assert write is not None
-            write(Row(self, node))
+            why = "ONNX has no such operator, and no row says how to write it in others"
+            present(write, why)(Row(self, node))
         except Inexpressible as error:
             self.writing.problems.add(node, str(error))
         finally:
@@ -229,8 +228,8 @@ class Scope:
 
 
 def captured_of(node: Node) -> int:
-    """How many of the last inputs of a control node are values that its graphs capture, which are
-    no inputs in ONNX."""
+    """Return how many of the last inputs of a control node are captured values, which are no inputs
+    in ONNX."""
     return len(node.inputs) - 1 if "branch" in node.op.traits else node.attrs["captured"]
 
 

@@ -1,4 +1,4 @@
-"""One node while it is written as ONNX nodes, and the table of rows that write them."""
+"""`Row`, a node as the functions see it that write it as ONNX nodes, and the table of these."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from tinsmith.writers.onnx.model import Scope
 
 Operand = Value | np.ndarray[Any, Any] | str | None
-"""A value of the graph, a new constant, a name that `put` gave, or an input that is absent."""
+"""An input of an ONNX node: a value of the graph, a new constant, a name that `put` returned, or
+None for an input that is not given."""
 
 MS = "com.microsoft"
 ML = "ai.onnx.ml"
 
 
 class Row:
-    """One node of our graph while it is written, as functions that write nodes see it: `r[0]` is
-    its first input, `r.axis` an attribute, `outs` the names of its outputs."""
+    """A node of our graph that is being written: `r[0]` is its first input, `r.axis` an attribute,
+    `outs` the names of its outputs in ONNX."""
 
     def __init__(self, scope: Scope, node: Node) -> None:
         self.scope, self.node = scope, node
@@ -41,8 +42,8 @@ class Row:
         return [self.scope.name(v) for v in self.node.outputs]
 
     def given(self, names: str | dict[str, str]) -> dict[str, Any]:
-        """The attributes of the node that differ from the operator's defaults, under ONNX's names;
-        `names`: theirs -> ours, or as text "axis epsilon=eps", where both are the same or not."""
+        """Return the attributes that differ from the operator's defaults, under ONNX's names.
+        `names`: ONNX's name -> ours, or as text, "axis epsilon=eps"."""
         defaults = OPS[self.node.op.name].attrs
         found = {}
         if isinstance(names, str):
@@ -58,9 +59,9 @@ class Row:
         self, type: str, /, *inputs: Operand, gives: Sequence[str] | None = None, domain: str = "",
         **attrs: Any,
     ) -> str:  # fmt: skip
-        """Add an ONNX node of the operator `type`; returns the name of its first output. `gives`
-        are the names of its outputs, by default one new name. Attributes that are None are left
-        out."""
+        """Add an ONNX node of the operator `type`, and return the name of its first output.
+        `gives`: the names of its outputs, by default one new name. Attributes that are None are
+        left out."""
         from onnx import NodeProto
 
         names = [self.scope.operand(v, self.node.name) for v in inputs]
@@ -69,25 +70,25 @@ class Row:
         outs = [self.scope.fresh(f"{self.node.name}/{type}")] if gives is None else list(gives)
         proto = NodeProto(op_type=type, domain=domain, input=names, output=outs)
         proto.name = self.node.name
-        given = {n: self._attribute(v) for n, v in attrs.items() if v is not None}
-        proto.attribute.extend(attribute_proto(n, v) for n, v in given.items())
+        for name, value in attrs.items():
+            if value is not None:
+                written = self.scope.body(value) if isinstance(value, Graph) else value
+                proto.attribute.append(attribute_proto(name, written))
         known = [*zip(names, inputs, strict=False), *zip(self.outs, self.node.outputs, strict=True)]
         types = {n: type_name(v) for n, v in known if isinstance(v, Value | np.ndarray)}
         self.scope.add(proto, types)
         return outs[0]
 
     def end(self, type: str, /, *inputs: Operand, domain: str = "", **attrs: Any) -> None:
-        """Add the ONNX node whose outputs are those of our node; see `put`."""
+        """Add the ONNX node that gives the outputs of our node; see `put`."""
         self.put(type, *inputs, gives=self.outs, domain=domain, **attrs)
-
-    def _attribute(self, value: Any) -> Any:
-        return self.scope.body(value) if isinstance(value, Graph) else value
 
     def ints(self, *numbers: int) -> np.ndarray[Any, Any]:
         return np.array(numbers, np.int64)
 
     def size(self, i: int, axis: int, what: str) -> int:
-        """The size of axis `axis` of an input. Raises Inexpressible where it is not known."""
+        """Return the size of an axis of input number i. Raises Inexpressible, with `what`, where it
+        is not known."""
         v = self[i]
         found = v.shape[axis] if v is not None and v.shape is not None else None
         if not isinstance(found, int):
@@ -96,7 +97,7 @@ class Row:
 
 
 def type_name(v: Value | np.ndarray[Any, Any]) -> str:
-    """The element type of a value as ONNX's schemas spell it, "tensor(float)"; "" for a holder."""
+    """Return the element type of a value as in ONNX's schemas, "tensor(float)"; "" for a holder."""
     from onnx import TensorProto
 
     if isinstance(v, Value) and isinstance(v.type, Holder):
@@ -106,4 +107,4 @@ def type_name(v: Value | np.ndarray[Any, Any]) -> str:
 
 Write = Callable[[Row], None]
 row = Rows("operator that is written as ONNX", "tinsmith.writers.onnx")
-"""Decorator and table of the functions that write a Row."""
+"""Table, by operator, of functions that write a Row; and the decorator that registers them."""

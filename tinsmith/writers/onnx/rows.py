@@ -1,4 +1,4 @@
-"""Operators that are one ONNX node each: ours -> ONNX operator, with the names of attributes."""
+"""Writes operators that are one ONNX node each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SAME = (
     "Slice", "Tile", "Range", "SequenceAt", "SequenceInsert", "SequenceErase", "SequenceLength",
     "SequenceConstruct", "OptionalGetElement", "OptionalHasElement",
 )  # fmt: skip
-"""Of the same name, without attributes, beside those that the importer has the same way."""
+"""Operators of the same name and without attributes; `onnx_names` has those for which importer and
+writer agree."""
 
 ROWS_OF_ONE: dict[str, tuple[str, str]] = {
     **{name: (name, "") for name in SAME},
@@ -50,7 +51,7 @@ ROWS_OF_ONE: dict[str, tuple[str, str]] = {
     "SplitToSequence": ("SplitToSequence", "axis keepdims"),
     "ImageDecoder": ("ImageDecoder", "pixel_format"),
 }  # fmt: skip
-"""Our operator -> theirs, and their attributes with our names (`Row.given`)."""
+"""Our operator -> (ONNX operator, names of attributes as for `Row.given`)."""
 
 
 def one_to_one(type: str, names: str | dict[str, str]) -> Write:
@@ -58,7 +59,7 @@ def one_to_one(type: str, names: str | dict[str, str]) -> Write:
 
 
 for _type, (_ours, _names) in table().items():
-    if _ours not in ("HardSwish", "Mod", "RotaryEmbedding", "Swish"):  # which have their own rows
+    if _ours not in ("HardSwish", "Mod", "RotaryEmbedding", "Swish"):  # `expanded` has these
         row.register(_ours, one_to_one(_type, _names))
 for _ours, (_type, _text) in ROWS_OF_ONE.items():
     row.register(_ours, one_to_one(_type, _text))
@@ -68,8 +69,8 @@ for _ours, (_type, _text) in ROWS_OF_ONE.items():
 
 
 def typed(type: str, theirs: str, names: str) -> Write:
-    """A function that writes a node as the ONNX operator `type`, with our attribute `dtype` under
-    the name `theirs`, left out where it is None; `names` are the others (`Row.given`)."""
+    """Return a function that writes a node as the ONNX operator `type`. Our attribute `dtype` is
+    ONNX's `theirs`, left out if it is None; `names` are the other attributes (`Row.given`)."""
 
     def write(r: Row) -> None:
         code = None if r.dtype is None else code_of(r.dtype)
@@ -101,8 +102,8 @@ _dequantize = typed("DequantizeLinear", "output_dtype", "axis block_size")
 
 @row("DequantizeLinear")
 def dequantize(r: Row) -> None:
-    """Write a DequantizeLinear, unless only recurrent layers with `rounded` read it: they write
-    these weights themselves, as bytes."""
+    """Write a DequantizeLinear, unless only recurrent layers with the attribute `rounded` read it:
+    they write its integer weights themselves (`_bytes`)."""
     uses = r.node.output.uses
     if not (uses and all(n.attrs.get("rounded") for n in uses)):
         _dequantize(r)
@@ -120,8 +121,9 @@ def lstm(r: Row) -> None:
 
 
 def _bytes(r: Row, at: int) -> tuple[Any, ...]:
-    """(weights as bytes [direction, input, gates], scales, zero points) of input number `at` of a
-    layer with `rounded`, a DequantizeLinear of constants. Raises Inexpressible for others."""
+    """Return (integer weights [direction, input, gates], scales, zero points) of input number `at`
+    of a layer with `rounded`, which is a DequantizeLinear of constants. Raises Inexpressible for
+    others."""
     v = r[at]
     node = None if v is None else v.producer
     given = [] if node is None else [None if v is None else v.const for v in node.inputs]
@@ -172,7 +174,7 @@ def optional(r: Row) -> None:
     r.end("Optional", r[0], type=kind)
 
 
-# ---- of which one of ours is several of theirs
+# ---- one operator of ours for several of ONNX
 
 
 @row("Reduce")
@@ -218,8 +220,8 @@ def layer_norm(r: Row) -> None:
 
 @row("Attention")
 def attention(r: Row) -> None:
-    """Write Attention. Outputs of ours are y and those of present key, present value and scores
-    that are asked for; in ONNX each has its place, "" if it is not asked for."""
+    """Write Attention. Our node has only those of the outputs y, present key, present value and
+    scores that are used; in ONNX each has its position, "" if it is not used."""
     names = (
         "scale softcap q_num_heads kv_num_heads qk_matmul_output_mode is_causal left_window_size "
         "right_window_size"
@@ -256,8 +258,8 @@ def if_(r: Row) -> None:
 
 @row("Loop", "Scan", "SequenceMap")
 def loop(r: Row) -> None:
-    """Write a Loop, Scan or SequenceMap: values that its body captures are no inputs in ONNX, which
-    sees them by their names."""
+    """Write a Loop, Scan or SequenceMap, without the values that its body captures: in ONNX a body
+    reads them by their names."""
     given = {n: value for n, value in r.node.attrs.items() if n != "captured"}
     r.end(r.node.op.name, *r.node.inputs[: len(r.node.inputs) - r.captured], **given)
 

@@ -1,4 +1,4 @@
-"""Graph -> PNNX, by the same tables by which it is read."""
+"""Writes graphs as PNNX files, by the tables of the importer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinsmith.writers.registry import WRITERS, Writer
 
 def write(graph: Graph, path: Path) -> None:
     """Write `path`, a `.param` file, and the `.bin` file beside it. Raises NotWritable, which names
-    all that PNNX cannot say, before anything is written; OSError."""
+    everything that PNNX cannot express, before anything is written; OSError."""
     from tinsmith.writers.pnnx.export import Export
 
     made = Export(graph)

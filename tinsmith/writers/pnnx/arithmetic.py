@@ -1,4 +1,4 @@
-"""What writes arithmetic as PNNX: formulas, operators that are one to one, comparisons, types."""
+"""Writes arithmetic as PNNX: formulas, operators that are one to one, comparisons, casts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMULAS = {
     "Max": "maximum", "Min": "minimum", "Mod": "fmod", "BitwiseAnd": "and", "BitwiseOr": "or",
     "BitwiseXor": "xor", "And": "and", "Or": "or", "Xor": "xor",
 }  # fmt: skip
-"""Our operator -> the function of a formula."""
+"""Our operator -> the function in the formula of a pnnx.Expression."""
 
 
 @writes(*FORMULAS)
@@ -52,19 +52,17 @@ def formula(w: Export, node: Node) -> None:
 
 
 def by_row(w: Export, node: Node) -> None:
-    """Write a node by the first row of ROWS that has its operator, whose fixed attributes are those
-    of the node, and which can say all others. Raises Inexpressible if there is none."""
+    """Write a node by the first row of ROWS for its operator whose fixed attributes are the node's,
+    and which has parameters for all others. Raises Inexpressible if there is none."""
+    usual = OPS[node.op.name].attrs
+    values = {name: node.attrs.get(name, default) for name, default in usual.items()}
     for op, types, attrs in ROWS:
         if op != node.op.name or "1" in attrs:
             continue
-        values = {
-            name: node.attrs.get(name, OPS[node.op.name].attrs[name])
-            for name in OPS[node.op.name].attrs
-        }
         said = {p: values[ours] for ours, (p, _) in attrs.items() if p}
         fixed = all(values[o] == d for o, (p, d) in attrs.items() if not p)
         same = all(said[p] == values[o] for o, (p, _) in attrs.items() if p)
-        rest = all(values[n] == d for n, d in OPS[node.op.name].attrs.items() if n not in attrs)
+        rest = all(values[n] == d for n, d in usual.items() if n not in attrs)
         if fixed and same and rest and None not in said.values():
             defaults = {p: d for p, d in attrs.values() if d is not Parameter.empty}
             params = {
@@ -95,8 +93,8 @@ def clip(w: Export, node: Node) -> None:
 
 @writes("HardSigmoid", "HardSwish")
 def hard(w: Export, node: Node) -> None:
-    """Write HardSigmoid or HardSwish: as PyTorch's operator where the slope is a sixth; else as
-    clip(alpha x + beta, 0, 1), times x for HardSwish."""
+    """Write HardSigmoid or HardSwish as PyTorch's operator, if alpha and beta are PyTorch's; else
+    as clip(alpha x + beta, 0, 1), times x for HardSwish."""
     with suppress(Inexpressible):
         return by_row(w, node)
     x = node.inputs[0]
@@ -121,7 +119,8 @@ def identity(w: Export, node: Node) -> None:
 
 @writes(*COMPARISONS.values(), "Where", "Not")
 def compare(w: Export, node: Node) -> None:
-    """Write a comparison, Where or Not. A second operand that is one number becomes a parameter."""
+    """Write a comparison, Where or Not. An operand `other` that is one number becomes a
+    parameter."""
     names = {"Where": ("condition", "input", "other"), "Not": ("input",)}.get(
         node.op.name, ("input", "other")
     )

@@ -1,4 +1,4 @@
-"""A graph while it is written as PNNX: its operators so far, and the names of its values there."""
+"""Makes the PNNX operators of a whole graph."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from tinsmith.formats.pnnx import DTYPES, Operator, Tensor
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.writers.registry import Problems
-from tinsmith.writers.rows import Inexpressible, Rows, constant, need, unused
+from tinsmith.writers.rows import Inexpressible, Rows, constant, need, present, unused
 
 writes = Rows("operator that PNNX has", "tinsmith.writers.pnnx")
-"""Decorator and table of the functions of an Export and a node that write the node."""
+"""Table, by operator, of functions (Export, node) that write a node; and the decorator that
+registers them."""
 
 WRITTEN = frozenset(name for name in DTYPES.values() if name)
 
 
 class Export:
-    """A graph as PNNX keeps it, made at once: `operators` of the .param file, and `arrays` of the
-    .bin file. Raises NotWritable, which names all that PNNX cannot say."""
+    """A graph as PNNX: the `operators` of the .param file, and the `arrays` of the .bin file, by
+    `<operator>.<weight>`. Raises NotWritable, which names everything that PNNX cannot express."""
 
     def __init__(self, graph: Graph) -> None:
         self.operators: list[Operator] = []
@@ -42,11 +43,9 @@ class Export:
         self.add("pnnx.Output", "pnnx_output_0", [last], [])
 
     def _write(self, node: Node) -> None:
-        function = writes.get(node.op.name)
         before = len(self.operators)
         try:
-            if function is None:
-                raise Inexpressible("PNNX has no such operator")
+            function = present(writes.get(node.op.name), "PNNX has no such operator")
             for v in (*node.inputs, *node.outputs):
                 known = v is None or (isinstance(v.type, Type) and v.dtype.name in WRITTEN)
                 need(known, f"PNNX has no values of type {v and v.type}")
@@ -58,12 +57,12 @@ class Export:
     # ---- names
 
     def fresh(self, name: str) -> str:
-        """A name for an operand, made of `name`, that no other operand has."""
+        """Return a new name for an operand, made of `name`."""
         return unused(_word(name), self._taken)
 
     def operand(self, value: Value | str) -> str:
-        """The name of the operand that a value is; a string is such a name. A constant becomes a
-        pnnx.Attribute, an operator of its own, when it is first asked for."""
+        """Return the name of a value's operand; a string is such a name already. For a constant, an
+        operator pnnx.Attribute is added, once."""
         if isinstance(value, str):
             return value
         if value not in self._names:
@@ -73,7 +72,7 @@ class Export:
         return self._names[value]
 
     def same(self, y: Value, x: Value | str) -> None:
-        """`y` is `x`."""
+        """Let y be the operand x, so that no operator is needed."""
         self._names[y] = self.operand(x)
 
     # ---- operators
@@ -83,9 +82,9 @@ class Export:
         outputs: Sequence[Value | str], params: Mapping[str, Any] = {},
         weights: Mapping[str, Any] = {},
     ) -> Operator:  # fmt: skip
-        """Add an operator; returns it. `inputs` are its operands, by the names of its parameters if
-        it is a mapping, None for those that are absent; `weights`: name -> a constant, or None.
-        Raises Inexpressible for a weight that is not constant."""
+        """Add an operator and return it. `inputs` are its operands: a list, or name of a parameter
+        -> operand (None: not given). `weights`: name -> a constant, or None. Raises Inexpressible
+        for a weight that is not constant."""
         named = isinstance(inputs, Mapping)
         given = {k: v for k, v in inputs.items() if v is not None} if named else {}
         values = [*given.values()] if named else [*inputs]
@@ -108,13 +107,13 @@ class Export:
         self.arrays[f"{op.name}.{key}"] = array
 
     def put(self, node: Node, type: str, names: str = "input", /, **params: Any) -> None:
-        """Add the operator that stands for a node: it reads the node's inputs as the parameters
-        `names` ("input other"), in order, and gives all of its outputs."""
+        """Add the operator for a node: it reads the node's inputs as the parameters `names` ("input
+        other"), in order, and gives all its outputs."""
         given = dict(zip(names.split(), node.inputs, strict=False))
         self.add(type, node.name, given, node.outputs, params)
 
     def array(self, node: Node, what: str, array: np.ndarray[Any, Any]) -> str:
-        """Add a constant that a node needs besides its own; returns the name of its operand."""
+        """Add a further constant for a node, and return the name of its operand."""
         name = f"{node.name}/{what}"
         out = self.fresh(name)
         op = self.add("pnnx.Attribute", name, [], [out])
@@ -123,8 +122,8 @@ class Export:
         return out
 
     def step(self, node: Node, type: str, x: Value | str, **params: Any) -> str:
-        """Add an operator of one input before the one that stands for a node; returns the name of
-        its output."""
+        """Add an operator of one input before the one for a node, and return the name of its
+        output."""
         name = f"{node.name}/{type.rpartition('.')[2]}"
         out = self.fresh(name)
         self.add(type, name, {"input": x}, [out], params)
@@ -132,14 +131,15 @@ class Export:
 
 
 def _word(name: str) -> str:
-    """A name in which blanks and `=`, which would end a word of the file, are `_`."""
+    """Return a name with `_` in the place of blanks and `=`, which would end a word of the file."""
     return re.sub(r"[\s=]", "_", name) or "_"
 
 
-# ---- what writers ask of nodes
+# ---- questions about values
 
 
 def rank(value: Value | None) -> int:
+    """Return the rank of a value. Raises Inexpressible if it is not known."""
     if value is None or value.rank is None:
         raise Inexpressible("the rank of its input is not known")
     return value.rank
@@ -153,7 +153,8 @@ def size(value: Value | None, axis: int) -> int:
 
 
 def number(value: Value | None) -> Any:
-    """The Python number of a constant of rank 0, if the text of a file can hold it; else None."""
+    """Return the Python number of a constant of rank 0, if the file's text can hold it; else
+    None."""
     if value is None or value.const is None or value.rank or value.dtype.name == "bfloat16":
         return None
     made = value.const.item()

@@ -1,4 +1,4 @@
-"""What writes resizing, sampling and what goes with images as PNNX."""
+"""Writes resizing, sampling, and other operators of images as PNNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes layers as PNNX."""
+"""Writes convolutions, products, norms, pooling, recurrent layers and attention as PNNX."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tinsmith.writers.rows import constant, inputs_of, need, need_defaults
 
 
 def _pads(node: Node) -> tuple[int, ...]:
-    """The padding of each spatial axis of a node, which must be the same before and after the axis.
-    Raises Inexpressible if it is not, or if it is automatic."""
+    """Return the padding of each spatial axis of a node, which must be the same before and after
+    the axis. Raises Inexpressible if it is not, or if it is automatic."""
     pads = node.attrs.get("pad")
     rank_ = rank(node.inputs[0]) - 2
     pads = tuple(pads) if pads is not None else (0,) * 2 * rank_
@@ -24,9 +24,9 @@ def _pads(node: Node) -> tuple[int, ...]:
 
 
 def _padded(w: Export, node: Node, x: Any, fill: float) -> tuple[Value | str, tuple[int, ...]]:
-    """(operand over which the window slides, padding of each axis) for the input x of a node. A
-    padding that differs before and after an axis becomes an operator, F.pad with `fill`, and is 0
-    then. Raises Inexpressible if it is automatic."""
+    """Return (operand, padding of each axis) for the input x of a node with windows. If the padding
+    differs before and after an axis, an operator F.pad with `fill` is added, and the padding is 0.
+    Raises Inexpressible if it is automatic."""
     pads, count = node.attrs.get("pad"), spatial(node)
     if pads is None or tuple(pads[:count]) == tuple(pads[count:]):
         return x, _pads(node)
@@ -227,8 +227,8 @@ def softplus(w: Export, node: Node) -> None:
 
 @writes("LSTM", "GRU", "RNN")
 def recurrent(w: Export, node: Node) -> None:
-    """Write a recurrent layer, whose output [T,N,D*H] is then cut into directions, as ours has
-    them. Raises Inexpressible."""
+    """Write a recurrent layer. Its output [T,N,D*H] is then reshaped and transposed to ours,
+    [T,D,N,H]. Raises Inexpressible."""
     kind = f"nn.{node.op.name}"
     x, w_ih, w_hh, b, lengths, *states = inputs_of(node)
     own = {"nn.GRU": ["linear_before_reset"], "nn.RNN": ["activations"]}.get(kind, [])

@@ -1,4 +1,4 @@
-"""What writes operators that make, move or select elements as PNNX."""
+"""Writes operators that make, move or select elements as PNNX."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tinsmith.writers.rows import inputs_of, need, need_defaults, numbers
 
 @writes("Reshape")
 def reshape(w: Export, node: Node) -> None:
-    """Write a Reshape. A 0 in its shape, the size of the input there, is written as that number or,
-    where it is not known, as a formula."""
+    """Write a Reshape. A 0 in its shape means the input's size on that axis: it is written as that
+    number or, where it is not known, as a formula."""
     x, shape = node.inputs
     assert x is not None
     if shape is not None and shape.const is None:
@@ -123,7 +123,8 @@ def gather(w: Export, node: Node) -> None:
 
 
 def _places(w: Export, node: Node, at: Any) -> str:
-    """The operand of the list of indices, one for each axis, that index tuples [..., axes] are."""
+    """Convert index tuples `at` [..., axes] to PyTorch's indexing, a list of index tensors, one for
+    each axis. Return its operand."""
     count = size(at, rank(at) - 1)
     need(count > 0, "its index tuples are empty")
     if at.const is None:
@@ -156,7 +157,8 @@ def scatter_nd(w: Export, node: Node) -> None:
 
 @writes("DFT")
 def dft(w: Export, node: Node) -> None:
-    """Write a transform of complex numbers, or of real ones in an axis of one."""
+    """Write a DFT. The last axis of its input has two elements for complex numbers, or one for real
+    numbers."""
     x, length, axis = inputs_of(node)
     n = None if length is None else numbers(length, "its length")[0]
     at = -2 if axis is None else numbers(axis, "its axis")[0]
