@@ -1,5 +1,5 @@
 """`dataclass` and `NamedTuple`, used as the standard library's, but fast to define: a process
-defines many such classes, and calls few.
+defines many such classes, and calls few. And `cached_property`, for classes of many objects.
 
 The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
 which would be a large part of a start. Here `__init__` is written at a class's first call, and
@@ -26,8 +26,25 @@ except ImportError:  # not CPython
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from functools import cached_property as cached_property
     from typing import NamedTuple as NamedTuple
 else:
+
+    class cached_property:
+        """`functools.cached_property` without the lock that Python 3.11 takes at each object's
+        first access. Two threads may both compute the value."""
+
+        def __init__(self, function):
+            self.function, self.__doc__ = function, function.__doc__
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.name] = self.function(instance)
+            return value
 
     class _Rows(type):
         """The metaclass of `NamedTuple`: makes tuples with named fields as `collections.namedtuple`

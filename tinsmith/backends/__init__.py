@@ -7,7 +7,7 @@ A backend registers itself, in a module of this folder or from outside the packa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,8 +19,10 @@ from tinsmith.registry import Registry
 
 if TYPE_CHECKING:
     from tinsmith.backends.cpu import Room
+    from tinsmith.codegen.library import Compiler
     from tinsmith.codegen.target import Target
     from tinsmith.graph import Graph, Node
+    from tinsmith.plan.planner import Built
     from tinsmith.plan.shared_weights import SharedWeights
 
 __all__ = ["BACKENDS", "DEFAULT", "Backend", "Job", "Runner", "backends_of", "is_whole"]
@@ -40,12 +42,16 @@ class Job(PlanOptions):
     room            memory that gets the packed weights; None: that of this process
     shared_weights  packed weights of the model's other programs, which are used again; the new
                     ones are added to them
+    compiler        compiles the code; of the cpu, by `Cpu.compiler`. None: one of its own
+    planned         called once with the plan, while its code is compiled on other threads
     """
 
     target: Target | None = None
     cache: bool = True
     room: Room | None = None
     shared_weights: SharedWeights | None = None
+    compiler: Compiler | None = None
+    planned: Callable[[Built], None] | None = None
 
 
 class Runner(Protocol):

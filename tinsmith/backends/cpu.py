@@ -51,25 +51,35 @@ class Cpu(Backend):
     def takes(self, node: Node) -> str:
         return ""
 
+    def compiler(self, target: Target, threads: int, cache: bool) -> Compiler:
+        """A compiler for one program of so many `threads`, as `Job` takes it. It loads LLVM on a
+        thread of its own, so the earlier it is made the better. Raises TargetError where this
+        process cannot run the target's code."""
+        from tinsmith.plan.main import helpers_text
+
+        need_runnable(target)
+        compiler = Compiler(target, open_cache() if cache else None)
+        compiler.add(helpers_text(threads, target))
+        if threads > 1:
+            from tinsmith.codegen.sync import team_text
+
+            compiler.add(team_text(target))
+        return compiler
+
     def compile(self, graph: Graph, job: Job) -> Compiled:
         """Compile a placed graph to a program. Packed weights that `job.shared_weights` has are
         used again; new ones are written into `job.room` and added to `job.shared_weights`. Raises
         TargetError where this process cannot run the target's code."""
-        from tinsmith.plan.main import helpers_text
         from tinsmith.plan.planner import make_plan
 
         target, threads, shared = job.target, job.threads, job.shared_weights
         assert target is not None
-        need_runnable(target)
         room = job.room or Heap()
-        with Compiler(target, open_cache() if job.cache else None) as compiler:
-            compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile
-            if threads > 1:
-                from tinsmith.codegen.sync import team_text
-
-                compiler.add(team_text(target))
+        with job.compiler or self.compiler(target, threads, job.cache) as compiler:
             built = make_plan(graph, target, job, _Sink(compiler, room), shared)
             blob = Blob(room.finish(built.own_bytes), built.rows)
+            if job.planned is not None:
+                job.planned(built)
             library = load_code(built.codes, target, job.cache, compiler)
         plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
         nodes: dict[str, tuple[Any, Any]] = {

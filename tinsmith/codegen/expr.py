@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import F32, name_of
 from tinsmith.hashing import blake2b
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 
 T = TypeVar("T")
 

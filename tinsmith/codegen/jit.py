@@ -42,18 +42,22 @@ def _machine(target: Target, effort: int = 2) -> Any:
 
 
 class _Machines(threading.local):
-    """LLVM's target machines of one thread: one for each target and level of optimisation, used for
-    all its modules."""
+    """LLVM's target machines of one thread, with the layouts of their data: one for each target and
+    level of optimisation, used for all its modules."""
 
     def __init__(self) -> None:
-        self.of = cache(_machine)
+        self.of = cache(self._made)
+
+    def _made(self, target: Target, effort: int) -> tuple[Any, str]:
+        machine = _machine(target, effort)
+        return machine, str(machine.target_data)
 
 
 _machines = _Machines()
 
 
 @contextmanager
-def _module(text: str, layout: Any) -> Iterator[Any]:
+def _module(text: str, layout: str) -> Iterator[Any]:
     """A context with the parsed and verified module of a text. The module is closed before LLVM's
     context, which garbage collection would not guarantee. Raises CodegenError if LLVM refuses the
     text."""
@@ -64,7 +68,7 @@ def _module(text: str, layout: Any) -> Iterator[Any]:
             module.verify()
         except RuntimeError as error:
             raise CodegenError(f"LLVM refused generated code: {error}") from error
-        module.data_layout = str(layout)
+        module.data_layout = layout
         yield module
     finally:
         if module is not None:
@@ -83,8 +87,8 @@ faster. The option is of the whole process; others that use LLVM find it set bac
 def compile_object(text: str, target: Target) -> bytes:
     """Compile a module's text to a relocatable object (ELF, on Linux), without optimisation if the
     text contains QUICK. Thread-safe. Raises CodegenError if LLVM refuses the text."""
-    machine = _machines.of(target, 0 if QUICK in text else 2)
-    with _module(text, machine.target_data) as module:
+    machine, layout = _machines.of(target, 0 if QUICK in text else 2)
+    with _module(text, layout) as module:
         return _emit(machine, module)
 
 
@@ -114,7 +118,7 @@ def _emit(machine: Any, module: Any) -> bytes:
 def assembly(text: str, target: Target) -> str:
     """The assembly for a module's text, for tests and for reading."""
     machine = _machine(target)
-    with _module(text, machine.target_data) as module, _as_written:
+    with _module(text, str(machine.target_data)) as module, _as_written:
         return str(machine.emit_assembly(module))
 
 

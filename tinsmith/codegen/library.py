@@ -155,7 +155,10 @@ shape needs most of it again."""
 forget = _known.clear
 
 
-SLICE = 0.0003  # seconds of a time slice of Python's threads while code is compiled; estimated
+SLICE = 0.00003
+"""Seconds of a time slice of Python's threads while code is compiled. On two cores of Zen 5, in
+turns, with an empty cache, mobilenet_v3_large of bytes compiles in 0.95 of the time that 0.0003
+takes, vit_tiny of bytes in 0.96."""
 
 
 def _shorten() -> float:

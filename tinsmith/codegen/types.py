@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import CodegenError
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 
 _LLVM = {
     "f64": "double", "f32": "float", "f16": "i16", "bf16": "i16", "i1": "i1", "ptr": "ptr",

@@ -37,6 +37,7 @@ from tinsmith.ops.control import Part
 from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
+from tinsmith.plan.planner import Built
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.records import NamedTuple
 from tinsmith.runtime.inputs import Signature
@@ -161,19 +162,18 @@ class Compilation:
 
     def compile(
         self, placed: Graph, preferences: Preferences | None = None,
-        forced: Mapping[str, str] | None = None, room: Room | None = None,
-        shared_weights: SharedWeights | None = None,
+        forced: Mapping[str, str] | None = None, room: Room | None = None, **fields: Any,
     ) -> Compiled:  # fmt: skip
         """Compile a placed graph to a program. `forced`: node -> kernel, besides the caller's
-        overrides. Packed weights that `shared_weights` has are used again; others go to `room`
-        (None: to memory of this process)."""
+        overrides. Packed weights go to `room` (None: to memory of this process). `fields` are other
+        fields of the `Job`."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
         job = replace(
             made, overrides={**self.overrides, **(forced or {})}, preferences=preferences,
             small=self.options.memory == "small", room=_LettingGo(room or Heap(), self._constants),
-            shared_weights=shared_weights, kept=self.kept,
+            kept=self.kept, **fields,
         )  # fmt: skip
         compiled = HOST.compile(placed, job)
         # A model's file may change: only bodies of loops may still read it, which are checked.
@@ -196,30 +196,40 @@ class Compilation:
         shared_weights: SharedWeights | None = None,
     ) -> Made:  # fmt: skip
         """Run the passes, plan and compile for a signature. With `measure`, kernels are chosen by
-        timing (`tune`). `room` and `shared_weights` are as in `compile`, and used only without
-        `measure`."""
+        timing (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both are used only
+        without `measure`."""
         check_unchanged(self._constants)
-        placed = self.place(signature)
-        check_held(signature)
-        reports = self.reports
-        known = Winners(open_cache() if self.cache else None, self.target)
-        tuned = ""
-        if measure:
-            from tinsmith.compiler.tune import tune
+        with HOST.compiler(self.target, self.options.threads, self.cache) as compiler:
+            placed = self.place(signature)
+            check_held(signature)
+            known = Winners(open_cache() if self.cache else None, self.target)
+            texts: dict[str, str] = {}
 
-            compiled, tuning = tune(partial(self.compile, placed), known.read())
-            known.add(tuning.winners)
-            tuned = str(tuning)
-        else:
-            compiled = self.compile(placed, known.read(), room=room, shared_weights=shared_weights)
-        texts = {
-            "placed": str(placed),
-            "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),
-            "tuned": tuned,
-            "idle": self._idle(placed),
-            "slow": "\n".join(slow_notes(compiled.built, self.overrides)),
-        }
+            def tell(built: Built) -> None:
+                texts.update(self._told(placed, built))
+
+            if measure:
+                from tinsmith.compiler.tune import tune
+
+                compiled, tuning = tune(partial(self.compile, placed), known.read())
+                known.add(tuning.winners)
+                texts["tuned"] = str(tuning)
+                tell(compiled.built)
+            else:
+                compiled = self.compile(
+                    placed, known.read(), room=room, shared_weights=shared_weights,
+                    compiler=compiler, planned=tell,
+                )  # fmt: skip
         return Made(compiled.program, lambda name: texts.get(name, ""))
+
+    def _told(self, placed: Graph, built: Built) -> dict[str, str]:
+        """The texts about a program of a placed graph, by name, but for that of `tune`."""
+        return {
+            "placed": str(placed),
+            "explain": json.dumps([e.to_json() for e in explain_steps(built, self.reports)]),
+            "idle": self._idle(placed),
+            "slow": "\n".join(slow_notes(built, self.overrides)),
+        }
 
     def _idle(self, placed: Graph) -> str:
         """Return lines about options that had no effect (a precision, kernels, backends); "" if

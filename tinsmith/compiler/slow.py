@@ -29,6 +29,8 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     holding = {n: sum(map(len, graphs)) for n in slow if (graphs := _graphs(n))}
     said = [_holding(n, count) for n, count in holding.items() if count]
     rest = [n for n in slow if n not in holding]
+    if not rest:
+        return said
     work = {s.node: flops_of(s.node) for s in steps if s.node and _is_static(s.node)}
     total, part = sum(work.values()), sum(work.get(n, 0.0) for n in rest)
     unsized = sum(n not in work for n in rest)

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.graph.types import name_of
+
 Array = np.ndarray[Any, Any]
 BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def packed_size(dtype: np.dtype[Any], count: int) -> int:
     """Return the bytes that `count` elements take in a file, those of 4 and 2 bits packed."""
-    bits = BITS.get(dtype.name, 8 * dtype.itemsize)
+    bits = BITS.get(name_of(dtype), 8 * dtype.itemsize)
     return -(-count * bits // 8)
 
 

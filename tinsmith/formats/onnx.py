@@ -24,6 +24,7 @@ from tinsmith.formats.mapped import Files, opened
 from tinsmith.formats.nibbles import BITS, packed_size, unpacked
 from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
 from tinsmith.graph import dtype_of
+from tinsmith.graph.types import name_of
 
 DTYPES: dict[int, str] = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
@@ -275,7 +276,7 @@ def _from_raw(
             f"{label} has {count} elements of {dtype.name}, which are {size} bytes; "
             f"the file holds {len(raw)}"
         )
-    if dtype.name in BITS:
+    if name_of(dtype) in BITS:
         return unpacked(np.frombuffer(raw, np.uint8), dtype, count)
     return np.frombuffer(raw, dtype) if size else np.zeros(count, dtype)
 

@@ -145,7 +145,7 @@ class Graph:
         Raises TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
         GraphError for values of another graph.
         """
-        values = tuple(v if v is None or isinstance(v, Value) else self.const(v) for v in inputs)
+        values = tuple([v if v is None or isinstance(v, Value) else self.const(v) for v in inputs])
         while values and values[-1] is None:
             values = values[:-1]
         if foreign := [v.name for v in values if v is not None and v.graph is not self]:
@@ -168,10 +168,11 @@ class Graph:
         self, op: OpLike, values: tuple[Value | None, ...], bound: dict[str, Any],
         types: tuple[Type, ...], name: str, origin: Origin, names: list[str],
     ) -> Node:  # fmt: skip
-        names = names[: len(types)]
-        names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
-        names = [self.unique(n or f"{name}:{i}") for i, n in enumerate(names)]
-        node = self.attach(op, values, bound, types, name, origin, names)
+        found: list[str] = []
+        for i in range(len(types)):
+            given = names[i] if i < len(names) else "" if i else name
+            found.append(self.unique(given or f"{name}:{i}"))
+        node = self.attach(op, values, bound, types, name, origin, found)
         self._note(node)
         return node
 
@@ -282,12 +283,13 @@ class Graph:
         work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
-            if node not in self._nodes or "check" in node.op.traits:
-                continue
-            if any(v.uses or v in self._outputs for v in node.outputs):
-                continue
-            work += self.remove(node)
-            dropped += 1
+            for v in node.outputs:
+                if v.uses or v in self._outputs:
+                    break
+            else:
+                if node in self._nodes and "check" not in node.op.traits:
+                    work += self.remove(node)
+                    dropped += 1
         return dropped
 
     def remove(self, node: Node) -> list[Node]:

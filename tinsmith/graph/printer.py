@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph.core import Graph, Node, Value
-from tinsmith.graph.origin import Origin
 from tinsmith.graph.types import Holder, Type, name_of
 from tinsmith.sizes import Size
 
@@ -21,7 +21,7 @@ _RESERVED |= {"none", "true", "false", "inf", "nan"}
 
 
 def _name(name: str) -> str:
-    return name if _BARE.match(name) and name not in _RESERVED else json.dumps(name)
+    return name if _BARE.match(name) and name not in _RESERVED else _quoted(name)
 
 
 def _type(type: Type) -> str:
@@ -99,10 +99,10 @@ class _Printer:
         text += f" : {types}" if types else ""
         if not node.outputs or node.name != node.outputs[0].name:
             text += f" @{_name(node.name)}"
-        origin, own = node.origin, Origin(node.graph.file, node.name, node.op.name)
-        if origin != own:
-            text += f" from {json.dumps(origin.type)} {json.dumps(origin.name)}"
-            text += f" {json.dumps(origin.file)}" if origin.file != own.file else ""
+        origin, file = node.origin, node.graph.file
+        if (origin.file, origin.name, origin.type) != (file, node.name, node.op.name):
+            text += f" from {_quoted(origin.type)} {_quoted(origin.name)}"
+            text += f" {_quoted(origin.file)}" if origin.file != file else ""
         return text.split("\n")
 
     def attr(self, value: Any, indent: str, prefix: str) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from math import prod
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import TypeRuleError
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 
 Dim = int | str
 """A dimension: a number (or a `Size`, which stands for one), or a symbol ("N") whose size is known
@@ -86,13 +86,14 @@ class Type:
             dims = tuple([d if type(d) in (int, str) else _dim(d) for d in self.shape])
             if len(dims) > MOST_DIMS:
                 raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
-            if any(type(d) is int and d < 0 for d in dims):
+            if any([type(d) is int and d < 0 for d in dims]):
                 raise TypeRuleError(f"the shape {list(dims)} has a negative size")
             object.__setattr__(self, "shape", dims)
 
-    def like(self, **changes: Any) -> Type:
+    def like(self, dtype: Any = None, shape: Sequence[Dim] | EllipsisType | None = ...) -> Type:
         """The same type with another dtype or shape."""
-        return replace(self, **changes)
+        kept = self.shape if isinstance(shape, EllipsisType) else shape
+        return Type(self.dtype if dtype is None else dtype, kept)
 
     @property
     def rank(self) -> int | None:

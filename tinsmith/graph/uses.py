@@ -112,7 +112,7 @@ class Outputs(MutableSequence["Value"]):
         return iter(self._values)
 
     def __contains__(self, value: object) -> bool:
-        return value in self._known()
+        return value in (self._known() if self._places is None else self._places)
 
     def __eq__(self, other: object) -> bool:
         return self._values == (other._values if isinstance(other, Outputs) else other)
@@ -179,18 +179,24 @@ def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
 
 def _by_need(nodes: list[Node], name: str) -> list[Node]:
     """`in_order` where the order of sequence numbers is not topological."""
-    waiting = {
-        n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
-        for n in nodes
-    }
-    rank = {n: i for i, n in enumerate(nodes)}
-    ready = [(n.seq, rank[n], n) for n, count in waiting.items() if not count]
+    readers: dict[Node, list[Node]] = {n: [] for n in nodes}
+    waiting, rank = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
+    ready: list[tuple[float, int, Node]] = []
+    for i, n in enumerate(nodes):
+        rank[n] = i
+        for v in n.inputs:
+            if v is not None and v.producer is not None:
+                waiting[n] += 1
+                if v.producer in readers:
+                    readers[v.producer].append(n)
+        if not waiting[n]:
+            ready.append((n.seq, i, n))
     heapq.heapify(ready)
     order: list[Node] = []
     while ready:
         node = heapq.heappop(ready)[2]
         order.append(node)
-        for user in dict.fromkeys(u for v in node.outputs for u in v.uses):
+        for user in readers[node]:
             waiting[user] -= 1
             if not waiting[user]:
                 heapq.heappush(ready, (user.seq, rank[user], user))

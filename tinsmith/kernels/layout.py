@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.target import Target
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 from tinsmith.sizes import same
 
 Halo = tuple[tuple[int, int], ...]

@@ -4,8 +4,8 @@ Layers of the same shape, and plans for other input shapes, share kernels; gener
 most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
 site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
 are integers or have at most `SMALL` elements. Larger floating-point constants, weights of 8 bits or
-less (`is_weights`) and inputs that a choice calls `unseen` reach code as packed arrays, never as
-text; numbers of epilogues that handle bytes (`Expr.numbers`) as a table.
+less (`is_weights`), tables of functions of bytes and inputs that a choice calls `unseen` reach code
+as packed arrays, never as text; numbers of epilogues that handle bytes (`Expr.numbers`) as a table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tinsmith.kernels.layout import Spec
 
 SMALL = 16
 """The most elements of a floating-point constant on whose values code may depend. Estimated."""
-WEIGHTS = 1 << 16
+WEIGHTS = 1 << 12
 """Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
 not depend on its values, which are not looked at. Estimated."""
 LIMIT = 48 << 20  # characters of text that are kept; estimated
@@ -84,11 +84,12 @@ def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tupl
 def node_key(node: Node) -> tuple[Any, ...]:
     """A key for what a node computes, known before its site is made. It includes the reference
     functions, which kernels trace: an operator may be registered again with others."""
+    tables = "table" in node.op.traits
     return (
         node.op.name,
         tuple(_references(node)),
         _attrs(node.attrs),
-        tuple([_operand(v, SMALL) for v in node.inputs]),
+        tuple([_operand(v, SMALL, tables) for v in node.inputs]),
         tuple([(name_of(v.dtype), v.dims) for v in node.outputs]),
     )
 

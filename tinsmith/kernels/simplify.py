@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.functions import FUNCTIONS
+from tinsmith.graph.types import name_of
 
 if TYPE_CHECKING:
     from tinsmith.kernels.trace import Maker
@@ -35,7 +36,7 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
     float32. None for any other conversion."""
     if e.name == "narrowed" and dtype == np.float32:
         return Expr("narrowed", e.args, dtype, e.param)
-    if dtype.name not in ("int8", "uint8") or e.dtype != np.float32:
+    if name_of(dtype) not in ("int8", "uint8") or e.dtype != np.float32:
         return None
     zero = 0
     if e.name == "add" and e.args[1].name == "const":

@@ -78,10 +78,11 @@ TRAITS = frozenset((
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
 
-def need(condition: Any, message: str) -> None:
-    """In a type rule: raise TypeRuleError with `message` unless the condition holds."""
+def need(condition: Any, message: str, *values: Any) -> None:
+    """In a type rule: raise TypeRuleError with `message` unless the condition holds. With `values`
+    the message is a template for `str.format`: rules run often, and texts of types take long."""
     if not condition:
-        raise TypeRuleError(message)
+        raise TypeRuleError(message.format(*values) if values else message)
 
 
 def need_one_of(known: Iterable[str], **attrs: str) -> None:
@@ -114,6 +115,8 @@ class Op:
         self.attrs: dict[str, Any] = {
             p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
         }
+        self._needed = [n for n, d in self.attrs.items() if d is inspect.Parameter.empty]
+        self._takes_holders = bool(self.traits & {"control", "holder"})
         self._checks = checks_of(self.attrs.items())
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
@@ -185,15 +188,12 @@ class Op:
         """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples.
         Raises TypeRuleError for unknown, missing or wrong attributes, and for too many or missing
         inputs."""
-        if unknown := attrs.keys() - self.attrs.keys():
+        if attrs and (unknown := attrs.keys() - self.attrs.keys()):
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
                 f"{self.name} has no attribute {', '.join(map(repr, sorted(unknown)))}.{hint}"
             )
-        missing = [
-            n for n, d in self.attrs.items() if d is inspect.Parameter.empty and n not in attrs
-        ]
-        if missing:
+        if missing := [n for n in self._needed if n not in attrs]:
             raise TypeRuleError(f"{self.name} needs the attribute {', '.join(missing)}")
         if not self.variadic and len(inputs) > len(self.inputs):
             raise TypeRuleError(
@@ -214,7 +214,7 @@ class Op:
         """The output types for these inputs and bound attributes, by the type rule. Without a rule,
         elementwise operators give the broadcast shape in the first input's element type. Raises
         TypeRuleError."""
-        if not self.traits & {"control", "holder"}:
+        if not self._takes_holders:
             for v in inputs:
                 if v is not None and isinstance(v.type, Holder):
                     raise TypeRuleError(f"{v!r} is no tensor")
@@ -299,15 +299,16 @@ class Op:
         Value (a tuple if there are several): `name`, `origin`, `outputs` and `before` are passed to
         `Graph.add`, all other keywords are attributes. If all inputs are arrays, compute the
         reference and return its arrays."""
-        from tinsmith.graph import Value
-
-        graph = next((v.graph for v in inputs if isinstance(v, Value)), None)
+        graph = None
+        for v in inputs:
+            if isinstance(v, Value):
+                graph = v.graph
+                break
         if graph is None:
             arrays = tuple(map(as_value if "holder" in self.traits else _array, inputs))
             got = self.evaluate(arrays, self.bind(inputs, attrs))
             return got[0] if len(got) == 1 else got
-        options = {k: attrs.pop(k) for k in ("name", "origin", "outputs", "before") if k in attrs}
-        node = graph.add(self, *inputs, **options, **attrs)
+        node = graph.add(self, *inputs, **attrs)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def __repr__(self) -> str:
@@ -352,6 +353,8 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
+    if (numbers := _of_numbers(known)) is not None:
+        return numbers
     rank = max((len(s) for s in known), default=0)
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
@@ -368,6 +371,30 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
         else:
             out.append(numbers[0] if numbers else (rest[0] if rest else 1))
     return tuple(out)
+
+
+def _of_numbers(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    """`broadcast` of shapes whose dims are all numbers, as most often; None for others, and if they
+    do not fit."""
+    longest: tuple[Dim, ...] = ()
+    for shape in shapes:
+        for d in shape:
+            if type(d) is not int:
+                return None
+        if len(shape) > len(longest):
+            longest = shape
+    out = longest
+    for shape in shapes:
+        if shape is out or shape == out:
+            continue
+        start = len(out) - len(shape)
+        for i, d in enumerate(shape, start):
+            if d == 1 or d == out[i]:
+                continue
+            if out[i] != 1:
+                return None
+            out = (*out[:i], d, *out[i + 1 :])
+    return out
 
 
 def _show(shape: tuple[Dim, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import isfinite, prod
 from typing import Any
 
@@ -51,27 +51,28 @@ def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:
         ) from None
 
 
-def need_dtype(value: Value | None, allowed: Iterable[str], what: str) -> None:
+def need_dtype(value: Value | None, allowed: Collection[str], what: str) -> None:
     """Raise TypeRuleError, which calls the value `what`, unless its element type is one of the
     names `allowed`. An absent value (None) passes."""
-    allowed = set(allowed)
     if value is not None and name_of(value.dtype) not in allowed:
         raise TypeRuleError(f"{what} is {value.type}; it must be of {', '.join(sorted(allowed))}")
 
 
 def need_float(value: Value, what: str) -> None:
     """Raise TypeRuleError, which calls the value `what`, unless it is of a floating-point type."""
-    need(is_float(value.dtype), f"{what} must be of a floating-point type, it is {value.dtype}")
+    kind = value.dtype
+    need(is_float(kind), "{} must be of a floating-point type, it is {}", what, kind)
 
 
 def need_same(*values: Value | None) -> None:
     """Raise TypeRuleError unless all values have one element type; absent ones (None) pass."""
-    present = [v for v in values if v is not None]
-    names = list(dict.fromkeys(_name(v.dtype) for v in present))
-    need(
-        len(names) <= 1,
-        f"the inputs have different element types: {', '.join(names)}; cast one of them",
-    )
+    dtypes = dict.fromkeys([v.type.dtype for v in values if v is not None])
+    if len(dtypes) > 1:
+        names = list(dict.fromkeys(map(_name, dtypes)))
+        need(
+            len(names) <= 1,
+            f"the inputs have different element types: {', '.join(names)}; cast one of them",
+        )
 
 
 def _name(dtype: np.dtype[Any]) -> str:
@@ -91,8 +92,11 @@ def pointwise(
         need_same(*present)
         if kinds is not None:
             need_dtype(present[0], kinds, "the input")
-        dtype = present[0].dtype if result is None else np.dtype(result)
-        return Type(dtype, broadcast(*(v.shape for v in present)))
+        first = present[0].type
+        shape = broadcast(*[v.type.shape for v in present])
+        if result is None:
+            return first if shape is first.shape else Type(first.dtype, shape)
+        return Type(np.dtype(result), shape)
 
     return rule
 

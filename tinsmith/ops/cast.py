@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
+from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import FLOAT8, dtype_attr
 from tinsmith.ops.precision import is_float
@@ -28,11 +29,12 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
     dtype = dtype_of(to)
     if x.dtype.kind == "O" or dtype.kind == "O":
         return _cast_string(x, dtype)
-    if dtype.name in FLOAT8 and saturate:
+    name = name_of(dtype)
+    if name in FLOAT8 and saturate:
         return _saturated(x, dtype)
-    if dtype.name == "float8_e8m0fnu":
+    if name == "float8_e8m0fnu":
         return _to_e8m0(np.asarray(x), dtype, saturate, round_mode)
-    if dtype.name in NIBBLES and x.dtype.name not in NIBBLES:
+    if name in NIBBLES and name_of(x.dtype) not in NIBBLES:
         return Cast.reference(x, to="int32").astype(dtype)
     # Generated code truncates this way by itself: only arrays are led around numpy's own.
     if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and is_float(x.dtype):

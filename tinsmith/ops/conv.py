@@ -102,10 +102,8 @@ def same_dtype(*values: Value | None) -> None:
     """Raise TypeRuleError unless all present values have the element type of the first."""
     have = [v for v in values if v is not None]
     for v in have[1:]:
-        need(
-            v.dtype == have[0].dtype,
-            f"{v.name or 'an input'} is {v.dtype}, {have[0].name or 'x'} is {have[0].dtype}",
-        )
+        told = v.name or "an input", v.dtype, have[0].name or "x", have[0].dtype
+        need(v.dtype == have[0].dtype, "{} is {}, {} is {}", *told)
 
 
 def conv_shape(

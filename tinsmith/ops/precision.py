@@ -17,7 +17,7 @@ def is_half(dtype: np.dtype[Any]) -> bool:
 
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether the dtype is a floating-point one, those of `ml_dtypes` included."""
-    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+    return dtype.kind == "f" or name_of(dtype).startswith(("bfloat", "float"))
 
 
 def widen(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

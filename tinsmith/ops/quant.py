@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of, shapes_agree
+from tinsmith.graph.types import name_of
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import FLOAT8, Array, need_float
 from tinsmith.ops.conv import check_conv, conv_flops, conv_shape, conv_sums
@@ -19,6 +20,8 @@ from tinsmith.sizes import NUMBER
 ENTRIES = 256  # of a table for all bytes
 LOW = FLOAT8 | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 LOW |= {f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)}
+QUANTISED = ", ".join(sorted(LOW))
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -84,11 +87,11 @@ def _low_dtype(zero_point: Any, dtype: str | None) -> Any:
 
 @QuantizeLinear.type
 def _(x, scale, zero_point=None, *, axis, block_size, saturate, dtype, precision):
-    need(is_float(x.dtype) or x.dtype == np.int32, f"x must be float or int32, it is {x.dtype}")
+    need(is_float(x.dtype) or x.dtype == np.int32, "x must be float or int32, it is {}", x.dtype)
     _check_scale(x, scale, zero_point, axis, block_size)
     low = dtype_of(_low_dtype(zero_point, dtype))
-    need(low.name in LOW, f"{low} is not a quantised type; those are {', '.join(sorted(LOW))}")
-    need(dtype is None or dtype_of(dtype) == low, f"dtype is {dtype}, but zero_point is {low}")
+    need(name_of(low) in LOW, "{} is not a quantised type; those are {}", low, QUANTISED)
+    need(dtype is None or dtype_of(dtype) == low, "dtype is {}, but zero_point is {}", dtype, low)
     return x.type.like(dtype=low)
 
 
@@ -102,15 +105,16 @@ def _check_scale(
     if zero_point is not None:
         both = zero_point.shape, scale.shape
         ok = set(both) <= {(), (1,)} or shapes_agree(*both)
-        need(ok, f"zero_point {zero_point.type} does not have the shape of scale {scale.type}")
+        told = zero_point.type, scale.type
+        need(ok, "zero_point {} does not have the shape of scale {}", *told)
     if x.shape is None or scale.shape is None or scale.shape in ((), (1,)):
         return
     at = axis_of(axis, len(x.shape))
     size = x.shape[at]
     if not block_size:
-        need(len(scale.shape) == 1, f"without block_size scale needs rank 0 or 1: {scale.type}")
+        need(len(scale.shape) == 1, "without block_size scale needs rank 0 or 1: {}", scale.type)
         have = scale.shape[0]
-        need(agree(have, size), f"scale has {have} numbers, axis {axis} of x has {size}")
+        need(agree(have, size), "scale has {} numbers, axis {} of x has {}", have, axis, size)
         return
     need(block_size > 0, f"block_size must be positive, it is {block_size}")
     wants: list[Dim] = list(x.shape)
@@ -136,14 +140,9 @@ def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=N
 
 @DequantizeLinear.type
 def _(x, scale, zero_point=None, *, axis, block_size, dtype):
-    need(
-        x.dtype.name in LOW or x.dtype == np.int32,
-        f"x must be of a quantised type, it is {x.dtype}",
-    )
-    need(
-        zero_point is None or zero_point.dtype == x.dtype,
-        f"x is {x.dtype}, zero_point is {zero_point.dtype if zero_point else ''}",
-    )
+    kind, zero = x.dtype, None if zero_point is None else zero_point.dtype
+    need(name_of(kind) in LOW or kind == np.int32, "x must be of a quantised type, it is {}", kind)
+    need(zero is None or zero == kind, "x is {}, zero_point is {}", kind, zero)
     _check_scale(x, scale, zero_point, axis, block_size)
     return x.type.like(dtype=scale.dtype if dtype is None else dtype_of(dtype))
 
@@ -202,13 +201,15 @@ def _(a, b, a_zero_point=None, b_zero_point=None):
 
 def _check_bytes(**values: Value) -> None:
     for name, v in values.items():
-        need(v.dtype.name in ("int8", "uint8"), f"{name} must be int8 or uint8, it is {v.dtype}")
+        kind = v.dtype
+        need(kind in BYTES, "{} must be int8 or uint8, it is {}", name, kind)
 
 
 def _check_zeros(*pairs: tuple[Value, Value | None]) -> None:
     for v, zero in pairs:
         if zero is not None:
-            need(zero.dtype == v.dtype, f"{v.name} is {v.dtype}, its zero point is {zero.dtype}")
+            told = v.name, v.dtype, zero.dtype
+            need(zero.dtype == v.dtype, "{} is {}, its zero point is {}", *told)
 
 
 def _check_single(**values: Value | None) -> None:

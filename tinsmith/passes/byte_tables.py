@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import BYTES, float32
@@ -57,7 +58,7 @@ def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
     its element i alone. None if there is none. `found` caches the results for values on the way."""
     if v in found:
         return found[v]
-    found[v] = own = v if v.dtype.name in BYTES and v.const is None else None
+    found[v] = own = v if name_of(v.dtype) in BYTES and v.const is None else None
     node = v.producer
     if node is None or len(found) > DEEPEST or not _is_function(node):
         return own

@@ -131,8 +131,10 @@ def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
     """The numbers of the result of a node that only moves elements of its inputs; None for other
     nodes, and if the numbers of an input that it reads are not known."""
     type = node.output.type
+    if not node.op.traits & {"view", "move"} or not is_known(type) or type.size > MOST:
+        return None
     contents = [content_of(v, known) for v in node.inputs]
-    if not is_known(type) or type.size > MOST or all([c is None for c in contents]):
+    if all([c is None for c in contents]):
         return None
     (move,) = moves_of(node)
     if move is None or move.fill is not None:

@@ -150,7 +150,7 @@ def _is_elementwise(node: Node) -> bool:
     dtype = node.output.dtype
     x = node.inputs[0] if "conversion" in node.op.traits else None
     if x is not None and node.output.shape is not None:
-        kinds = {dtype.name, x.dtype.name}
+        kinds = {name_of(dtype), name_of(x.dtype)}
         if "float32" in kinds and kinds < set(MIXED):
             return True
     if dtype.kind not in "fV" or node.output.shape is None:
@@ -177,11 +177,13 @@ def _follows(node: Node, anchor: Node) -> bool:
     results: it is elementwise and keeps shape and type. Behind sums of products of bytes, which
     are int32, it may change the type to one of AFTER_BYTES."""
     out = anchor.output
-    if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
+    if out.dtype != np.int32 or any(
+        [v is not None and name_of(v.dtype) not in BYTES for v in anchor.inputs]
+    ):
         return _fits(node, out)
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
-    kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}
+    kinds = {name_of(v.dtype) for v in (node.output, *node.inputs) if v is not None}
     return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
 
 

@@ -11,12 +11,13 @@ The float operator would round each of its sums; these are exact.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, filled_dims, shape_of
 from tinsmith.passes.lower_integers import is_depthwise, window_of
@@ -91,17 +92,20 @@ def need_left(x: Value, scale: Array, zero: Value | None) -> None:
 
 
 def need_bytes(x: Value, scale: Array) -> None:
-    if x.dtype.name not in BYTES:
+    if name_of(x.dtype) not in BYTES:
         raise Skip(f"{x.name!r} is {x.dtype}, not bytes")
     if scale.dtype != FLOAT32:
         raise Skip(f"a scale is {scale.dtype}")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    one = scale.item() if scale.size == 1 else None
+    if not (np.all((scale > 0) & (scale < inf)) if one is None else 0 < one < inf):
         raise Skip("a scale is not positive")
 
 
 def nonzero(zero: Value | None) -> Value | None:
     """The zero points `zero`; None if there are none, or all are known to be 0."""
-    return None if zero is None or (zero.const is not None and not zero.const.any()) else zero
+    if zero is None or zero.const is None:
+        return zero
+    return zero if (zero.const.item() if zero.const.size == 1 else zero.const.any()) else None
 
 
 def flat(zero: Value | None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
@@ -42,8 +43,11 @@ def known(v: Value | None) -> Any:
     return v if v is None or v.const is None else v.const
 
 
-def floated(v: Value) -> Any:
-    """A value as float32, as an operand: an array if it is a constant, else perhaps a cast."""
+def floated(v: Value | Array) -> Any:
+    """A value as float32, as an operand: an array if it is a constant (or an array itself), else
+    perhaps a cast."""
+    if not isinstance(v, Value):
+        return v.astype(FLOAT32)
     if v.const is not None:
         return v.const.astype(FLOAT32)
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
@@ -68,7 +72,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     """dequantise(x, s, z) -> (float(x) - float(z)) * s."""
     if scale.dtype != FLOAT32 or q.output.dtype != FLOAT32:
         raise Skip(f"the scale is {scale.dtype}, the result {q.output.dtype}")
-    if x.dtype.name not in (*SMALL, "int32"):
+    if name_of(x.dtype) not in (*SMALL, "int32"):
         raise Skip(f"x is {x.dtype}")
     y = OPS["Cast"](x, to="float32")
     if zero is not None and not _is_zero(zero):
@@ -86,7 +90,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
 def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     """quantise(x, s, z) -> round(x / s) + float(z) as an integer, which saturates."""
     low = q.output.dtype
-    if low.name not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
+    if name_of(low) not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip(f"the result is {low}, the scale {scale.dtype}")
     if x.dtype != FLOAT32 and x.dtype != np.int32:
         raise Skip(f"x is {x.dtype}")

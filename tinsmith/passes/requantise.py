@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import (
@@ -24,7 +25,7 @@ from tinsmith.passes.integers import (
     need_bytes,
     nonzero,
 )
-from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.lower_quant import FLOAT32, floated, given
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -247,8 +248,8 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
     """saturate(round(y) + zero)."""
     y = OPS["Round"](y)
     if nonzero(zero) is not None:
-        y = OPS["Add"](y, OPS["Cast"](flat(zero), to="float32"))
-    return OPS["Cast"](y, to=low.name)
+        y = OPS["Add"](y, floated(flat(zero)))
+    return OPS["Cast"](y, to=name_of(low))
 
 
 @requantise.rule(

@@ -133,9 +133,9 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
     """Replace a computed target of a Reshape or an Expand by a constant, so that it need not be
     computed: every entry must be a number or a dim of the input that the operator keeps (a Reshape
     may have one other, -1). Returns 1 if that was done, else 0."""
-    kept = {"Reshape": _kept_dims, "Expand": _stretched_dims}.get(node.op.name)
-    if kept is None:
+    if node.op.name not in ("Reshape", "Expand"):
         return 0
+    kept = _kept_dims if node.op.name == "Reshape" else _stretched_dims
     x, target = node.inputs[:2]
     if x is None or x.shape is None or target is None or target.const is not None:
         return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
 from tinsmith.ops.control import fused_body
-from tinsmith.records import dataclass
+from tinsmith.records import cached_property, dataclass
 
 Array = np.ndarray[Any, Any]
 

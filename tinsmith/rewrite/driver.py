@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 from itertools import islice
+from typing import Any
 
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Node, Value
@@ -89,6 +90,7 @@ class _Driver:
            change made it worth trying; `count` keeps the order of equal priorities
     reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
     near   by rule and node: why the rule did not fire the last time it was tried there
+    roots  by operator: the alternatives of the patterns that may have it at their top
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
@@ -100,25 +102,34 @@ class _Driver:
         self.count = 0
         self.result = Rewritten()
         self.near: dict[tuple[str, Node], Trace] = {}
+        self.roots: dict[str, list[Any]] = {}
 
     def push(self, node: Node, priority: float) -> None:
-        if node not in self.queued and any(r.promising(node) for r in self.rules_for(node)):
-            self.queued.add(node)
-            self.count += 1
-            heapq.heappush(self.queue, (priority, self.count, node))
+        roots = self.roots.get(node.op.name)
+        if roots is None:
+            rules = self.rules_for(node)
+            roots = self.roots[node.op.name] = [root for r in rules for root in r.roots]
+        if not roots or node in self.queued:
+            return
+        for root in roots:
+            if root.promising(node):
+                self.queued.add(node)
+                self.count += 1
+                heapq.heappush(self.queue, (priority, self.count, node))
+                return
 
     def run(self, start: Start | None) -> Rewritten:
         if start is None:
-            for i, node in enumerate(self.graph.nodes):
-                self.push(node, float(i))
+            for node in self.graph._nodes:
+                self.push(node, 0.0)
         else:
             for node in filter(self.graph.__contains__, start.nodes):
                 self.push(node, 0.0)
             self.push_downstream([n for n in dict.fromkeys(start.changed) if n in self.graph], 0.0)
-            if self.queue:
-                place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
-                self.queue = [(place[n], i, n) for _, i, n in self.queue]
-                heapq.heapify(self.queue)
+        if self.queue:  # else nobody needs to know the order, which takes long
+            place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
+            self.queue = [(place[n], i, n) for _, i, n in self.queue]
+            heapq.heapify(self.queue)
         while self.queue:
             priority, _, node = heapq.heappop(self.queue)
             self.queued.discard(node)
@@ -205,9 +216,13 @@ class _Driver:
         seen = {root: None}
         level = [root]
         for _ in range(self.reach):
-            above = [v.producer for n in level for v in n.inputs if v is not None and v.producer]
-            level = [n for n in dict.fromkeys(above) if n not in seen]
-            seen.update(dict.fromkeys(level))
+            above: list[Node] = []
+            for n in level:
+                for v in n.inputs:
+                    if v is not None and (made := v.producer) is not None and made not in seen:
+                        seen[made] = None
+                        above.append(made)
+            level = above
         return list(seen)
 
     def push_downstream(
@@ -219,13 +234,17 @@ class _Driver:
         readers."""
         seen = dict.fromkeys(start)
         level = list(seen)
-        many = {n for n in same if any(len(v.uses) > FEW for v in n.outputs)}
+        many = {n for n in same if any([len(v.uses) > FEW for v in n.outputs])}
         for distance in range(self.reach + 1):
+            below: list[Node] = []
             for n in level:
                 self.push(n, priority + distance * 1e-6)
-            below = [u for n in level if n not in many for v in n.outputs for u in v.uses]
-            level = [n for n in dict.fromkeys(below) if n not in seen]
-            seen.update(dict.fromkeys(level))
+                for v in () if n in many or distance == self.reach else n.outputs:
+                    for u in v.uses:
+                        if u not in seen:
+                            seen[u] = None
+                            below.append(u)
+            level = below
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:

@@ -340,6 +340,8 @@ def meet(old: Type, new: Type) -> Type:
     symbol over a nameless one ("?..."), else `old` wins; a known rank wins over an unknown one."""
     if old.shape is None or new.shape is None:
         return new if old.shape is None else old
+    if old.is_static:
+        return old
     dims = []
     for a, b in zip(old.shape, new.shape, strict=True):
         better = not isinstance(b, str) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")

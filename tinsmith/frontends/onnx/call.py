@@ -96,10 +96,12 @@ class Call(SourceNode):
         """Raise Unsupported for attributes that the importer function did not read and that ONNX's
         operator does not have in this opset. Where ONNX does not know the operator, or the name
         begins with _ (notes of tools) or is harmless, note the attribute instead."""
+        unread = self.unread()
+        if not unread:
+            return
         from tinsmith.frontends.onnx.functions import schema_of
 
-        unread = self.unread()
-        schema = schema_of(self.type, self.opset, self.domain) if unread else None
+        schema = schema_of(self.type, self.opset, self.domain)
         known = sorted(schema.attributes) if schema else []
         for name in unread:
             if name in known:

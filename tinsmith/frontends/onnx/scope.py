@@ -137,10 +137,10 @@ class Scope(nodes.Scope):
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
         """A TensorList as a Value, a sequence, by a new node that gets its name from `label` and
         the origin `origin`; any other value as it is."""
-        from tinsmith.ops import OPS
-
         if not isinstance(value, TensorList):
             return value
+        from tinsmith.ops import OPS
+
         name = "SequenceConstruct" if value.items else "SequenceEmpty"
         attrs: dict[str, Any] = {} if value.items else {"dtype": value.dtype}
         node = self.graph.add(
@@ -154,12 +154,13 @@ class Scope(nodes.Scope):
         """The function that imports a node: by a function of the model, else by the importer
         function of its operator, else by ONNX's function body. Raises Unsupported where there is
         none of them."""
-        from tinsmith.frontends.onnx.functions import find_function
-
         local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
         function = None if local else IMPORTERS.get(node.key)
-        if local is None and function is None and not find_function(self, node.proto, None):
-            raise Unsupported(_REFUSED.get(node.domain, ""))
+        if local is None and function is None:
+            from tinsmith.frontends.onnx.functions import find_function
+
+            if not find_function(self, node.proto, None):
+                raise Unsupported(_REFUSED.get(node.domain, ""))
         return partial(self._call, function, local)
 
     def _call(self, function: Importer | None, local: Any, call: Call) -> Any:

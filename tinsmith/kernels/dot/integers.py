@@ -25,7 +25,14 @@ from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
 from tinsmith.kernels.dot.tiles import Tiling, choose, vectors_of
-from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
+from tinsmith.kernels.dot.zeros import (
+    Side,
+    leaves_zeros,
+    pack_lanes,
+    pack_table,
+    side_of,
+    taken_off,
+)
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
@@ -122,7 +129,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
     stride = spread_stride(row.depth(p.k), tiling.rows.size)
     off_rows = not right.is_zero
     if w is not None:
-        off_rows = bool(known(w, zero, row).zeros.any())
+        off_rows = leaves_zeros(w, zero, row)
     items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
     moved = typical(a.type.nbytes) + 4.0 * items * m * n
     if w is None:

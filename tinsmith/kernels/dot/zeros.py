@@ -140,10 +140,21 @@ def known(w: Array, zero: Array | None, row: Product) -> Known:
     if row.centred:
         wide -= zeros.astype(wide.dtype)
         return Known(wide, np.zeros(n, np.int64), np.zeros(n, np.int64))
-    shift = -128 if w.dtype.kind == "u" else 0
+    shift = _shift(w)
     sums = wide.sum(axis=0, dtype=np.int64) - len(w) * zeros
     wide += np.int16(shift)
     return Known(wide, zeros + shift, sums)
+
+
+def _shift(w: Array) -> int:
+    return -128 if w.dtype.kind == "u" else 0
+
+
+def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
+    """Whether `known` leaves zero points other than 0 of these weights."""
+    if not row.is_whole or row.centred:
+        return False
+    return bool(np.any((0 if zero is None else zero.astype(np.int64)) + _shift(w)))
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
