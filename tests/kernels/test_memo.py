@@ -8,6 +8,7 @@ import pytest
 import tinsmith as ts
 from tests.backend.suite import Recorder, cases, reason
 from tests.transformer import feeds, transformer
+from tinsmith.codegen.target import level, runnable
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels import memo
 from tinsmith.kernels.build import build_phase
@@ -104,6 +105,27 @@ def test_scales_and_zero_points_of_results_are_no_part_of_the_code(checked):
         assert np.mean(got != exact) < 1e-3 and np.max(np.abs(got - exact.astype(np.int16))) <= 1
     calls = [c.symbol for s in net.program().plan.steps for c in s.calls]
     assert len(calls) == 4 and len(set(calls)) == 2, calls  # a zero point of 0 needs no addition
+    assert any(checked)
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "sse2"])
+def test_functions_within_kernels_read_each_layers_own_scales(checked, target):
+    """Winograd's method finishes results in a function of its own: that of a layer that differs
+    in its scale alone is the same code, which gets the table of that layer."""
+    if not runnable(level(target)):
+        pytest.skip(f"no {target} here")
+    graph, rng = Graph("g"), np.random.default_rng(0)
+    x, outputs = graph.input("x", Type("float32", (1, 32, 24, 24))), []
+    for scale in (0.1, 0.2, 0.05):
+        w = rng.standard_normal((32, 32, 3, 3), np.float32) / 17
+        y = OPS["Relu"](OPS["Conv"](x, w, pad=(1, 1, 1, 1)))
+        outputs.append(OPS["QuantizeLinear"](y, np.float32(scale), np.uint8(3)))
+    graph.outputs = outputs
+    a = rng.standard_normal((1, 32, 24, 24), np.float32)
+    net = ts.compile(graph, cache=False, target=target, kernels={"Conv": "winograd"})
+    want = ts.compile(graph, backend="numpy").run([a])
+    for got, exact in zip(net.run([a]), want, strict=True):
+        assert np.mean(got != exact) < 1e-3 and np.max(np.abs(got - exact.astype(np.int16))) <= 1
     assert any(checked)
 
 

@@ -117,12 +117,12 @@ class Builder:
         result: Ty | None = None,
     ) -> Val:  # fmt: skip
         """Call the function at `address` (an LLVM operand), which has the parameters of `kind`.
-        Return its result, of type `result` (None: it has none). If the last parameter is a table of
-        sizes that `args` lacks, the caller's table is passed on."""
-        shown = []
-        params, table = kind.params, list[str]()
-        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):
-            params, table = params[:-1], [f"ptr %{SIZES}"]
+        Return its result, of type `result` (None: it has none). If tables of numbers and sizes
+        follow the parameters for which `args` are, the caller's tables are passed on."""
+        shown, params, tables = [], kind.params, list[str]()
+        if all(name in (NUMBERS, SIZES) for name, _ in params[len(args) :]):
+            tables = [f"ptr %{name}" for name, _ in params[len(args) :]]
+            params = params[: len(args)]
         for (_, ty), a in zip(params, args, strict=True):
             if isinstance(a, Size):
                 a = self.size(a)
@@ -130,7 +130,7 @@ class Builder:
                 a.address if isinstance(a, Ptr) else a.ref if isinstance(a, Val) else literal(a, ty)
             )
             shown.append(f"{ty.llvm} {ref}")
-        given = ", ".join([*shown, *table])
+        given = ", ".join([*shown, *tables])
         if result is not None:
             return self.emit(result, f"call {result.llvm} {address}({given})")
         self.line(f"call void {address}({given})")
@@ -185,6 +185,11 @@ class Builder:
     @property
     def reads_numbers(self) -> bool:
         return bool(self._read)
+
+    def share_tables(self, caller: Builder) -> None:
+        """Read sizes and numbers from the tables of another function of the module, `caller`. Only
+        it, and functions that share its tables, may call this one."""
+        self.sizes, self.numbers, self._read = caller.sizes, caller.numbers, caller._read
 
     def sizes_from(self, *lines: str) -> None:
         """Let the function compute the address of the table of sizes, `%sizes`, by these lines of

@@ -23,7 +23,7 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
     """
     names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]
     b = em.b.module.function(name, [*em.b.function.params, *names], internal=True)
-    b.sizes = em.b.sizes  # only `em.b`, and stages that share its sizes, call the function
+    b.share_tables(em.b)
 
     def pointer(p: Ptr) -> Ptr:
         return Ptr(b, p.ref, p.elem, p.offset)
