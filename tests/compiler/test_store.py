@@ -33,7 +33,7 @@ print(*sorted(m for m in sys.modules if m.split(".")[0] in ("tinsmith", "llvmlit
 """
 
 NEEDED = {
-    "backends": "", "budget": "", "codegen": "cache host library sync_block workers",
+    "backends": "", "budget": "", "codegen": "cache host library recent sync_block workers",
     "compiler": "collector compile keeping kept model options sections source store", "errors": "",
     "extensions": "", "formats": "container mapped whole", "graph": "types", "hashing": "",
     "plain": "", "plan": "options plan shared_weights", "progress": "", "records": "",
