@@ -21,7 +21,8 @@ _others = sys.unraisablehook
 
 
 def _again(dropped: Any) -> None:
-    """The hook for errors that the interpreter drops (`sys.unraisablehook`)."""
+    """The hook for errors that the interpreter drops (`sys.unraisablehook`): for a
+    KeyboardInterrupt it sends SIGINT again; other errors go to the hook that was there before."""
     if dropped.exc_type is KeyboardInterrupt:
         with suppress(RuntimeError):  # the interpreter ends
             start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold

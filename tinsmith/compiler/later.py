@@ -53,7 +53,8 @@ class Parts:
         self.lock, self.weights, self.notes = threading.RLock(), SharedWeights(), notes
 
     def tell(self, told: Told) -> None:
-        """Add the notes of a program's texts to the net's, each once."""
+        """Add the notes of a program, lines of its texts `told`, to those of the net. Lines that
+        are there already are left out."""
         note(self.notes, noted(told))
 
 

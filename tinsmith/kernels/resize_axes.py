@@ -30,8 +30,9 @@ class Axis:
     """One axis of a resize: its extents before (`size`) and after (`out`), and its table.
 
     table  None if the axis does not change, or each element is repeated `every` times
-    index  where the table's places are, with its weights behind: the number of a packed array; of
-           a computed table the offset in scratch, in units of 8 bytes
+    index  the number of the packed array of places, which that of weights follows; of a computed
+           table the offset of its places in scratch, in units of 8 bytes, with its weights behind
+    every  without a table: how often each element is repeated; 0 if the axis does not change
     """
 
     size: int

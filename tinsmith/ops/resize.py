@@ -262,8 +262,9 @@ def interpolation(
 ) -> tuple[Array, Array]:
     """The elements of an axis of `size` that linear or cubic interpolation reads for each
     coordinate in `at` [out], and their weights: (places, weights), both [out, taps]. Places outside
-    are clamped to the edges; with `exclude_outside` they get the weight 0. `a` is the coefficient
-    of cubic interpolation. Antialiasing widens the filter by 1 / `shrink` (None: not at all)."""
+    are clamped to the edges; with `exclude_outside` they get the weight 0, and the others are
+    scaled to a sum of 1. `a` is the coefficient of cubic interpolation. Antialiasing widens the
+    filter by 1 / `shrink` (None: not at all)."""
     below = np.floor(at)
     part = (at - below)[:, None]
     radius = 1 if mode == "linear" else 2

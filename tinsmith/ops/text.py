@@ -114,9 +114,10 @@ def TfIdfVectorizer(
 ):  # fmt: skip
     """y[..., ngram_indexes[i]] = how often n-gram i of the pool stands in the sequence x
 
-    x is [C] or [N, C]. The items of an n-gram may be 1 to max_skip_count + 1 places apart. Mode
-    "IDF" gives weights[i] where it stands at all, "TFIDF" weights[i] times the count.
-    ngram_counts[n - 1] is where the n-grams of n items start in the pool.
+    x is [C] or [N, C]. The items of an n-gram may lie apart, all by the same distance of 1 to
+    max_skip_count + 1 places. Mode "IDF" gives weights[i] (None: 1) where it stands at all, "TFIDF"
+    weights[i] times the count. ngram_counts[n - 1] is where the n-grams of n items start in the
+    pool.
     """
     pool = pool_int64s if pool_strings is None else pool_strings
     grams = _grams(pool, ngram_counts)

@@ -68,7 +68,8 @@ def dense_after_pool(pool: Node, conv: Node, w: Array, b: Array | None) -> Value
     **CONV,
 )
 def dense_after_dense(v: Value, image: Node, conv: Node, w: Array, b: Array | None) -> Value:
-    """conv(vectors as images of one pixel, w, b) -> vectors @ w + b, where w has one tap."""
+    """conv(vectors as images of one pixel, w, b) -> (vectors @ w + b) as images of one pixel, where
+    w has one tap."""
     _of_one_pixel(v, image)
     return _product(v, conv, w, b)
 

@@ -210,9 +210,10 @@ class Placement:
         self._layouts[value] = Layout(tensor.block)
 
     def read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
-        """The tensor from which a step reads a value in `layout`, under `dims`. If the value does
-        not lie so, its halo is widened or a conversion is added (`copy`); a constant becomes an
-        array in that layout. The tensor of a value that a reference computes may lie in Python."""
+        """The tensor from which a step reads a value in `layout`, with the shape `dims`: the
+        value's own, its halo widened if need be; another shape of the same memory; or a copy, made
+        by a conversion that is added (`copy`). A constant becomes an array in that layout. A tensor
+        in Python, as a reference may give, is returned as it is, whatever is asked for."""
         if value.const is not None:
             key = (dims, layout.block)
             found = self._copies[value].get(key)

@@ -139,7 +139,8 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
 
 def _gathered(node: Node, x: Value, axis: int, bins: list[tuple[int, int]], mean: bool) -> Value:
     """The same as `SourceNode.binned`, by a few nodes: the elements of all bins are gathered to
-    rows of one length, in which shorter bins have their last element several times."""
+    rows of one length, in which shorter bins have their last element several times (factors let it
+    count once in a mean). Raises BudgetExceeded if the constants would be too large."""
     low, high = np.array(bins).T
     budget.check("constants", 12 * len(bins) * int((high - low).max()), f"{node.label!r}")
     places = low[:, None] + np.arange((high - low).max())

@@ -100,8 +100,9 @@ class Rows:
 def emit_first_layer(
     em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
 ) -> None:
-    """Emit the kernel; its tiles are (batch, output plane, band), the band innermost. All panels
-    read the input rows that were copied once for the band."""
+    """Emit the kernel; its tiles are (batch, output plane, band), the band innermost. The input
+    rows of a band are copied once to the workspace for all panels, or read in place where nothing
+    pads them (`band.copied`)."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
         index, d, n = digits(t, band.count, geo.out[0])

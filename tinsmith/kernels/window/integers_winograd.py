@@ -126,7 +126,8 @@ def conv_integer_winograd(site: Site) -> list[Choice]:
 
 
 def _centred(w: Array, zero: Array | None, row: Product) -> Array:
-    """The weights less their zero points, as [outputs, inputs * taps]."""
+    """The weights less their zero points (None: 0), as int16 [outputs, inputs * taps]. `row` must
+    be `centred`: one that takes zero points off before it multiplies."""
     return known(w.reshape(len(w), -1).T, zero, row).elements.T
 
 

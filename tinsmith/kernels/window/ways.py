@@ -162,8 +162,9 @@ def _share_reads(
 
 
 def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
-    """The loops of `nest` over the taps along (depth, height, width). `step`: distances of
-    neighbouring pixels in the input; `stored`: how many packed weights each tap has."""
+    """The loops of `nest` over the taps along (depth, height, width). `step`: elements from one
+    pixel of the input to the next on each axis, without dilation; `stored`: how many packed weights
+    each tap has."""
     return [
         Level(geo.kernel[i], geo.dilation[i] * step[i], prod(geo.kernel[i + 1 :]) * stored)
         for i in range(3)

@@ -51,8 +51,9 @@ def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *
 
 @dataclass(frozen=True)
 class Tile:
-    """Emits the results of one tile and one block of output channels, from its `products` in M to
-    `out`. (y, x) is the place of the tile's first result, `edge` workspace for the results."""
+    """Emits the results of one tile and one block of output channels: transforms its `products` (in
+    M, the products in the transform domain), adds `bias` and puts them to `out`. (y, x) is the
+    place of the tile's first result; a tile that extends beyond the image goes through `edge`."""
 
     em: Emit
     plan: WinogradPlan

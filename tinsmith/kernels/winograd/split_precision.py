@@ -111,7 +111,7 @@ def product_stage(
 
 def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
     """Return what register tile i of a unit prefetches of the weights of the next unit; None if all
-    weights fit in a quarter of L2."""
+    weights fit in a quarter of L2. `wide`: vectors of outputs in the unit's panel."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
         return None

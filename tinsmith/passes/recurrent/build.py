@@ -63,7 +63,8 @@ class Builder:
     # ---- operands
 
     def _input(self, course: Course, n: Dim) -> Value:
-        """The operator's input x [T, N, I], made of the sources of a course; `n` is N."""
+        """The operator's input x [T, N, I]: for each input of a step, its sources at all times are
+        joined along T, in the order of time; then these are joined along I. `n` is N."""
         count = len(course.run.cells)
         parts = []
         for sources in course.parts:

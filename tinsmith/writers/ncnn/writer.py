@@ -275,7 +275,9 @@ def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
 
 
 def groups_of(graph: Graph) -> list[set[Node]]:
-    """Return the groups of nodes for which ncnn has one layer."""
+    """Return the groups of nodes for which ncnn has one layer, so that passes leave them as they
+    are. [] for a graph that ncnn cannot have: one without inputs, or with an input whose rank is 0
+    or not known."""
     try:
         return Writer(graph).claim()
     except Inexpressible:
