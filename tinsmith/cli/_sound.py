@@ -45,7 +45,8 @@ def read_sound(path: Path, type_: Type, name: str) -> np.ndarray[Any, Any]:
 
 
 def decoded(path: Path) -> np.ndarray[Any, Any]:
-    """Read the samples of a file as integers [channels, samples]. Raises ModelFileError."""
+    """Read the samples of a WAV file (PCM) as integers [channels, samples]: uint8 (128 is zero),
+    int16 or int32; samples of 24 bits become the upper bytes of int32. Raises ModelFileError."""
     try:
         with open_file(path) as file, wave.open(file, "rb") as sound:
             channels, width = sound.getnchannels(), sound.getsampwidth()

@@ -331,10 +331,10 @@ def _shapes(
     scope: Scope,
     told: Mapping[str, str | int],
 ) -> tuple[tuple[Any, ...], dict[Any, str]]:
-    """Return the signature with symbols (`Size`) for free dimensions, and symbol -> the model's
-    name of its dimension. Dimensions of one name get one symbol. Sizes below LEAST or above LARGEST
-    stay numbers. `told`: name of a dimension -> the name that it equals, or a number if it must be
-    one."""
+    """Return the signature with symbols (`Size`), made in `scope`, for named dimensions, and symbol
+    -> the model's name of its dimension. Dimensions of one name get one symbol. Sizes below LEAST
+    or above LARGEST stay numbers. `told`: name of a dimension -> the name that it equals; or any
+    number, which says that its size in the signature must stay a number."""
     symbols: dict[str, Size] = {}
     names: dict[Any, str] = {}
 

@@ -269,8 +269,8 @@ class Store:
         self._blobs[own.tag] = own
 
     def _trim(self) -> None:
-        """Delete the files not used for the longest time until half of the limit is free, and the
-        unfinished files of processes that were killed."""
+        """Delete files until those left take at most half of the limit, those not used for the
+        longest time first; also the unfinished files of processes that were killed."""
         rows, now = [], time.time()
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too

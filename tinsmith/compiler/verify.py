@@ -248,8 +248,9 @@ def arrays_for(
     graph: Graph, inputs: Any, expected: Mapping[str, Any], seed: int
 ) -> tuple[dict[str, Any], list[str]]:
     """Return (arrays, drawn): a value for every input by name, and the names of those that were
-    drawn at random. Others are given in `inputs`, or in the file of `expected` outputs under the
-    input's name. Raises InputError."""
+    drawn at random. Others are given in `inputs` (an array, a list in the order of the graph's
+    inputs, a dict by name, or None), else in `expected` under the input's name. Optional inputs
+    that are not given are None. Raises InputError."""
     names = [v.name for v in graph.inputs]
     if inputs is None:
         inputs = {}

@@ -84,8 +84,9 @@ def _given(site: Site, i: int) -> Any:
 
 def _repeated(site: Site) -> dict[int, int]:
     """{axis: times} for the axes of free sizes along which nearest resizing repeats each element
-    equally often: their scales are whole numbers, and the place of an element depends on the scale
-    alone. Found by a table for LONGEST elements; Skip for longer axes."""
+    `times` times, a whole number > 1. Whether it does is tested on an axis of LONGEST elements, so
+    in calls with longer ones the result does not hold: that becomes a condition on the sizes.
+    Raises Skip if the example's axis is longer."""
     dims, outs = site.input(0).dims, site.out.dims
     plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
     if site.attr("mode") != "nearest" or not plain:

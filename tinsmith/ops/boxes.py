@@ -199,7 +199,8 @@ def _counted(x: Tensor, count: Number) -> Tensor:
 
 
 def _number(x: Tensor, count: Number) -> Tensor:
-    """`count` as a float32 scalar: a number, or, where it is a `Size`, a Value in x's graph."""
+    """`count` as a float32 scalar: a number, or, where it is a `Size` (known only when the net is
+    called), the output of a node in the graph of x."""
     if isinstance(count, int):
         return np.float32(count)
     return OPS["Cast"](x.graph.const(np.array(count, object)), to="float32")

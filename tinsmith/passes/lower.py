@@ -136,8 +136,8 @@ def composed(node: Node) -> tuple[Value, ...]:
 
 
 def _known(value: Value | None) -> Value | Array | None:
-    """The array of a constant, with which a reference computes at compile time; values that are
-    computed, and constants with free sizes, as they are."""
+    """The array of a constant, with which a reference computes at compile time. Values that are
+    computed, and constants that hold a `Size` (known only when the net is called), as they are."""
     if value is None or value.const is None or has_sizes(value.const):
         return value
     return value.const

@@ -155,8 +155,8 @@ class Tensor:
         return not any(t.is_batch_part for t in self.line)
 
     def stride(self) -> int:
-        """Bytes from the part of a batch that one micro-batch sees, in which the tensor lies, to
-        the part that the next one sees; 0 if it lies in no such part."""
+        """Bytes from this tensor's data in one micro-batch to those in the next, where it lies in
+        the memory of a whole batch; 0 if it does not."""
         t = self.top
         if t.parent is None:
             return 0

@@ -80,7 +80,8 @@ def depth_of(node: Node, weights: Array) -> int:
 
 
 def takes(node: Node, weights: Array) -> bool:
-    """Whether the weights of a node can be rounded with compensation."""
+    """Whether the weights of a node can be rounded with compensation: those of a product with a
+    matrix, or of a convolution without `auto_pad`, if results have at most DEEPEST inputs."""
     plain = weights.ndim == 2 if is_matrix_product(node) else is_convolution(node)
     fixed = node.attrs.get("auto_pad", "NOTSET") == "NOTSET"
     return plain and fixed and depth_of(node, weights) <= DEEPEST

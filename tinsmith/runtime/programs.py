@@ -57,7 +57,8 @@ class Provider(Protocol):
         ...
 
     def others(self, names: Sequence[str]) -> Net:
-        """Return a net of the same model that computes the values `names`. Raises UnknownName."""
+        """Return a net of the same model that computes the values `names` of the graph as it was
+        imported; the name of a node means its first output. Raises UnknownName."""
         ...
 
     def keeping(self, states: Sequence[State]) -> Net | None:

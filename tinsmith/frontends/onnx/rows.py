@@ -26,8 +26,9 @@ def one_to_one(op: str, names: dict[str, str]) -> Importer:
 
 
 def renamed(call: Call, op: str, names: dict[str, str]) -> dict[str, Any]:
-    """The attributes that an ONNX node has, under the names of our operator `op`; those that are
-    bool there become bool. `names`: ONNX's attribute -> ours."""
+    """The attributes `names` (ONNX's -> ours) that an ONNX node has, under the names of our
+    operator `op`; those that are bool there become bool. Those of IGNORED count as read; any other
+    that the importer function does not read is refused later."""
     call.ignore(*IGNORED.get(call.type, ()))
     found = {}
     for theirs, ours in names.items():

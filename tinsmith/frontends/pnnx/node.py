@@ -217,7 +217,8 @@ class PnnxNode(SourceNode):
         return self.tensor(value) if isinstance(value, Numbers | Complex) else value
 
     def number_of(self, array: Any) -> Value | Complex:
-        """A weight as a constant, or as a Complex of two."""
+        """A weight as a constant; complex numbers as a Complex of two float32 constants, the real
+        and the imaginary parts."""
         if array.dtype.kind != "c":
             return self.tensor(array)
         parts = (np.ascontiguousarray(v, np.float32) for v in (array.real, array.imag))

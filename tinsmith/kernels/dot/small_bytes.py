@@ -72,8 +72,8 @@ def _digits(blocks: Blocks, rows: int) -> FewRows:
 
 
 def _plane(blocks: Blocks) -> int:
-    """Return how many bytes lie from one digit of all elements of a row to the next digit. A vector
-    may be written behind the last element."""
+    """Return the bytes from one of the DIGITS planes of a row to the next: a plane has one digit
+    (byte) of each element, and room for a vector that is written behind the last element."""
     return (blocks.padded // LINE + 2) * LINE
 
 

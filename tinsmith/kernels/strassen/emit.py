@@ -47,8 +47,9 @@ class Ends(Protocol):
         ...
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        """Apply the epilogue to the vectors of one row that begin at `column`, and store them. May
-        be called only once for a result, as the epilogue may read the memory of the result."""
+        """Store the vectors `values` of one row, side by side from element `column` on, after their
+        columns' scales, bias and epilogue have been applied. Call it only once for an element, as
+        the epilogue may read the memory to which it is stored."""
         ...
 
 

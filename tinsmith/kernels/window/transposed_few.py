@@ -165,9 +165,9 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
 
 def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
-    """The input of `count` channels of a segment from number `first` on, by the definition. Where
-    the input is one long row (`Few.reads_inside`), segments that need no padding are read in place;
-    others are copied, if the plan copies."""
+    """The input of `count` channels of a segment's group, from channel `first` on, without the sums
+    of `mix`. Emits the copy to the workspace, if the plan copies. Where the input is one long row
+    (`Few.reads_inside`), segments that need no padding are not copied, but read in place."""
     b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
     rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:

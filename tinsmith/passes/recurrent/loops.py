@@ -211,8 +211,8 @@ class _LoopStep:
 
 
 def _like(value: Value, y: Value) -> Sequence[Dim]:
-    """The shape of the value, with N of y [..., N, H] for its one symbol, if it has one. Raises
-    Skip for several."""
+    """The shape of the value, with its symbol, if it has one, replaced by N of y [..., N, H].
+    Raises Skip if more than one of its dims is a symbol, or a rank is not known."""
     if value.shape is None or y.shape is None:
         raise Skip(f"the rank of {value.name!r} is not known")
     if sum(isinstance(d, str) for d in value.shape) > 1:
