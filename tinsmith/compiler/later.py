@@ -53,8 +53,8 @@ class Parts:
         self.lock, self.weights, self.notes = threading.RLock(), SharedWeights(), notes
 
     def tell(self, told: Told) -> None:
-        """Add the notes of a program, lines of its texts `told`, to those of the net. Lines that
-        are there already are left out."""
+        """Add the notes among a program's texts (`told`: name of a text -> text) to those of the
+        net, but for lines that are there already."""
         note(self.notes, noted(told))
 
 

@@ -126,8 +126,9 @@ class _Job:
         self.ended = True
 
     def take(self) -> Made | None:
-        """Return the program; None if compiling failed. After the first call the job keeps only a
-        weak reference: None also if nobody else holds the program any more."""
+        """Return the program, with its texts, of a job that has ended (it does not wait); None if
+        compiling failed. After the first call the job keeps only a weak reference: None also if
+        nobody else holds the program any more."""
         made, self._made = self._made, None
         if made is not None:
             self._taken, self.told = weakref.ref(made[0]), made[1]

@@ -145,7 +145,7 @@ class Draft:
 
 
 def is_container(path: Path) -> bool:
-    """Whether a file begins as containers do."""
+    """Whether a file begins as containers do; False for one that cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(len(MAGIC)) == MAGIC

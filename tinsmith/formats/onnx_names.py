@@ -83,7 +83,8 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the rows of `PLAIN`, `SAME_NAMES` and `RENAMED`, in the form of `RENAMED`."""
+    """Return `PLAIN`, `SAME_NAMES` and `RENAMED` as one dict: ONNX operator -> (our operator,
+    {ONNX's attribute: ours})."""
     rows: dict[str, tuple[str, dict[str, str]]] = {name: (name, {}) for name in PLAIN}
     rows |= {name: (name, _same(attributes)) for name, attributes in SAME_NAMES.items()}
     return {**rows, **RENAMED}

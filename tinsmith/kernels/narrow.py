@@ -183,9 +183,10 @@ def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
 def powers(
     at: Ptr, depth: int, row: Position, widths: Sequence[int], unit: float = 1.0
 ) -> list[Val]:
-    """Load the factors that turn sums of products with a panel's words into sums of products with
-    weights, as vectors of `widths` columns. The panel, of `depth` rows of weights, begins at `at`
-    and has a row every `row` elements; `unit` is the one with which `lines` unpacked it."""
+    """Load, as vectors of `widths` columns, the factors that turn sums of products with words, as
+    `lines` unpacked them with `unit`, into sums of products with weights: each column's power of
+    two, times UNIT / unit. At `at` the panel begins: the words of `depth` rows of weights, then the
+    row of powers, each row `row` elements after the one before."""
     powers = at + (rows(depth) - 1) * row
     starts = [sum(widths[:j]) for j in range(len(widths))]
     found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]

@@ -372,6 +372,7 @@ class Around(NamedTuple):
 
 
 def around(dims: Sequence[int], axis: int) -> Around:
-    """A tensor of these dims around one axis, which may count from the end."""
+    """Return (outer, n, inner) for one axis of a tensor of these dims: the product of the dims
+    before it, its own, and the product of those after it. A negative axis counts from the end."""
     axis %= len(dims)
     return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))

@@ -285,8 +285,8 @@ def PlaceRoiPool(x, rois, *, pooled_shape, channels, spatial_scale=1.0):
     """y[n,c,i,j] = the mean of x[n, (c, i, j)] in cell (i, j) of region n, 0 where that is empty
 
     The position-sensitive pooling of R-FCN: each cell (i, j) has channels of its own, so x is
-    [N, channels * h * w, H, W] for (h, w) = pooled_shape. rois [N,4] are (x1, y1, x2, y2), with
-    both ends inside; they are rounded, then scaled by spatial_scale.
+    [N, channels * h * w, H, W] for (h, w) = pooled_shape. rois [N,4], one region for each image,
+    are (x1, y1, x2, y2), with both ends inside; they are rounded, then scaled by spatial_scale.
     """
     rows, columns = pooled_shape
     y = np.zeros((len(x), channels, rows, columns), np.float32)

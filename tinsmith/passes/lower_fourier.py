@@ -57,7 +57,7 @@ class Fourier:
 
     @property
     def times(self) -> int:
-        """How many t an x holds."""
+        """How many elements x has along t: `size`, or with `half` size // 2 + 1."""
         return self.size // 2 + 1 if self.half else self.size
 
     def roots(self, times: int, count: int) -> Array:

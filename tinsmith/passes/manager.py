@@ -55,7 +55,8 @@ class Context:
     matches   for each rule set the nodes at which a pattern may match; None: not known
     refusals  for `explain`: nodes at which something was not done, and why
     notes     for `explain`: what was done at a node, where its step in the plan does not show it
-    counts, absorbed  as in `Rewritten`, of the rules that ran
+    counts    how often each rule fired, by its name
+    absorbed  nodes that rules merged into others: name -> (rule, name of the other node)
     """
 
     matches: Mapping[RuleSet, list[Node]] | None = None

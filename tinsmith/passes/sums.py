@@ -31,7 +31,7 @@ X: dict[str, Any] = {"x": (1, 4, 6, 5), "y": (1, 4, 6, 5)}
 
 
 def beside(first: Any, second: Any) -> Any:
-    """The pattern of `first` + `second`, also where "y" was added to the first before."""
+    """The pattern of `first` + `second`, or, with a further term "y", (`first` + y) + `second`."""
     return p.Add(first, second) | p.Add(p.Add(first, "y"), second)
 
 

@@ -105,8 +105,10 @@ def batch_of(graph: Graph) -> int:
 def intervals(
     gains: Sequence[float | None], costs: Sequence[float], least: float = 0.0
 ) -> list[tuple[int, int]]:
-    """The disjoint intervals [first, last) of nodes with the largest sums of gains. Each sum is at
-    least `least` and the share WORTH of the nodes' costs. Nodes whose gain is None are in none."""
+    """Disjoint intervals [first, last) of two or more nodes, in order. Found greedily: the interval
+    with the largest sum of gains, then in the same way before and after it. Those are left out
+    whose sum is less than `least`, or than the share WORTH of the nodes' costs. Nodes whose gain is
+    None are in none."""
     found: list[tuple[int, int]] = []
     work = [(0, len(gains))]
     while work:

@@ -66,9 +66,10 @@ def rivals_of(
     placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
     """The candidates among which costs decide, as (seconds with the conversions of layouts that
-    they need, candidate), the fastest first. Left out are candidates that decline, those that fix
-    more free sizes to numbers than others do, and all but the best tier. `results` are the values
-    that leave the program: they must end up plain."""
+    they need, candidate), the fastest first. Left out are candidates that decline, those that want
+    blocks of channels where only the call tells how many channels there are, those that fix more
+    free sizes to numbers than others do, and all but the best tier. `results` are the values that
+    leave the program: they must end up plain."""
     found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
     fewest = min((c.fixes for c in found), default=0)
     found = [c for c in found if c.fixes == fewest]

@@ -35,7 +35,8 @@ class Correlations:
         self._random = np.random.default_rng(0)
 
     def add(self, x: Array) -> None:
-        """Add the layer's inputs for one batch to the correlations."""
+        """Add to the correlations what the layer reads of its input tensor `x` of one batch, for at
+        most ROWS results, drawn at random."""
         for i, part in enumerate(self._columns(x)):
             self.sums[i] += part.T @ part
 

@@ -1,4 +1,4 @@
-"""ncnn's calibration tables: the scales of layers as text.
+"""Quantises models by ncnn's calibration tables: the scales of layers as text.
 
 A layer has a line for its weights, with a number for each output, and a line for its input. integer
 = round(real * number):

@@ -168,8 +168,8 @@ def _put_semaphores(crew: _Crew) -> tuple[Any, ...]:
 
 
 def _portable(base: int, threads: int) -> tuple[Any, ...]:
-    """Return C functions wait, post, yield and nap that use Python's semaphores. The semaphore of
-    thread t has the address base + 64 t."""
+    """Return C functions wait, post, yield and nap that use Python's semaphores. Native code passes
+    the address base + 64 t to wait and post; it stands for the semaphore of thread t."""
     made = [threading.Semaphore(0) for _ in range(threads)]
     one = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 

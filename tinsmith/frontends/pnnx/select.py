@@ -167,8 +167,9 @@ def cat(node: PnnxNode, *tensors: Any, dim: int = 0) -> Value:
 
 
 def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
-    """The tensors of a concat along `dim`. If the batch (axis 0) is free in some of them, it is the
-    traced one in the others: there the first element is repeated to the free batch."""
+    """Return the tensors of a concat along `dim` with equal batches (axis 0). Where the batch is
+    free in some and in others still the fixed one of the trace, those others become their first
+    element, repeated to the free batch. Nothing changes for a concat along the batch itself."""
     free = [x for x in xs if x.shape and isinstance(x.shape[0], str)]
     if not node.scope.free or not free or dim == 0 or len(free) == len(xs):
         return xs

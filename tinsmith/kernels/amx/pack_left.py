@@ -52,7 +52,7 @@ class LeftPacker:
         at, to = at.fixed(), to.cast(BF16)
 
         def blocks(at: Ptr, to: Ptr, count: Position) -> None:
-            """Pack `count` positions (of a flat source) or rows of all the channel blocks."""
+            """Pack `count` positions (of a flat source) or rows of the channel blocks [c0, c1)."""
 
             def block(c: Position, channels: int) -> None:
                 first = (at + c * (2 * source.block)).fixed()

@@ -198,8 +198,9 @@ class Work:
         return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
 
     def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
-        """Return which weights of the next panel the register of positions number `number`
-        prefetches; None if all weights stay in the second-level cache."""
+        """Return which weights of the next panel are prefetched while register `number` of 16
+        positions (counted in this share) meets the present panel, of `wide` vectors (1 or 2); None
+        if all weights stay in the second-level cache."""
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None

@@ -126,7 +126,8 @@ class Blocks:
 
     @property
     def shifted(self) -> bool:
-        """Whether a zero point, or the code's bias, must be subtracted from stored numbers."""
+        """Whether something must be subtracted from stored numbers to get weights: a zero point,
+        or the number `bias` that the code adds."""
         return self.zeros or self.zero != 0
 
     @property

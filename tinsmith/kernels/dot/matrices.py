@@ -103,6 +103,6 @@ class Registers:
             matrix.store(self.b, number, self.room + (i * SIDE * wide + j * SIDE), LANE * wide)
 
     def line(self, row: Position) -> list[Val]:
-        """Load the stored sums of one row, as vectors."""
+        """Load one row of the tile's sums, which `store` has stored, as vectors of SIDE int32."""
         at = (self.room + row * (self.across * SIDE)).fixed()
         return [(at + j * SIDE).load(SIDE) for j in range(self.across)]

@@ -40,8 +40,9 @@ def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
 
 
 def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
-    """Return how an output block of channels is made of input blocks of size `block`, in the order
-    of input and block. `lanes`: where each channel of the output block comes from."""
+    """Return the `Mix` of an output block of channels, sorted by input and input block, where
+    lanes[k] = (input, channel) is what goes to lane k; lanes beyond stay empty. All blocks have
+    `block` channels."""
     places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
     mix: Mix = []
     for (i, source), group in groupby(places, key=lambda p: p[:2]):

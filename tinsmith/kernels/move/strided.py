@@ -131,7 +131,7 @@ def _squares(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, side: int) -
 
 
 def _singles(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
-    """Emit a transpose, element by element."""
+    """Emit the transpose y[c, r] = x[r, c], element by element."""
     with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
         (y + c * columns.dst + r).store((x + r * rows.src + c).load())
 

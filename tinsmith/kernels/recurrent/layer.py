@@ -185,9 +185,10 @@ def _may_be_halves(site: Site) -> bool:
 
 
 def _matrix(site: Site, number: int, rounded: bool, halves: bool, scale: int) -> Matrix:
-    """Return how the weights that are input `number` are multiplied. Their scales are input number
-    `scale`, if present; without scales and with `halves` they are rounded to bfloat16. Raises Skip
-    if their type or scales do not fit `rounded`, or weights with scales are not constant."""
+    """Return how the weights that are input `number`, with scales (if any) in input `scale`, are
+    multiplied: as bytes if `rounded`; as bfloat16 if `halves`, for float32 weights without scales;
+    else as float32, if they have scales decoded from their own type. Raises Skip if `rounded` and
+    they are not int8 or int16 with scales, or if weights with scales are not constant."""
     w, row = site.input(number), FLOAT32
     if not site.has(scale):
         if rounded:

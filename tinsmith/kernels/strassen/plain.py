@@ -32,7 +32,8 @@ def plain(w: Work, row: Position) -> None:
 
 
 def zeros(w: Work, row: Position) -> None:
-    """Emit the results of a row whose elements are all 0: zeros, to which the epilogue applies."""
+    """Emit the results of one row of the left operand, whose elements are all 0: zeros, to which
+    the epilogue applies."""
     _store(w, row, lambda _, __, widths: [w.b.zero(F32.x(width)) for width in widths])
 
 

@@ -260,10 +260,10 @@ class Place(Protocol):
 class Sink:
     """Stores result vectors in output 0, after the epilogue.
 
-    `at` moves to an index of the output, for example a tile's first pixel; `put` then stores at
-    constant offsets from there. The operands of the epilogue (extras) move along. Indices (depth,
-    height, width) are multiplied by `spread`: with 2 every other pixel of the output is written.
-    `block` is the output channel block at which the sink stands."""
+    An index is (n, channel block, depth, height, width); the last three are multiplied by `spread`:
+    with 2 every other pixel of the output is written. `at` moves to an index, for example that of a
+    tile's first pixel; `put` then stores at constant offsets from there. The operands of the
+    epilogue (extras) move along. `block` is the output channel block at which the sink stands."""
 
     def __init__(
         self, em: Emit, geometry: Geometry, block: Val | int = 0, spread: Triple = (1, 1, 1)

@@ -349,8 +349,9 @@ def _most_columns(target: Target, sums: int) -> int:
 
 
 def _widths(target: Target, pieces: Segments) -> list[int]:
-    """The lanes that vectors of a tile may have: the most that the target and the columns of a
-    segment allow, and half as many where the target computes two halves in the time of a whole."""
+    """The widths of vectors, in lanes, to try for register tiles: the widest power of two that the
+    target and the columns of the smallest segment allow; and half of it if that is 16, on targets
+    that compute two vectors of 8 lanes in the time of one of 16."""
     width = 1
     while width * 2 <= min(target.lanes, pieces.columns):
         width *= 2

@@ -74,7 +74,8 @@ class Way:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The lanes of the vectors of every panel but the last, which may be narrower."""
+        """The lanes of each vector of a whole panel; if there is none, of the only panel, which is
+        narrower. Behind whole panels the last one may be narrower, too (`panels.tail`)."""
         return self.panels.main if self.panels.count else self.panels.tail
 
     @property

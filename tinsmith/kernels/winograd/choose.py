@@ -283,8 +283,9 @@ def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
-    """Return the slots of one step (one input channel) of a register tile of `tiles` tiles by
-    `vectors` vectors of output channels."""
+    """Return the time of one step (one input channel) of a register tile of `tiles` tiles by
+    `vectors` vectors of output channels, in issue slots of multiply-adds. It includes 1 / `depth`
+    of the time to start and store the tile's sums."""
     done = tiles * vectors
     if target.pipes == 1:
         start = STARTING * max(0, done - APART)

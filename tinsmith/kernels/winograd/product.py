@@ -100,8 +100,8 @@ def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
 
 def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
     """Return the sizes of register tiles for which code is emitted if only a call tells how many
-    tiles a block has: the two largest, those that the example needs, and halves of the largest down
-    to LARGE_TILE or less."""
+    tiles a block has, the largest first: the two largest, those that the blocks of the example call
+    are cut into, and the largest halved again and again, down to LARGE_TILE or less."""
     most = plan.micro.size
     total, blocks = typical(plan.total), typical(plan.blocks)
     found = {most, most - 1}

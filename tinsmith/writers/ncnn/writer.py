@@ -165,7 +165,8 @@ class Writer:
         self, type: str, name: str, inputs: list[str], outputs: list[Value],
         given: dict[str, Any] | None = None, **weights: Array,
     ) -> None:  # fmt: skip
-        """Add a layer: `inputs` are names of blobs, `outputs` the values that it gives."""
+        """Add a layer. `inputs` are names of blobs, `outputs` the values that it gives; `given` are
+        its parameters and `weights` its arrays, by the names that `LAYERS` has for them."""
         blobs = [self.unique(v.name) for v in outputs]
         self.blobs |= dict(zip(outputs, blobs, strict=True))
         assert not set(given or {}) - {p.name for p in LAYERS[type].params}, (type, given)
