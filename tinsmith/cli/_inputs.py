@@ -99,7 +99,9 @@ class Inputs:
         return {name: self.arrays[name] for name in self.types}
 
     def put(self, name: str, array: Any, source: str) -> None:
-        """Take an array for an input, from `source`. Raises InputNameError, InputShapeError."""
+        """Take an array for the input `name`, which the model must have; `source`: the argument
+        or file it is from. Raises InputNameError for an input that has an array already,
+        InputShapeError if the array contradicts a size of --dim; it checks nothing else."""
         if name in self.arrays:
             raise InputNameError(
                 f"the input {name!r} is given twice: by {self.notes[name]} and {source}"

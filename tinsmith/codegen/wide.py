@@ -159,7 +159,7 @@ def log10(x: Val) -> Val:
 
 @_wide
 def sinh(x: Val) -> Val:
-    """(e^x - e^-x) / 2."""
+    """(e^x - e^-x) / 2; by its series near 0, where digits would cancel."""
     size = x.b.const(100.0, x.ty).min(x.abs())
     e = _exp(size)
     far = (e - 1.0 / e) * 0.5

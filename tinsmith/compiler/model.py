@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 class Model(Provider):
     """The provider of programs behind a `Net`: finds, reads or compiles the program for each
-    signature that comes, with the options of a `Request`. See `Provider` for methods without a
-    docstring."""
+    signature that comes, with the options of a `Request`. What the methods without a docstring do
+    is told in `Provider`."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -216,8 +216,8 @@ class Model(Provider):
 
     def _read(self, signature: Signature) -> tuple[Program, Told] | None:
         """Return a stored program for this signature, or one for free sizes in memory or stored
-        that takes it, with its texts; None if there is none. The option `shapes` says which is
-        first."""
+        that takes it, and the texts about it; None if there is none. The option `shapes` says which
+        is first. When tuning, programs for free sizes do not count."""
         policy = self._options.shapes
         found = None
         if policy == "free" and not self._tune:

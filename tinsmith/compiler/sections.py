@@ -272,7 +272,8 @@ def sizes_in(found: Container) -> SizesRead | None:
 
 
 def _plan(found: Container, hook: Any, head: Head) -> Plan:
-    """Read and check the plan of a stored program. Raises ModelFileError."""
+    """Read the plan of a stored program, and check that it fits `head`, its section "program".
+    `hook` as in `Container.data`. Raises ModelFileError."""
     from tinsmith.conditions import estimating
 
     plan = found.data("plan", Plan, hook)

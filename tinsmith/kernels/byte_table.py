@@ -67,8 +67,9 @@ def _lines(
     em: Emit, walk: Walk, pointers: list[Ptr], shared: tuple[Position, int], left: Val | None
 ) -> None:
     """Emit the look-ups for part number `shared[0]` of `shared[1]` parts of a walk: for its share
-    of the lines, or of the only line. `pointers` are to the first elements of input and output.
-    `left`: how many lanes of the block are channels (None: all); the others become 0."""
+    of the lines or, if there is one line only, of its vectors. `pointers` are to the first elements
+    of input and output. `left`: how many lanes of the channel block are channels (None: all); the
+    others become 0."""
     b, length, block = em.b, walk.length, em.outs[0].spec.layout.block
     size = tables.width(b.target)
 

@@ -228,11 +228,12 @@ def RegionProposal(
 ):
     """boxes [N,K,1,4], scores [N,K,1,1] = the best regions of each image, as in Faster R-CNN
 
-    Each cell of `stride` pixels has nine anchors, of sides 8, 16 and 32 times `base` and ratios
-    1/2, 1 and 2. `move` [N,36,H,W] holds (x, y, w, h) for each: its centre moves by (x, y) * size,
-    and its size is multiplied by e^(w, h). `score` is [N,18,H,W], of which the last nine count.
-    image [N,3] is the height, width and scale of a picture: boxes are clipped to it, and those with
-    a side below `least` * scale are left out. `BestBoxes` chooses with `regions`; 0 fills up to K.
+    Each cell of `stride` pixels has nine anchors: of ratios (height to width) 1/2, 1 and 2, and for
+    each of these of sides 8, 16 and 32 times `base`. `move` [N,36,H,W] holds (x, y, w, h) for each
+    anchor in this order: its centre moves by (x, y) * size, and its size is multiplied by e^(w, h).
+    `score` is [N,18,H,W], of which the last nine count. image [N,3] is the height, width and scale
+    of a picture: boxes are clipped to it, and those with a side below `least` * scale are left out.
+    `BestBoxes` chooses with `regions`; 0 fills up to K.
     """
     anchors = _anchors(base)
     sizes = anchors[:, 2:] - anchors[:, :2]

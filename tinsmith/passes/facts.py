@@ -75,7 +75,8 @@ def shape_of(value: Value) -> tuple[Dim, ...]:
 
 
 def static_dims(value: Value) -> tuple[int, ...]:
-    """The shape of a value whose dims are all numbers or free sizes. Raises Skip for symbols."""
+    """The shape of a value, in which each dim is a number or a free size (`Size`). Raises Skip if
+    one is a symbol, or if the rank is not known."""
     dims = shape_of(value)
     if not all(isinstance(d, NUMBER) for d in dims):
         raise Skip(f"the shape {list(dims)} of {value.name!r} is not known")

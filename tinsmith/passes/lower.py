@@ -269,8 +269,9 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
 
 
 def _check_lengths(name: str, gates: int) -> None:
-    """Register the rule that lets the recurrent operator `name`, which has so many gates, check its
-    computed sequence lengths."""
+    """Register the rule by which the recurrent operator `name` checks in the run that its sequence
+    lengths, if they are computed, are from 0 to the number of steps. `gates`: of a cell, for the
+    shapes of the rule's sample."""
 
     def check(x: Value, lens: Value, cell: Node) -> tuple[Value, ...]:
         if lens.const is not None:

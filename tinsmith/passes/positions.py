@@ -138,9 +138,9 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
 
 
 def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
-    """The one value that `users`, all readers of a value, lead to: the only output of one move, or
-    the output of a move that joins all outputs of several. None if a reader is no move, or if they
-    lead to several values."""
+    """The one value that `users`, all readers of a value, lead to: the only output of one move
+    (`is_move`), or the output of a move that joins all outputs of several. None if a reader is no
+    move, or if one of several outputs is in `outputs`, the graph's, or has another reader."""
     if not users or not all(map(is_move, users)):
         return None
     results = [v for n in users for v in n.outputs]

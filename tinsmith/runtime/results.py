@@ -122,7 +122,7 @@ class RunMemory:
 
     def fit(self, arena: int, workspace: int) -> None:
         """Enlarge arena and workspace to at least these bytes; they never shrink. No session may be
-        running: each compares `version` before its next run."""
+        running. Counts up `version`, by which sessions see before a run that memory has moved."""
         smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
         if not (smaller or narrower):
             return

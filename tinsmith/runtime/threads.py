@@ -138,7 +138,8 @@ class Team:
         return self.crew.gate // sync.NUMBER
 
     def settle(self, jobs: int) -> None:
-        """Wait while workers are still inside job number `jobs`, if that is the last one."""
+        """Wait until no worker is inside job number `jobs` (an earlier value of `self.jobs`). If a
+        later job has begun there is nothing to wait for: that waits for all workers to leave."""
         if self.crew.process != _process:
             return  # a forked child has no workers
         while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:

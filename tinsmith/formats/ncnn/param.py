@@ -159,7 +159,8 @@ def _read_text(text: str, model: str) -> list[Layer]:
 
 def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> dict[str, Any]:
     """Return a layer's parameters by name, from `raw`: id -> value as in the file, which `convert`
-    converts to the parameter's kind. Raises ModelFileError."""
+    converts to the parameter's kind. One that the schema lacks is named as "parameter 7". Raises
+    ModelFileError for an id out of range or a value that `convert` refuses."""
     given: dict[str, Any] = {}
     for id, value in raw.items():
         if not 0 <= id < MOST_PARAMS:

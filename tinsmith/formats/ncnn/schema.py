@@ -90,7 +90,9 @@ class Schema:
 
 
 def _param(text: str, known: Mapping[str, Param]) -> Param:
-    """Parse one parameter of a row: "11 kernel_h=kernel_w"."""
+    """Parse one parameter of a row: its id, name and default, "1 kernel_w=0". The default tells the
+    kind: [i] and [f] are empty lists. It may name one of the parameters `known` before, whose value
+    is the default: "11 kernel_h=kernel_w"."""
     id, _, rest = text.partition(" ")
     name, _, default = rest.partition("=")
     if default in known:

@@ -62,7 +62,8 @@ class RowMap:
     shared: bool
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """Return the rows of one item in the array at `base`. Emits loads: keep it out of loops."""
+        """Return where the rows of item number `item` (one batch and head) lie in the array at
+        `base`; `book` points to the packed tables. Emits loads: keep it out of loops."""
         first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)

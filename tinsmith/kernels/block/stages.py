@@ -118,8 +118,9 @@ class Stages:
     def emit(
         self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
     ) -> Emit:
-        """`em` as the code of one stage uses it: with the stage's operands, from `source` to `out`.
-        The operands of its epilogue are moved to the index `place` of the stage's result."""
+        """`em` as the code of one stage uses it: with the stage's operands, from `source` (None if
+        that code finds its input by itself) to `out`. The operands of its epilogue are moved to the
+        index `place` of the stage's result."""
         extras = tuple(View(v.at(*place).fixed(), v.spec) for v in self.extras(em, stage))
         packed = em.packed[stage.first : stage.first + 1 + stage.bias]
         return replace(

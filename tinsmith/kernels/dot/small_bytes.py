@@ -92,8 +92,9 @@ def _fold(b: Builder, size: int, lanes: int, start: Values, body: Callable[..., 
 def _prepare(
     em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
 ) -> None:
-    """Emit code that writes the digits and the facts of one block (see `FewRows.prepare`). The bits
-    of the greatest |x| tell the exponent e; numbers below 2^-105 lose digits."""
+    """Emit code that writes one block of a row of A as fixed-point numbers: their bytes (DIGITS)
+    and the numbers kept of a block (FACTS); arguments as in `FewRows.prepare`. The bits of the
+    greatest |x| tell the exponent e. It is at least -105, so smaller numbers lose digits."""
     b, lanes, (first, size) = em.b, block_of(em.target), block
     none = b.zero(I32.x(lanes))
 

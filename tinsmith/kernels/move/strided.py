@@ -137,8 +137,8 @@ def _singles(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
 
 
 def _is_packed(columns: Axis, rows: Axis) -> bool:
-    """Return whether `_interleave` can transpose: on the side where the fewer of rows and columns
-    are contiguous, their groups follow each other without gaps."""
+    """Return whether `_interleave` can transpose: whether the groups of few elements (the rows of
+    x, or those of the result y if x has fewer rows than columns) follow each other without gaps."""
     if rows.extent < columns.extent:
         return columns.dst == rows.extent
     return rows.src == columns.extent

@@ -47,9 +47,9 @@ class Layer:
     """One recurrent layer: T time steps (`steps`), N rows of the batch, I inputs, H hidden units in
     blocks of V (`lanes`), D directions.
 
-    gates        how many gates a cell has: each is a column of the products for every unit
-    directions   True: from the last step to the first
-    functions    emit the activations of the cell
+    gates        how many gates a cell has; products have one column for each gate of each unit
+    directions   for each direction, whether it goes from the last step to the first
+    functions    emit the activations of the cell, in ONNX's order; one set for all directions
     lens         whether input 4 tells the number of steps of each row
     peepholes    the number of the input with the peephole weights, or None
     apart        whether the recurrent bias of the last gate is added inside the step, not to the

@@ -183,7 +183,8 @@ class Filters:
 
 
 def filters_of(em: Emit, geo: Geometry, block: Val | int, edges: Edges | None = None) -> Filters:
-    """The filters of a channel block: weights from the first packed array, bias from the last."""
+    """The filters of a channel block: weights from the first packed array, bias from the last. With
+    `edges` the last array has tables of starts in place of the bias (`edges.py`)."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
     bias = bias_at(em, block, width * (edges.places if edges else 1))

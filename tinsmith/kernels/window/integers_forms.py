@@ -52,7 +52,7 @@ class Form:
 
     @property
     def window(self) -> int:
-        """How many pixels of an axis a tile needs."""
+        """How many neighbouring pixels along one axis the results of a tile read: m + 2."""
         return self.tile + 2
 
     @property

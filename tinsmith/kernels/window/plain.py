@@ -150,8 +150,9 @@ class Windows:
 def plain_choice(
     site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work
 ) -> Choice:
-    """The `Choice` of an operator on plain data whose windows read groups of `inputs` channels.
-    `packed`: the arrays that the code of `work` reads. Raises Skip as `segments` does."""
+    """The `Choice` of an operator on plain data. `work`: what it computes of its windows, which
+    read `inputs` channels, those of a group; `packed`: the arrays that this code reads. Raises Skip
+    as `segments` does."""
     target, cut = site.target, segments(geo, inputs)
     tile = tile_of(target, geo, cut, work.panels[0][1], work.slots)
     windows = Windows(geo, inputs, work, cut, tile)

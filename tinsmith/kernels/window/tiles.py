@@ -207,7 +207,8 @@ def panels(
     target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0
 ) -> Panels:
     """The cheapest cut of `channels` output channels into panels, each with its best tiling of
-    rows x cols outputs. `depth` as in `tiling`; `width`: lanes of a vector (0: of a block)."""
+    rows x cols outputs. `depth`: the steps of a sum, one for each input channel and tap; `width`:
+    lanes of a vector (0: as many as a channel block has)."""
     width = width or block_of(target)
     blocks = -(-channels // width)
     half = width

@@ -165,8 +165,9 @@ def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
 
 
 def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) -> tuple[int, int]:
-    """(rows, pitch) of one sequence (`Way.sequences`) of the largest segment; pitch is elements
-    from row to row, a multiple of `lanes`."""
+    """(rows, pitch) of the workspace for one sequence of one input plane (`Way.sequences`), which
+    suffice for the largest segment and each of `ways`; pitch is elements from row to row, a
+    multiple of `lanes`."""
     high, wide = largest(places, cut)
     rows, columns = (max(way.reach[a] for way in ways) for a in (1, 2))
     return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes

@@ -32,8 +32,8 @@ class Piece:
 
     weights  the index of a constant matrix in `Weights`; None: the term is source[:, columns] *
              scale, some features of the source itself
-    columns  column indices, an array of the shape of the form's features
-    scale    a factor for each feature; None: 1
+    columns  the column that gives each feature: an array of the shape `Form.features`
+    scale    a factor for each feature, in the same shape; None: 1
     """
 
     weights: int | None

@@ -69,8 +69,8 @@ class Iterations:
     count: Value | None = None
 
     def read(self, value: Value) -> Read:
-        """How a value of the body is read from a value outside, index by index. Raises Skip unless
-        consecutive iterations read consecutive indices of one axis."""
+        """How `value`, a value of the body, is read from a value outside: one index of one axis in
+        each iteration. Raises Skip unless the indices are consecutive, up or down."""
         if value in self.scanned:
             return self.scanned[value]
         node = value.producer

@@ -74,9 +74,9 @@ def _replace(graph: Graph, node: Node) -> None:
 def _handed_on(
     iterations: Iterations, affine: Affine, cell: Cell
 ) -> tuple[Source, State, State | None] | None:
-    """(source, h, c) if a loop hands the states of a cell in its body from iteration to iteration:
-    the source of the cell that is its state, and the loop's states that are h and c (None: the cell
-    has none). None if it does not."""
+    """How a loop hands the states of a cell in its body from iteration to iteration: (what the cell
+    reads as h, the loop's state for h, that for c or None if the cell has no c). None if it does
+    not."""
     for state in iterations.states:
         source = affine.source(state.before)
         if source is None or under_views(state.after) not in map(under_views, cell.h_out):
