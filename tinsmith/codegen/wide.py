@@ -194,7 +194,7 @@ def arccosh(x: Val) -> Val:
 
 @_wide
 def arctanh(x: Val) -> Val:
-    """log((1 + x) / (1 - x)) / 2; NaN for |x| > 1."""
+    """artanh(x) = log((1 + x) / (1 - x)) / 2; NaN for |x| > 1."""
     size = x.abs()
     s = x * x
     far = _log_full((size + 1.0) / (1.0 - size)) * 0.5

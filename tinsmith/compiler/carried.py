@@ -100,7 +100,8 @@ class Carried:
         self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
-        """Return (program, texts about it) for one of `signatures`. Raises ModelFileError."""
+        """Return (program, the texts about it, by name: `Told`) for one of `signatures`. Raises
+        ModelFileError if the file holds none that fits."""
         program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
             raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")

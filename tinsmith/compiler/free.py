@@ -311,7 +311,8 @@ def _held(scope: Scope, names: Mapping[Any, str]) -> set[str]:
 
 
 def check_held(shapes: Signature) -> None:
-    """Raise HeldSizes if a condition requires a symbol of the shapes to be one number."""
+    """Raise HeldSizes if a condition that was noted for a symbol of the shapes (`Scope.conditions`)
+    requires it to be one number."""
     sizes = [d for dims in shapes for d in dims or () if isinstance(d, Size)]
     for scope in {id(d.scope): d.scope for d in sizes}.values():
         if any(isinstance(b, int) for _, b in _equal(scope)):

@@ -120,7 +120,8 @@ class Later(LaterStep):
         return self.run(arrays, None)
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
-        """As `evaluate`; `cycles` collects the time of its steps (see `Session.run`)."""
+        """As `evaluate`. To the dict `cycles` it adds the times of its program's steps, as
+        `Session.run` does; None: they are not measured."""
         signature = tuple([told_by(a) if k in self.read else a.shape for k, a in enumerate(arrays)])
         found = self._session(signature)
         if found is None:

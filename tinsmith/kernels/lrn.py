@@ -21,7 +21,8 @@ ROOTS, POWER = 12, 90
 
 @kernel("LRN", Tier.VECTOR, dtypes="float32")
 def lrn_blocked(site: Site) -> Choice:
-    """Local response normalisation over windows of channels that are up to two blocks wide."""
+    """Local response normalisation over windows that reach at most a block of channels to either
+    side."""
     dims = site.input(0).dims
     block = block_of(site.target)
     if not 3 <= len(dims) <= 5:

@@ -142,8 +142,9 @@ def _innermost(spec: Spec) -> int:
 
 
 def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: int) -> None:
-    """Emit the copy of unit number `unit` of a row of n pixels: `block` pixels, or fewer at the
-    row's end, of `block` lanes each."""
+    """Emit the copy of unit number `unit` of a row of n pixels between layouts blocked by `block`
+    channels. A unit is `block` pixels, or fewer at the row's end; `src` and `dst` are the addresses
+    of the row's first pixel."""
     first = unit * block
     last = b.minimum(first + block, n)
     run(b, first, last, lambda i: (dst + i * block).store((src + i * block).load(block)))

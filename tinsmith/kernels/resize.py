@@ -106,7 +106,8 @@ def _repeated(site: Site) -> dict[int, int]:
 
 
 def _scale(site: Site, axis: int) -> float | None:
-    """The scale that the model gives for an axis; None where it gives sizes."""
+    """The scale that the model gives for an axis, 1 for an axis that it does not resize; None
+    where it gives sizes."""
     scales, axes = _given(site, 2), site.attr("axes")
     if scales is None or not scales.size:
         return None

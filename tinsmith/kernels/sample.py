@@ -130,8 +130,9 @@ def _place(over: Grid, g: Val, size: int) -> Val:
 
 
 def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
-    """The weights of the elements around a place, as a vector; `rest` is the distance from the
-    element at or below it."""
+    """The weights of the elements around a place along one axis, as a vector with a lane for each
+    of `over.reach` (in the mode "nearest" the scalar 1); `rest` is the distance from the element
+    at or below the place."""
     b, lanes, own = rest.b, len(over.reach), rest.ty
     if over.mode == "nearest":
         return b.const(1, elem)

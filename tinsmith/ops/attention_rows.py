@@ -28,8 +28,8 @@ def RowAttention(
     tanh(s / softcap), or s where softcap is 0. bias and mask are [slabs, queries or 1, keys or 1]:
     added to scores, or bool: True where a query may attend. Query n sees the keys from n + low to
     n + high (None: no bound). A query that sees no key gives NaN, or, with `zeros`, 0. With `even`
-    each table is given as a formula (`table_of`; bias_at and mask_at have one row), and bias and
-    mask may have more axes in place of slabs.
+    each table is given as a formula, [first, rows, step, extent_i, stride_i, ...] (`table_of`;
+    bias_at and mask_at have one row), and bias and mask may have several axes that count slabs.
     """
     dtype = q.dtype
     if even:

@@ -123,7 +123,7 @@ def _(x, sizes, *, axis, keepdims):
 
 @op("holder")
 def SequenceInsert(s, x, at=None):
-    """y = s with x before the place `at`, or at the end"""
+    """y = s with x before the place `at` (if negative, counted from the end), or at the end"""
     place = len(s) if at is None else _place(at, len(s), len(s))
     return [*s[:place], x, *s[place:]]
 

@@ -96,8 +96,8 @@ def _is_number(v: Value) -> bool:
 
 
 def _between(source: Value, last: Node) -> list[Node]:
-    """The nodes that compute the result of `last` from `source`, `last` included, each after those
-    that it reads."""
+    """The nodes that compute the result of `last` from `source` and constants, `last` and those
+    that read constants alone included, each after those that it reads."""
     order: dict[Node, None] = {}
 
     def visit(node: Node) -> None:

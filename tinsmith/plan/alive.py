@@ -82,7 +82,8 @@ def _moments(graph: Graph) -> Iterator[Moment]:
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
     """The value in whose memory the output of a node lies; None if the node allocates memory for
-    its outputs. `holder` and `readers` are as in `_moments`, just before the node runs."""
+    its outputs. As they are just before the node runs: `holder`, value -> the one in whose memory
+    it lies (no constants), and `readers`, that one -> how many reads of it are still to come."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]

@@ -72,9 +72,9 @@ def take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[in
 
 
 def _owns(placed: list[Placed], of_inputs: Mapping[int, int]) -> dict[Tensor, int]:
-    """The tensors that are to lie in the memory of a program's input, with that input's number:
-    outputs, by `of_inputs` (output number -> input number), and the tensors from which steps make
-    them in place, back to the input."""
+    """Tensors that may lie in the memory of a program's input, with that input's number: outputs,
+    by `of_inputs` (output number -> input number), and the tensors of the arena over which a step
+    may write one of these in place (every operand that its choice allows), back to the input."""
     owns: dict[Tensor, int] = {}
     for step in reversed(placed):
         if step.kind != "native" or step.choice is None or step.site is None:

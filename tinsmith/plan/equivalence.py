@@ -118,8 +118,8 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 def _site(known: Site, node: Node) -> Site | None:
     """The site of `known` with the anchor, operands and results of another node of its class. None
-    if the two differ in what the class does not tell: in whether the first input `is_whole`, or in
-    which values the extras are."""
+    if that does not hold: only one of the two nodes has a first input of whole numbers
+    (`is_whole`), or an extra is no input of its node, so that its counterpart is not known."""
     inner, outer = fused_body(known.node), fused_body(node)
     values: dict[Value | None, Value | None] = dict(
         zip(known.node.inputs, node.inputs, strict=True)

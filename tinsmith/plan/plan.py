@@ -28,8 +28,9 @@ SLACK = 4096
 
 
 class Ref(NamedTuple):
-    """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input",
-    "output", "sizes" or "made"). `index` tells which input or output; for weights, whose: 0 for the
+    """An address: byte `offset` in a memory space: "arena", "weights", "workspace", "input",
+    "output", "sizes" (numbers that follow from free sizes) or "made" (tensors that are computed
+    once for each set of sizes). `index` tells which input or output; for weights, whose: 0 for the
     program's own, else those of an earlier program that it shares."""
 
     space: str

@@ -104,10 +104,10 @@ def compensated(found: Correlations, scale: Scale) -> Array:
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
-    """Round weights [outputs, depth] to integers, column by column, those of the largest inputs
-    first. After each column, the columns that are not rounded yet are changed so that they
-    compensate its error in the results, by the correlations `sums` [depth, depth]. `steps`
-    [outputs] are the scales."""
+    """Return the weights [outputs, depth] as whole numbers in float64, of the scale's range,
+    rounded by GPTQ: column by column, those of the largest inputs first; the columns that are not
+    rounded yet compensate each error in the results, by the correlations `sums` [depth, depth]
+    (sum of x x^T). `steps` [outputs]: the step of each output, its number in `scale.scale`."""
     low, high = scale.ends
     diagonal = np.diagonal(sums)
     order = np.argsort(-diagonal, kind="stable")

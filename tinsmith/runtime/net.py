@@ -83,8 +83,8 @@ class Net(OfThisProcess):
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once. Raises InputNameError, InputTypeError, InputShapeError; OutputError and
-        UnknownName for `out` and `outputs`."""
+        """Run once; the class says what goes in and comes out. Raises InputNameError,
+        InputTypeError, InputShapeError; OutputError and UnknownName for `out` and `outputs`."""
         if not kwargs:
             given: Sequence[Any] = args
         elif args or len(kwargs) != self._count:

@@ -91,7 +91,8 @@ def _nearest(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value | None:
     """x resized to its nearest elements, by Gathers, along axes whose sizes are known only in the
-    run: element o reads floor(o * (1 / scale)). None where a Resize reads the same elements."""
+    run: element o reads floor(o * (1 / scale)), or o where no size changes. None where all sizes
+    are known (see `nearest_gathers`), or all scales are powers of two: a Resize reads the same."""
     known = all(isinstance(shape(x)[a], int) for a in axes)
     if known or all(frexp(s)[0] == 0.5 for s in scales):
         return None

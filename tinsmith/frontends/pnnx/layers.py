@@ -236,9 +236,9 @@ def _targets(size: Any, rank: int) -> tuple[int | None, ...]:
 
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
-    """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes to `size`, as in
-    `_targets`: by a global pooling, by windows of one size, or else bin by bin along one axis after
-    the other."""
+    """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes, with or without a batch,
+    to `size` (forms: `_targets`): by a global pooling, by windows of one size, or else bin by bin
+    along one axis after the other. Raises Unsupported where that needs a size that is unknown."""
     x = batched(node, input, rank)
     if each_size(size) in ((1,) * rank, (1,)):
         return unbatched(node, node.emit("GlobalPool", x, kind=kind), input, rank)

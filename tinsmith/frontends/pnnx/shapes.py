@@ -32,8 +32,10 @@ def reshape(node: PnnxNode, input: Value, *, shape: Any) -> Value:
 
 
 def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
-    """x reshaped to `shape`, a Value or a list. If the batch is free, the first number, which is of
-    the batch that the model was traced with, is replaced: by 0 (that of x) or -1."""
+    """x reshaped to `shape`, a Value or a list. If the batch is free, a list gives way to the shape
+    that the file declares for the result, if complete; its first number, the batch that was traced,
+    becomes 0 (that of x) if the other axes have as many elements as those of x, else -1. In a list,
+    sizes of x along the same axis (nodes, as of `size_of`) become 0, unless it has a 0 before."""
     if isinstance(shape, Value):
         return node.emit("Reshape", x, shape)
     shape = list(each_size(shape))

@@ -208,7 +208,9 @@ class Work:
         return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
-        """Emit the function that finishes noted results, and clears the note. Return its caller."""
+        """Emit the function that finishes (epilogue, stores) the results that `Note` says are not
+        finished, if there are any, and notes that they are. Return its caller, without arguments.
+        """
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)

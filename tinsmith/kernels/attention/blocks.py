@@ -83,7 +83,8 @@ class Blocks:
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Any, Any], None]
     ) -> None:
         """Emit `body(row, height)` for the blocks [lo, hi) of an item's queries: `row` is the
-        number of the block's first query, `height` how many queries the block has."""
+        number of the block's first query, `height` how many queries the block has. `body` may be
+        called once for each height."""
         raise NotImplementedError
 
     def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:

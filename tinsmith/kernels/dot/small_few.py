@@ -178,7 +178,8 @@ class FewRows:
 
 
 def _prepare(em: Emit, few: FewRows) -> None:
-    """Emit the phase that prepares the rows of A; a tile is one row."""
+    """Emit the phase that writes the rows of A and the facts of their blocks to scratch, by
+    `few.prepare`, which is not None; a tile is one row."""
     blocks = few.blocks
     assert few.prepare is not None
     with em.b.loop(em.begin, em.end) as row:

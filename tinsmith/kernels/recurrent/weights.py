@@ -62,7 +62,9 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
 
 
 def _inputs(w: np.ndarray, lanes: int, columns: Columns, row: str) -> np.ndarray:
-    """Return input weights (D, gates, H, I), packed for the phase of input products."""
+    """Return input weights (D, gates, H, I), packed for the phase of input products: the panels of
+    `columns` of each direction in turn, flat, in lanes of the row named `row` of the table of
+    products."""
     return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes, row)])
 
 

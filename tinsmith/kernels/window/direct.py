@@ -40,8 +40,8 @@ def conv_direct(site: Site) -> Choice:
 
 
 def direct(conv: ConvSite) -> Choice:
-    """The `Choice` of a direct convolution. If there are several groups, the inputs and the outputs
-    of each must fill whole blocks of channels."""
+    """The `Choice` of a direct convolution. If there are several groups, the caller has checked
+    that the inputs and the outputs of each fill whole blocks of channels."""
     site, geo, w, groups = conv.site, conv.geo, conv.weights, conv.groups
     rows, cols = rows_of(geo)
     way = way_of(site.target, geo, groups)

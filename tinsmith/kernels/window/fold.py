@@ -42,7 +42,8 @@ def _largest(xs: Sequence[Val]) -> Part:
 
 
 def _largest_of(parts: Sequence[Part]) -> Val:
-    """`Fold.across` of the float maximum: the largest number, or NaN where a column has one."""
+    """`Fold.across` of the float maximum: from (largest number, whether a tap is NaN) of each
+    column of a window, the largest number, or NaN where a column has one."""
     numbers, nans = zip(*parts, strict=True)
     return reduce(Val.__or__, nans).select(float("nan"), reduce(Val.max, numbers))
 

@@ -1,4 +1,5 @@
-"""Windows of a convolution of packed elements: where they lie, and code for sums over them."""
+"""Windows of a convolution of packed elements: where they lie, and code for their products with
+weights and for plain sums of their elements."""
 
 from __future__ import annotations
 

@@ -225,8 +225,9 @@ class Segment:
     image: Ptr
 
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
-        """The input of `count` channels of the group from number `first` on. Emits the copy to the
-        beginning of the workspace, with the value `fill` around the image, if `cut` copies."""
+        """The input of `count` channels of the group from number `first` on. If `cut.copied`
+        (windows are padded, or have a stride), emits the copy to the beginning of the workspace,
+        with the value `fill` around the image; else the input is read in place."""
         geo, cut = self.geo, self.cut
         if cut.copied:
             copy_rows(em.b, self._reach(em, first, count), fill)

@@ -66,8 +66,9 @@ def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
 
 
 def _are_alike(b: Builder, space: Ptr, total: int) -> Val:
-    """The end of `are_alike`: its result, from the bits of the largest magnitude among the channels
-    of each of `total` pixels, at `space`."""
+    """The end of `are_alike`: an i1, from the bits of the largest magnitude among the channels of
+    each of `total` pixels, at `space`: whether all are below LARGE, and at most about RATIO times
+    the geometric mean of those that are not 0."""
     lanes = b.target.lanes
     zero = b.zero(I32.x(lanes))
     with b.loop(0, total, lanes, carry=[zero] * 3) as i:
@@ -151,9 +152,9 @@ def _mix_rows(
 
 
 def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
-    """Emit the sequences of channel c and kernel plane z for a way along the width, from the rows
-    that were `copied`, to `to` as [sequence][line][pitch]. Column x of sequence s is the sum, over
-    its terms (i, factor), of factor times input column x * step + i."""
+    """Emit the sequences of channel c and depth tap z, for a way along the width, from the rows
+    that were `copied`, to `to` as [sequence][line][pitch]; a line is one of these rows. Column x of
+    sequence s is the sum, over its terms (i, factor), of factor times input column x * step + i."""
     b, lanes, step = em.b, em.target.lanes, way.step
     lines, pitch = mixed(few.places, few.cut, few.ways, lanes)
     source = copied.x + c * copied.reach[0] + z * copied.reach[1]

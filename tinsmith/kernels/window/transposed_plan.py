@@ -125,7 +125,8 @@ class Few:
 
     @property
     def pitch(self) -> int:
-        """Elements from one column of a row of places to the next in the buffer."""
+        """Places that each column has in the buffer, which is [row of places][column][place]: those
+        of a row of the largest segment, and what the last tile adds (`adds`)."""
         return self.extent[1]
 
     @property

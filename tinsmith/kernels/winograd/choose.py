@@ -341,7 +341,8 @@ def _foreign(plan: WinogradPlan, threads: int) -> float:
 
 
 def transforms(target: Target, plan: WinogradPlan) -> float:
-    """Return the slots of both transforms of all tiles."""
+    """Return the slots that the transforms of the data and of the results take, of all tiles; more
+    if input and results are larger than the second- or third-level cache."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
     into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))

@@ -153,8 +153,8 @@ def size(value: Value | None, axis: int) -> int:
 
 
 def number(value: Value | None) -> Any:
-    """Return the Python number of a constant of rank 0, if the file's text can hold it; else
-    None."""
+    """Return the Python number that a constant of rank 0 holds, for the file's text, inf and nan
+    included. None for any other value, for bfloat16, and for whole numbers from 10^18 on."""
     if value is None or value.const is None or value.rank or value.dtype.name == "bfloat16":
         return None
     made = value.const.item()
