@@ -180,8 +180,10 @@ class Writer:
         self.layer(type, node.name, [self.blob(node.inputs[0])], [node.output], given, **weights)
 
     def layer_of_all(self, type: str, node: Node, given: dict[str, Any]) -> None:
-        """Add a layer that reads all inputs of a node and gives its output."""
-        self.layer(type, node.name, [self.blob(v) for v in inputs_of(node)], [node.output], given)
+        """Add a layer that reads all inputs of a node and gives its output. Raises Inexpressible if
+        one is absent: ncnn's layers of this kind need all."""
+        inputs = [present(v, f"{type} needs all of its inputs") for v in inputs_of(node)]
+        self.layer(type, node.name, [self.blob(v) for v in inputs], [node.output], given)
 
     def aside(self, v: Value) -> str:
         """Rename the blob of the last layer, which gives v, and return the new name: one more
