@@ -55,6 +55,49 @@ def test_ctrl_c_leaves_nothing_behind(seed: int) -> None:
     assert int(words[1]) > 5
 
 
+NESTED = """
+import numpy as np
+import tinsmith as ts
+from tests.interrupts import strikes
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+from tinsmith.plan.plan import ARENA, WORKSPACE
+from tinsmith.runtime.memory import address_of
+
+graph = Graph("g")
+x = graph.input("x", Type("float32", ("n", 8)))
+graph.outputs = [OPS["Softmax"](OPS["MatMul"](OPS["Softmax"](x), OPS["Transpose"](x)))]
+net = ts.compile(graph, shapes="free", cache=False)
+reference = ts.compile(graph, backend="numpy")
+given = [np.random.default_rng(0).standard_normal((n, 8), np.float32) for n in (2, 9, 40)]
+wanted = [reference(x) for x in given]
+
+def call(k):
+    np.testing.assert_allclose(net(given[k]), wanted[k], rtol=1e-4, atol=1e-6)
+
+def outer():
+    net._local.__dict__.clear()  # so that all memory is found anew
+    net._model._free.found[0][0].memories.__dict__.clear()
+    call(0)
+    net(given[first])
+
+call(0)
+for first, then in ((1, 2), (2, 1)):
+    for _ in strikes(outer, lambda: call(then)):
+        for session in net._local.sessions.values():
+            memory, table = session._memory, session._table
+            if session._version == memory.version:
+                assert table[ARENA] == address_of(memory.arena)
+                assert table[WORKSPACE] == address_of(memory.workspace)
+        call(1), call(2)
+"""
+
+
+def test_calls_of_new_sizes_during_calls_of_new_sizes() -> None:
+    """As in a signal handler, or a finalizer that the collector runs."""
+    run(NESTED)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_while_another_thread_compiles() -> None:
     """The child compiles, or says at once that it cannot; what was compiled runs in any case."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -97,7 +97,7 @@ class Programs:
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._sized: dict[Program, Signature] = {}
         """The signatures of the sized programs that are kept, by their programs for free sizes."""
-        self._lock = allocate_lock()
+        self._lock = RLock()  # a signal handler may call the net meanwhile
 
     @property
     def last(self) -> Signature | None:
@@ -126,9 +126,7 @@ class Programs:
             if program is None:
                 self._takes.check_signature(signature)
                 program = self._model.build(signature)
-            if signature not in self._recent:
-                self._put(signature, program)
-            self._recent.move_to_end(signature)
+            self._put(signature, program)
             return program
 
     def put(self, signature: Signature, program: Program) -> None:
@@ -138,9 +136,13 @@ class Programs:
 
     def _put(self, signature: Signature, program: Program) -> None:
         if program.is_sized:
-            self._recent.pop(self._sized.get(program.base, signature), None)
+            earlier = self._sized.get(program.base, signature)
+            kept = self._recent.get(earlier)
+            if kept is not None and kept.is_sized:  # else these sizes have their own by now
+                self._recent.pop(earlier, None)
             self._recent[signature], self._sized[program.base] = program, signature
             return
+        self._recent.pop(signature, None)
         self._alive[signature] = self._recent[signature] = program
         evict(self._recent, lambda p: p, lambda _: 0)
 

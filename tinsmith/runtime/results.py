@@ -123,7 +123,7 @@ class RunMemory:
         smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
         if not (smaller or narrower):
             return
-        self.version += 1
+        self.version += 1  # before it: an interrupt may end it
         if smaller:
             self.arena = self.arena[:0]
             self.arena = aligned(arena)  # the places in it have what is to spare
@@ -131,3 +131,4 @@ class RunMemory:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
             self.workspace = aligned(workspace + spare)
+        self.version += 1  # after it: a session may have run meanwhile, in a signal handler
