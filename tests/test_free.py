@@ -221,6 +221,18 @@ def test_a_narrow_picture_that_is_pooled_and_padded(space: tuple[str, ...]) -> N
     assert compare(graph, calls, feed).calls == len(calls)
 
 
+def test_blocks_of_one_channel_beside_an_operand_without_channels() -> None:
+    graph, random = Graph("g"), rng()
+    pooled = OPS["MaxPool"](graph.input("x", Type("float32", (2, 1, "h", 9))), kernel=(4, 4))
+    row = graph.const(random.standard_normal(6).astype(np.float32), "row")
+    graph.outputs = [OPS["Where"](OPS["Greater"](pooled, row), row, pooled)]
+
+    def feed(sizes: Any) -> Any:
+        return {"x": random.standard_normal((2, 1, sizes["h"], 9)).astype(np.float32)}
+
+    assert compare(graph, [{"h": 16}, {"h": 8}], feed).calls == 2
+
+
 def test_a_size_that_becomes_1_gets_another_program() -> None:
     """What is broadcast in one call, and not in another."""
     graph, random = summed(("a", "b"), ("c", "b")), rng()
