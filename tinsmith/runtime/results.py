@@ -72,7 +72,10 @@ class Kept:
 
 
 def _bytes(nbytes: int) -> tuple[Array, int]:
-    raw = np.empty(nbytes + LINE, np.uint8)
+    try:
+        raw = np.empty(nbytes + LINE, np.uint8)
+    except ValueError as error:  # more than can be addressed
+        raise MemoryError(f"{nbytes} bytes for a result") from error
     return raw, -raw.__array_interface__["data"][0] % LINE
 
 
