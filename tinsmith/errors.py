@@ -186,6 +186,10 @@ class Cancelled(TinsmithError):
     """What another thread was to do was dropped before it began, as where the process ends."""
 
 
+class NestedCompilation(TinsmithError):
+    """A compilation was to begin during another on the same thread, as in a signal handler."""
+
+
 class PlanError(TinsmithError):
     """A graph cannot be planned: shapes that are not known, or memory that cannot be had."""
 

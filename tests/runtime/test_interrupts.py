@@ -6,12 +6,18 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.interrupts import STRIKES, run, strikes
 from tests.models import digits
-from tinsmith.errors import ForkError
+from tinsmith.compiler.build import Compilation
+from tinsmith.errors import ForkError, NestedCompilation
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
 from tinsmith.runtime import forks
 
 INTERRUPTED = (
@@ -96,6 +102,27 @@ for first, then in ((1, 2), (2, 1)):
 def test_calls_of_new_sizes_during_calls_of_new_sizes() -> None:
     """As in a signal handler, or a finalizer that the collector runs."""
     run(NESTED)
+
+
+@pytest.mark.parametrize("shapes", ["free", "fixed"])
+def test_a_compilation_during_another_is_refused(shapes: str, monkeypatch: Any) -> None:
+    """As in a signal handler. What needs none is computed."""
+    graph = Graph("g")
+    graph.outputs = [OPS["Relu"](graph.input("x", Type("float32", ("n", "m"))))]
+    net = ts.compile(graph, shapes=shapes, cache=False)
+    known, new = np.ones((2, 1), np.float32), np.ones((1, 3), np.float32)
+    net(known)
+    build, calls = Compilation.build, []
+
+    def struck(*args: Any, **options: Any) -> Any:
+        calls.append(net(known))
+        with pytest.raises(NestedCompilation, match="call it later"):
+            net(np.ones((0, 0), np.float32))
+        return build(*args, **options)
+
+    monkeypatch.setattr(Compilation, "build", struck)
+    np.testing.assert_array_equal(net(new), new)
+    np.testing.assert_array_equal(calls, [known])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -153,16 +153,18 @@ def evict(
     """Drop entries of `kept`, oldest first, of the kind of the last one, which stays: of sized
     programs, which have no memory of their own, one if there are more than SIZED entries; of others
     until at most PLANS are left, with at most PLAN_BYTES. Bytes are what `own` gives for each
-    entry, and the weights of all their programs, shared ones once."""
+    entry, and the weights of all their programs, shared ones once. Another call may change `kept`
+    meanwhile, in a signal handler."""
     if program(kept[next(reversed(kept))]).is_sized:
         if len(kept) > SIZED:
-            del kept[next(k for k in kept if program(kept[k]).is_sized)]
+            kept.pop(next(k for k, one in list(kept.items()) if program(one).is_sized), None)
         return
-    alike = [k for k in kept if not program(kept[k]).is_sized]
+    alike = [k for k, one in list(kept.items()) if not program(one).is_sized]
 
     def nbytes() -> int:
-        blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
-        return sum(blobs.values()) + sum(map(own, kept.values()))
+        entries = list(kept.values())
+        blobs = {b: b.nbytes for one in entries for b in program(one).blobs}
+        return sum(blobs.values()) + sum(map(own, entries))
 
     while len(alike) > 1 and (len(alike) > PLANS or nbytes() > PLAN_BYTES):
-        del kept[alike.pop(0)]
+        kept.pop(alike.pop(0), None)
