@@ -43,11 +43,18 @@ def run(code: str, *arguments: object, timeout: float = 120) -> str:
     return done.stdout
 
 
-def strikes(function: Callable[[], object]) -> Iterator[int]:
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def strikes(
+    function: Callable[[], object], strike: Callable[[], object] = interrupted
+) -> Iterator[int]:
     """Call a function again and again, and interrupt it at its first moment, its second, and so on
-    until it ends before: wherever Python looks for signals, which it does as a function begins and
-    as one that is written in C returns. What falls into a finalizer is lost there: it must not come
-    again in another test, which is what the command line's hook is for."""
+    until it ends before, or call `strike` there, as a signal handler is called: wherever Python
+    looks for signals, which it does as a function begins and as one that is written in C returns.
+    What falls into a finalizer is lost there: it must not come again in another test, which is what
+    the command line's hook is for."""
     hook = sys.unraisablehook
 
     def lost(dropped: Any) -> None:
@@ -61,8 +68,8 @@ def strikes(function: Callable[[], object]) -> Iterator[int]:
             nonlocal left
             if event in ("call", "c_return"):
                 left -= 1
-                if left < 0:
-                    raise KeyboardInterrupt
+                if left == -1:
+                    strike()
 
         try:
             sys.unraisablehook = lost

@@ -204,6 +204,35 @@ def test_small_pictures_need_no_program_of_their_own(sides: tuple[int, int]) -> 
     assert found.calls == len(calls) and found.programs == 1, found.held
 
 
+@pytest.mark.parametrize("space", [("h", "w"), ("d", "h", "w")])
+def test_a_narrow_picture_that_is_pooled_and_padded(space: tuple[str, ...]) -> None:
+    """Between borders a mean has lines of their own, which may be shorter than it has sums."""
+    graph, random, rank = Graph("g"), rng(), len(space)
+    x = graph.input("x", Type("float32", ("n", 8, *space)))
+    weights = random.standard_normal((8, 8, *(3,) * rank)).astype(np.float32)
+    pooled = OPS["GlobalPool"](x, kind="mean")
+    graph.outputs = [OPS["Conv"](x, weights, pad=(1,) * 2 * rank), pooled]
+    calls = [{"n": 2, "d": 2, "h": 2, "w": w} for w in (4, 19, 8, 1)]
+
+    def feed(sizes: Any) -> Any:
+        shape = (sizes["n"], 8, *(sizes[d] for d in space))
+        return {"x": random.standard_normal(shape).astype(np.float32)}
+
+    assert compare(graph, calls, feed).calls == len(calls)
+
+
+def test_blocks_of_one_channel_beside_an_operand_without_channels() -> None:
+    graph, random = Graph("g"), rng()
+    pooled = OPS["MaxPool"](graph.input("x", Type("float32", (2, 1, "h", 9))), kernel=(4, 4))
+    row = graph.const(random.standard_normal(6).astype(np.float32), "row")
+    graph.outputs = [OPS["Where"](OPS["Greater"](pooled, row), row, pooled)]
+
+    def feed(sizes: Any) -> Any:
+        return {"x": random.standard_normal((2, 1, sizes["h"], 9)).astype(np.float32)}
+
+    assert compare(graph, [{"h": 16}, {"h": 8}], feed).calls == 2
+
+
 def test_a_size_that_becomes_1_gets_another_program() -> None:
     """What is broadcast in one call, and not in another."""
     graph, random = summed(("a", "b"), ("c", "b")), rng()

@@ -189,6 +189,10 @@ class Cancelled(TinsmithError):
     """Work handed to another thread was dropped before it began, as when the process ends."""
 
 
+class NestedCompilation(TinsmithError):
+    """A compilation was to begin during another on the same thread, as in a signal handler."""
+
+
 class PlanError(TinsmithError):
     """A graph cannot be planned: its shapes are not known, or it needs more memory than there
     is."""

@@ -86,6 +86,7 @@ def test_a_shape_that_comes_often_gets_a_program_of_its_own(net: Net) -> None:
     net.settle()
     assert not called(net, COMMON, 5)
     assert called(net, RARE, 2)
+    assert [p.is_sized for p in net._programs.kept().values()] == [False, False, True]
     assert not net.program_for(**feeds(*COMMON)).takes
     assert not net.notes
 

@@ -6,12 +6,18 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.interrupts import STRIKES, run, strikes
 from tests.models import digits
-from tinsmith.errors import ForkError
+from tinsmith.compiler.build import Compilation
+from tinsmith.errors import ForkError, NestedCompilation
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
 from tinsmith.runtime import forks
 
 INTERRUPTED = (
@@ -53,6 +59,70 @@ print("caught", caught, "ran", ran)
 def test_ctrl_c_leaves_nothing_behind(seed: int) -> None:
     words = run(INTERRUPTED, digits(), seed).split()
     assert int(words[1]) > 5
+
+
+NESTED = """
+import numpy as np
+import tinsmith as ts
+from tests.interrupts import strikes
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+from tinsmith.plan.plan import ARENA, WORKSPACE
+from tinsmith.runtime.memory import address_of
+
+graph = Graph("g")
+x = graph.input("x", Type("float32", ("n", 8)))
+graph.outputs = [OPS["Softmax"](OPS["MatMul"](OPS["Softmax"](x), OPS["Transpose"](x)))]
+net = ts.compile(graph, shapes="free", cache=False)
+reference = ts.compile(graph, backend="numpy")
+given = [np.random.default_rng(0).standard_normal((n, 8), np.float32) for n in (2, 9, 40)]
+wanted = [reference(x) for x in given]
+
+def call(k):
+    np.testing.assert_allclose(net(given[k]), wanted[k], rtol=1e-4, atol=1e-6)
+
+def outer():
+    net._local.__dict__.clear()  # so that all memory is found anew
+    net._model._free.found[0][0].memories.__dict__.clear()
+    call(0)
+    net(given[first])
+
+call(0)
+for first, then in ((1, 2), (2, 1)):
+    for _ in strikes(outer, lambda: call(then)):
+        for session in net._local.sessions.values():
+            memory, table = session._memory, session._table
+            if session._version == memory.version:
+                assert table[ARENA] == address_of(memory.arena)
+                assert table[WORKSPACE] == address_of(memory.workspace)
+        call(1), call(2)
+"""
+
+
+def test_calls_of_new_sizes_during_calls_of_new_sizes() -> None:
+    """As in a signal handler, or a finalizer that the collector runs."""
+    run(NESTED)
+
+
+@pytest.mark.parametrize("shapes", ["free", "fixed"])
+def test_a_compilation_during_another_is_refused(shapes: str, monkeypatch: Any) -> None:
+    """As in a signal handler. What needs none is computed."""
+    graph = Graph("g")
+    graph.outputs = [OPS["Relu"](graph.input("x", Type("float32", ("n", "m"))))]
+    net = ts.compile(graph, shapes=shapes, cache=False)
+    known, new = np.ones((2, 1), np.float32), np.ones((1, 3), np.float32)
+    net(known)
+    build, calls = Compilation.build, []
+
+    def struck(*args: Any, **options: Any) -> Any:
+        calls.append(net(known))
+        with pytest.raises(NestedCompilation, match="call it later"):
+            net(np.ones((0, 0), np.float32))
+        return build(*args, **options)
+
+    monkeypatch.setattr(Compilation, "build", struck)
+    np.testing.assert_array_equal(net(new), new)
+    np.testing.assert_array_equal(calls, [known])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

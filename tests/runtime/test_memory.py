@@ -10,7 +10,7 @@ import pytest
 import tinsmith as ts
 from tests.models import array, feeds, free, residual
 from tinsmith import ops
-from tinsmith.errors import InputError, PlanError
+from tinsmith.errors import InputError, OutOfMemory, PlanError
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.plan import arena
@@ -102,6 +102,20 @@ def test_a_result_larger_than_memory(backend, op, scale):
     g.outputs = [y.output]
     with pytest.raises(PlanError, match="this machine has"):
         ts.compile(g, backend=backend, cache=False)
+
+
+@pytest.mark.parametrize("n", [1 << 31, 1 << 40])
+def test_a_result_of_free_sizes_that_is_larger_than_memory(n: int) -> None:
+    """Of inputs without elements, which need none."""
+    g = Graph("g")
+    x, y = (g.input(name, Type("float32", (name, "k"))) for name in "xy")
+    g.outputs = [ops.MatMul(x, ops.Transpose(y))]
+    net = ts.compile(g, cache=False, shapes="free")
+    given = np.ones((3, 0), np.float32)
+    np.testing.assert_array_equal(net(given, given), np.zeros((3, 3)))
+    with pytest.raises(OutOfMemory, match="more memory than the system gives"):
+        net(*[np.empty((n, 0), np.float32)] * 2)
+    np.testing.assert_array_equal(net(given, given), np.zeros((3, 3)))
 
 
 def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tinsmith.errors import (
 from tinsmith.graph import Graph, Type
 from tinsmith.plan.plan import ARENA, WORKSPACE
 from tinsmith.runtime.memory import address_of, aligned
+from tinsmith.runtime.rooms import Runner
 from tinsmith.runtime.states import states_of
 
 F32 = "float32"
@@ -183,6 +184,23 @@ def recurrent() -> Graph:
     y = ops.Add(x, h, name="y")
     g.outputs = [y, ops.Identity(y, name="hn")]
     return g
+
+
+def test_a_run_during_another_is_refused(net, monkeypatch):
+    """As in a signal handler: it would move memory in which the other runs."""
+    session, ids, run = net.session(states=True), np.array([[3, 1]]), Runner.run
+    session(ids)
+    wanted = session.copy()(ids)
+
+    def struck(*args):
+        with pytest.raises(StateError, match="before an earlier one"):
+            session(ids)
+        return run(*args)
+
+    monkeypatch.setattr(Runner, "run", struck)
+    np.testing.assert_array_equal(session(ids), wanted)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(session.copy()(ids), session(ids))
 
 
 def test_a_recurrent_state_begins_with_zeros():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tinsmith.compiler.sections import Told, laters_of, program_in
+from tinsmith.errors import NestedCompilation
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
@@ -17,6 +20,36 @@ if TYPE_CHECKING:
     from tinsmith.plan.shared_weights import SharedWeights
     from tinsmith.runtime.free import FreeProgram
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Thread(threading.local):
+    compiles = False
+
+
+_thread = _Thread()
+
+
+def _alone(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: raise NestedCompilation if the calling thread is in such a function already. Locks
+    that it holds would never be free, and conditions on sizes would not be told apart."""
+
+    @wraps(function)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _thread.compiles:
+            raise NestedCompilation(
+                "a program is to be compiled during another compilation on the same thread, as in a"
+                " signal handler: call the net with these sizes before, or call it later"
+            )
+        try:
+            _thread.compiles = True
+            return function(*args, **kwargs)
+        finally:
+            _thread.compiles = False
+
+    return alone
+
 
 class Keeper:
     """Compiles the programs of a model, or of a part of one, and writes them to `kept`, its place
@@ -26,6 +59,7 @@ class Keeper:
     def __init__(self, note: Callable[[str], None], kept: Kept | None = None) -> None:
         self._note, self.kept = note, kept
 
+    @_alone
     def fixed(
         self, compilation: Compilation, signature: Signature, weights: SharedWeights,
         measure: bool = False,
@@ -37,6 +71,7 @@ class Keeper:
         self._put(signature, *made, draft)
         return made
 
+    @_alone
     def free(
         self, programs: FreePrograms, compilation: Compilation, signature: Signature,
         weights: SharedWeights,

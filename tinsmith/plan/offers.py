@@ -89,7 +89,10 @@ def _blocks_free(site: Site, choice: Choice) -> bool:
     reads = zip(site.operands, choice.reads, strict=True)
     pairs = [*reads, *zip(site.outputs, choice.writes, strict=True)]
     return any(
-        v is not None and layout is not None and layout.block and isinstance(v.dims[1], Size)
+        v is not None
+        and layout is not None
+        and layout.block
+        and any(isinstance(channels, Size) for channels in v.dims[1:2])  # a scalar has none
         for v, layout in pairs
     )
 

@@ -3,8 +3,8 @@ admits."""
 
 from __future__ import annotations
 
+from _thread import RLock
 from _thread import _local as Local
-from _thread import allocate_lock
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -73,7 +73,7 @@ class Net(OfThisProcess):
         self._takes = Inputs(name, inputs, ranges)
         self._programs = Programs(model, self._takes)
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
-        self._lock = allocate_lock()
+        self._lock = RLock()
         self._local = Local()
         # Read by every call.
         self._runner = model.runner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,7 +100,7 @@ class Programs:
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._sized: dict[Program, Signature] = {}
         """Program for free sizes -> signature of its `SizedProgram` that is kept."""
-        self._lock = allocate_lock()
+        self._lock = RLock()  # a signal handler may call the net meanwhile
 
     @property
     def last(self) -> Signature | None:
@@ -129,9 +129,7 @@ class Programs:
             if program is None:
                 self._takes.check_signature(signature)
                 program = self._model.build(signature)
-            if signature not in self._recent:
-                self._put(signature, program)
-            self._recent.move_to_end(signature)
+            self._put(signature, program)
             return program
 
     def put(self, signature: Signature, program: Program) -> None:
@@ -141,9 +139,13 @@ class Programs:
 
     def _put(self, signature: Signature, program: Program) -> None:
         if program.is_sized:
-            self._recent.pop(self._sized.get(program.base, signature), None)
+            earlier = self._sized.get(program.base, signature)
+            kept = self._recent.get(earlier)
+            if kept is not None and kept.is_sized:  # else these sizes have their own by now
+                self._recent.pop(earlier, None)
             self._recent[signature], self._sized[program.base] = program, signature
             return
+        self._recent.pop(signature, None)
         self._alive[signature] = self._recent[signature] = program
         evict(self._recent, lambda p: p, lambda _: 0)
 
@@ -156,16 +158,20 @@ def evict(
     If the new entry's is a `SizedProgram`, the oldest such entry is dropped if there are more than
     SIZED entries. Else the oldest entries of other programs are dropped until at most PLANS are
     left, with at most PLAN_BYTES: `own` of each entry, and the weights of all programs, shared ones
-    once. The new entry stays."""
+    once. The new entry stays. A call in a signal handler may change `kept` meanwhile."""
     if program(kept[next(reversed(kept))]).is_sized:
         if len(kept) > SIZED:
-            del kept[next(k for k in kept if program(kept[k]).is_sized)]
+            oldest = next(iter(kept))
+            if (one := kept.get(oldest)) is None or not program(one).is_sized:
+                oldest = next(k for k, one in list(kept.items()) if program(one).is_sized)
+            kept.pop(oldest, None)
         return
-    alike = [k for k in kept if not program(kept[k]).is_sized]
+    alike = [k for k, one in list(kept.items()) if not program(one).is_sized]
 
     def nbytes() -> int:
-        blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
-        return sum(blobs.values()) + sum(map(own, kept.values()))
+        entries = list(kept.values())
+        blobs = {b: b.nbytes for one in entries for b in program(one).blobs}
+        return sum(blobs.values()) + sum(map(own, entries))
 
     while len(alike) > 1 and (len(alike) > PLANS or nbytes() > PLAN_BYTES):
-        del kept[alike.pop(0)]
+        kept.pop(alike.pop(0), None)

@@ -75,7 +75,10 @@ class Kept:
 
 def _bytes(nbytes: int) -> tuple[Array, int]:
     """Return a new byte array, and the aligned index from which it has `nbytes`."""
-    raw = np.empty(nbytes + LINE, np.uint8)
+    try:
+        raw = np.empty(nbytes + LINE, np.uint8)
+    except ValueError as error:  # more than can be addressed
+        raise MemoryError(f"{nbytes} bytes for a result") from error
     return raw, -raw.__array_interface__["data"][0] % LINE
 
 
@@ -126,7 +129,7 @@ class RunMemory:
         smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
         if not (smaller or narrower):
             return
-        self.version += 1
+        self.version += 1  # before it: an interrupt may end it
         if smaller:
             self.arena = self.arena[:0]
             self.arena = aligned(arena)  # its plan has spare bytes already
@@ -134,3 +137,4 @@ class RunMemory:
             spare = workspace // SPARE if len(self.workspace) else 0
             self.workspace = self.workspace[:0]
             self.workspace = aligned(workspace + spare)
+        self.version += 1  # after it: a session may have run meanwhile, in a signal handler

@@ -122,9 +122,10 @@ class Session(OfThisProcess):
         """Enlarge the memory if needed, and put its addresses into the pointer table."""
         frame, memory = self.program.frame, self._memory
         memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        version = memory.version  # read first: addresses that are newer do no harm
         self._table[ARENA] = address_of(memory.arena)
         self._table[WORKSPACE] = address_of(memory.workspace)
-        self._version = memory.version
+        self._version = version
 
     @cached_property
     def _calls(self) -> list[Step | Native]:

@@ -39,6 +39,7 @@ class StateSession(OfThisProcess):
         types = {n: net.inputs[n] for n in self.input_names}
         self._takes = Inputs(model, types)
         self._runner: Runner | None = None
+        self._runs = False
         at = {n: k for k, n in enumerate(net.output_names)}
         self._shown = [at[n] for n in self.output_names]
 
@@ -82,6 +83,20 @@ class StateSession(OfThisProcess):
         return given
 
     def _run(self, given: dict[str, Any]) -> list[Array]:
+        """The outputs that are no states. Raises StateError during another run, whose memory it
+        would move."""
+        if self._runs:
+            raise StateError(
+                f"a run of {self.net.name} begins before an earlier one of the same session has "
+                "ended, in a signal handler or on another thread: give each a session of its own"
+            )
+        try:
+            self._runs = True
+            return self._run_alone(given)
+        finally:
+            self._runs = False
+
+    def _run_alone(self, given: dict[str, Any]) -> list[Array]:
         states, names = self._states, self.input_names
         runner = self._runner
         if runner is None or len(given) > len(names) or len(states) < len(self._pairs):

@@ -69,7 +69,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
         there are counts[depth]. After about `LONG` terms sums begin anew and are added to the
         earlier ones, so that rounding errors stay small."""
         count, inner = counts[depth], prod(counts[depth + 1 :])
-        once = max(1, LONG // typical(inner))
+        once = max(1, LONG // max(1, typical(inner)))
         if fold is MAXIMUM or (isinstance(count, int) and count <= once):
             return fold_range(b, 0, count, carried, body)
 
