@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.machines import with_core
 from tests.real import real_file
 
 NAMES = [
@@ -37,7 +38,7 @@ def test_a_network_computes_what_ncnn_computes_in_less_memory(name: str, tmp_pat
     recorded = np.load(real_file("ncnn", f"expected/{name}.npz"))
     command = [sys.executable, str(make), str(param), str(weights), gain_of(name)]
     subprocess.run(command, check=True, capture_output=True)
-    net = ts.compile((str(param), str(weights)), cache=False)
+    net = ts.compile((str(param), str(weights)), cache=False, target=with_core("host"))
     (type_,) = net.inputs.values()
     shape = [n for n in type_.shape or () if isinstance(n, int)]
     x = (np.random.default_rng(0).standard_normal(shape) * 0.5).astype(np.float32)
@@ -56,7 +57,7 @@ def test_a_network_computes_what_ncnn_computes_in_less_memory(name: str, tmp_pat
 
 def check_memory(name: str, net: Any, x: Any) -> None:
     """Ours, with all that callers hold, is below ncnn's estimate, which counts activations and
-    scratch; what an engine without a plan needs is what ncnn needs without scratch."""
+    scratch (with the kernels of one core: which are chosen depends on rates); what an engine without a plan needs is what ncnn needs without scratch."""
     told = real_file("ncnn", f"expected/{name}.log").read_text()
     (estimate,) = re.findall(r"estimated memory footprint = ([\d.]+) KB", told)
     report = ts.memory_report(net, [x])
