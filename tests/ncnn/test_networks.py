@@ -57,7 +57,8 @@ def test_a_network_computes_what_ncnn_computes_in_less_memory(name: str, tmp_pat
 
 def check_memory(name: str, net: Any, x: Any) -> None:
     """Ours, with all that callers hold, is below ncnn's estimate, which counts activations and
-    scratch (with the kernels of one core: which are chosen depends on rates); what an engine without a plan needs is what ncnn needs without scratch."""
+    scratch; what an engine without a plan needs is what ncnn needs without scratch. With the
+    kernels of one core: which are chosen depends on its rates."""
     told = real_file("ncnn", f"expected/{name}.log").read_text()
     (estimate,) = re.findall(r"estimated memory footprint = ([\d.]+) KB", told)
     report = ts.memory_report(net, [x])
