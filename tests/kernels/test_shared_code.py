@@ -175,6 +175,7 @@ CASES = [
     Case("MatMul", (real(96, 128), real(128, 128)), (1,)),
     Case("MatMul", (real(2, 512), real(512, 256)), (1,)),
     Case("MatMul", (real(5, 7), real(7, 9))),
+    Case("MatMul", (real(2, 3, 5, 6), real(3, 6, 7)), (1,)),
     Case("MatMul", (whole(*range(33))[None], whole(*range(33)))),
     Case("MatMul", (np.ones((3, 5)), np.ones((5, 4)))),
     Case("MatMulInteger", (unsigned(3, 64), byte(64, 80), np.uint8(3), byte(80)), (1, 2, 3)),
@@ -224,7 +225,8 @@ ANCHORS = {"anchor", "elementwise"}
 
 
 def others(constant: Any) -> Iterator[Array]:
-    """Arrays in the place of a constant: zeros, and one in which one element, or each, differs."""
+    """Arrays in the place of a constant: zeros, one in which each element differs or one does, and
+    one in which one is infinite."""
     array = np.asarray(constant)
     if array.dtype.kind not in "fiu":
         return
@@ -232,6 +234,10 @@ def others(constant: Any) -> Iterator[Array]:
     changed = changed * changed.dtype.type(3) / 2 if array.dtype.kind == "f" else changed + 1
     one.reshape(-1)[-1] += 1
     yield from (changed.astype(array.dtype), one, np.zeros_like(array))
+    if array.dtype.kind == "f":
+        odd = array.copy()
+        odd.reshape(-1)[0] = np.inf
+        yield odd
 
 
 def other_attrs(attrs: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -328,6 +334,7 @@ def few_may_be_narrow(monkeypatch):
     monkeypatch.setattr(narrow, "LEAST", 0)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")  # of infinite weights
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k not in ELSEWHERE])
 def test_equal_keys_have_equal_code(kernel):
     """Of this machine's kernels and of others'."""
