@@ -14,6 +14,7 @@ from tinsmith.kernels import memo
 from tinsmith.kernels.build import build_phase
 from tinsmith.ops import OPS
 from tinsmith.plan import planner
+from tinsmith.sizes import same
 
 
 @pytest.fixture
@@ -127,6 +128,28 @@ def test_functions_within_kernels_read_each_layers_own_scales(checked, target):
     for got, exact in zip(net.run([a]), want, strict=True):
         assert np.mean(got != exact) < 1e-3 and np.max(np.abs(got - exact.astype(np.int16))) <= 1
     assert any(checked)
+
+
+def test_programs_for_free_sizes_read_their_own_sizes(monkeypatch):
+    """A size in an epilogue fixes no size to the example's number, and is part of the key: that of
+    another program is another one, whatever its name."""
+
+    def both(site, choice, phase, reads, writes, packed, key):
+        code = memo.phase_code(site, choice, phase, reads, writes, packed, key)
+        fresh = build_phase(site, choice, phase, reads, writes, packed)
+        assert code.text == fresh.text and same(code.sizes, fresh.sizes), key
+        return code
+
+    monkeypatch.setattr(planner, "phase_code", both)
+    for _ in range(2):
+        graph = Graph("g")
+        x, y = graph.input("x", Type("float32", ("h", 3))), graph.input("y", Type("int64", (4,)))
+        graph.outputs = [OPS["Mul"](y, OPS["Gather"](OPS["Shape"](x), np.array(0)))]
+        net = ts.compile(graph, shapes="free", cache=False, kernels="-conv_plain")
+        for n in (5, 7):
+            got = net(np.zeros((n, 3), np.float32), np.arange(4))
+            np.testing.assert_array_equal(got, n * np.arange(4))
+            assert net.program().is_sized
 
 
 def test_the_memo_is_bounded(monkeypatch):

@@ -53,9 +53,9 @@ class Expr:
         return blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
 
     @cached_property
-    def form(self) -> tuple[str, bool]:
+    def form(self) -> tuple[Any, ...]:
         """A key that is equal for expressions with the same code: `key`, in which the values of
-        `numbers` are replaced by their places in the table, and `keeps_zero`."""
+        `numbers` are replaced by their places in the table, `keeps_zero`, and `sizes`."""
         own: dict[int, list[tuple[str, int]]] = {}
         for i, (node, name) in enumerate(self.numbers):
             own.setdefault(node, []).append((name, i))
@@ -66,11 +66,19 @@ class Expr:
                 param = param, e.param[1]
             return e._text(repr(param), inner)
 
-        return self.fold(text), self.keeps_zero
+        return self.fold(text), self.keeps_zero, *self.sizes
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """The free sizes (`Size`) that it reads."""
+        return tuple([e.param for e in self.nodes() if e.name == "size"])
 
     @cached_property
     def keeps_zero(self) -> bool:
-        """Whether operands of zeros give exactly +0."""
+        """Whether operands of zeros give exactly +0. False if it reads sizes, which only a call
+        tells."""
+        if self.sizes:
+            return False
         leaves = {e.param: np.zeros((), e.dtype) for e in self.nodes() if e.name == "leaf"}
         with np.errstate(all="ignore"):
             got = self.evaluate([leaves.get(i, 0) for i in range(max(leaves, default=-1) + 1)])

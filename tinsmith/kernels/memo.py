@@ -119,8 +119,10 @@ def _operand(v: Value | None, small: int, unseen: bool = False) -> Any:
 def is_weights(array: np.ndarray[Any, Any]) -> bool:
     """Whether a constant is taken for weights, on whose values code may not depend: whole numbers
     of 8 bits or less, or bfloat16, in a matrix of at least `WEIGHTS` bytes, or in more axes, as
-    those of convolutions."""
-    small = array.dtype.itemsize == 1 and array.dtype != np.bool_
+    those of convolutions. Bytes along a single one of more axes are not: zero points lie so, and
+    kernels ask whether these are 0."""
+    column = array.ndim > 2 and max(array.shape) == array.size
+    small = array.dtype.itemsize == 1 and array.dtype != np.bool_ and not column
     large = array.nbytes >= WEIGHTS if array.ndim == 2 else array.ndim > 2 and array.size > SMALL
     return large and (small or array.dtype.name == "bfloat16")
 

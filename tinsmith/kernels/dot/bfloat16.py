@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinsmith.codegen.products import VECTORS, Product
 from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.batched import problem
-from tinsmith.kernels.dot.integers import packed_product
+from tinsmith.kernels.dot.integers import constant_matrix, packed_product
 from tinsmith.kernels.dot.zeros import Side
 from tinsmith.kernels.float_products import float_product
 
@@ -13,7 +13,7 @@ from tinsmith.kernels.float_products import float_product
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
 def matmul_bfloat16(site: Site) -> Choice:
     """Products of operands that are rounded to bfloat16 when they are packed; sums are float32."""
-    row = float_product(site, VECTORS, site.input(1).const)
+    row = float_product(site, VECTORS, constant_matrix(site))  # others are packed in the run
     if problem(site).n == 1:
         raise Skip("one column: matvec folds the rows")
     return packed_product(site, row, *sides(row))

@@ -120,7 +120,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
     each = a.dims[-2] if len(a.dims) > 1 else 1
-    w = _constant(site)
+    w = constant_matrix(site)
     zero = site.input(3).const if site.has(3) else None
     if row.unit == MATRICES:
         tiling = matrices.tiling(p.m, p.n, row.depth(p.k))
@@ -163,7 +163,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
     )  # fmt: skip
 
 
-def _constant(site: Site) -> Array | None:
+def constant_matrix(site: Site) -> Array | None:
     """Return B, if it is a single constant matrix with constant zero points; otherwise None."""
     w = site.input(1).const
     if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
