@@ -21,8 +21,7 @@ ROOTS, POWER = 12, 90
 
 @kernel("LRN", Tier.VECTOR, dtypes="float32")
 def lrn_blocked(site: Site) -> Choice:
-    """Local response normalisation over windows that reach at most a block of channels to either
-    side."""
+    """Local response normalisation; its windows reach a block of channels to each side at most."""
     dims = site.input(0).dims
     block = block_of(site.target)
     if not 3 <= len(dims) <= 5:
