@@ -16,8 +16,7 @@ from tinsmith.graph.types import Holder, Type, name_of
 from tinsmith.sizes import Size
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
-_RESERVED = {"graph", "const", "return", "file", "from", "key", "meta"}
-_RESERVED |= {"none", "true", "false", "inf", "nan"}
+_RESERVED = frozenset("graph const return file from key meta none true false inf nan".split())
 
 
 def _name(name: str) -> str:
