@@ -16,7 +16,9 @@ from tinsmith.graph.types import Holder, Type, name_of
 from tinsmith.sizes import Size
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
-_RESERVED = frozenset("graph const return file from key meta none true false inf nan".split())
+_RESERVED = frozenset((
+    "graph", "const", "return", "file", "from", "key", "meta", "none", "true", "false", "inf", "nan"
+))  # fmt: skip
 
 
 def _name(name: str) -> str:
