@@ -19,7 +19,7 @@ which change no result. `by_formula()` compares formulas instead of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import ceil, floor, isinf, isnan
 from typing import Any, ParamSpec, TypeVar
@@ -312,6 +312,46 @@ def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
     return tuple(
         (length._of((((make("pieces", *args, number_form(size)),), 1),)), size) for size in sizes
     )
+
+
+def values_in(
+    shapes: Sequence[Sequence[Any] | None], symbols: Sequence[Form]
+) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
+    """Return a function from shapes of a call to the values of the symbols, in order, or to None if
+    they do not fit `shapes`, whose dims are numbers and symbols. The function is generated as text,
+    since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
+
+        s0, s1 = i0[0], i0[2]
+        if i0 != (s0, 3, s1,): return None
+        if i1 != (s0, 8,): return None
+    """
+    known = [dims for dims in shapes if dims is not None]
+    if len(known) < len(shapes):
+        return lambda _: None
+    names = [f"i{k}" for k in range(len(known))]
+    words = {form: f"s{k}" for k, form in enumerate(symbols)}
+    found: dict[str, str] = {}
+    tests: list[str] = []
+    for name, dims in zip(names, known, strict=True):
+        wanted = [words[d.form] if isinstance(d, Size) else str(d) for d in dims]
+        for axis, d in enumerate(dims):
+            if isinstance(d, Size):
+                found.setdefault(words[d.form], f"{name}[{axis}]")
+        tests.append(f" if {name} != ({''.join(f'{w}, ' for w in wanted)}): return None")
+    source = [
+        "def run(given):",
+        f" if len(given) != {len(names)}: return None",
+        f" [{', '.join(names)}] = given",
+        " try:",
+        "  pass",
+        *[f"  {word} = {place}" for word, place in found.items()],
+        " except (IndexError, TypeError): return None",
+        *tests,
+        f" return ({''.join(f'{word}, ' for word in words.values())})",
+    ]
+    space = {"len": len, "IndexError": IndexError, "TypeError": TypeError, "__builtins__": {}}
+    exec("\n".join(source), space)
+    return space["run"]  # type: ignore[return-value]
 
 
 # ---- arrays

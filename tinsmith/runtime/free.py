@@ -28,7 +28,7 @@ from tinsmith.runtime.program import Frame, Program, fault_text
 from tinsmith.runtime.results import SPARE, RunMemory
 from tinsmith.runtime.session import Native, Session
 from tinsmith.runtime.tables import Asked, Tables
-from tinsmith.sizes import Size, has_sizes
+from tinsmith.sizes import Size, has_sizes, values_in
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
@@ -69,7 +69,7 @@ class FreeProgram:
         self.symbols = list(dict.fromkeys(d.form for d in free))
         self._names = [shown(form) for form in self.symbols]
         self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
-        self._values = _values_in(self.shapes, self.symbols)
+        self._values = values_in(self.shapes, self.symbols)
         self.conditions = list(scope.conditions)
         plan = program.plan
         self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
@@ -329,45 +329,6 @@ class _Numbers(dict[Form, int]):
 def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """Return a function that returns the elements of a sequence at the places `at`, as a tuple."""
     return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
-
-
-def _values_in(
-    shapes: Sequence[Shape | None], symbols: Sequence[Form]
-) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
-    """Return a function from a signature to the values of the symbols, in order, or None if the
-    signature does not fit `shapes`, whose dims are numbers and symbols. The function is generated
-    as text, since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
-
-        s0, s1 = i0[0], i0[2]
-        if i0 != (s0, 3, s1,): return None
-        if i1 != (s0, 8,): return None
-    """
-    if None in shapes:
-        return lambda _: None
-    names = [f"i{k}" for k in range(len(shapes))]
-    numbers = {form: k for k, form in enumerate(symbols)}
-    found: dict[str, str] = {}
-    tests: list[str] = []
-    for name, dims in zip(names, shapes, strict=True):
-        words = [f"s{numbers[d.form]}" if isinstance(d, Size) else str(d) for d in dims or ()]
-        for axis, word in enumerate(words):
-            if isinstance((dims or ())[axis], Size):
-                found.setdefault(word, f"{name}[{axis}]")
-        tests.append(f" if {name} != ({''.join(f'{w}, ' for w in words)}): return None")
-    source = [
-        "def run(signature):",
-        f" if len(signature) != {len(names)}: return None",
-        f" [{', '.join(names)}] = signature",
-        " try:",
-        "  pass",
-        *[f"  {word} = {place}" for word, place in found.items()],
-        " except (IndexError, TypeError): return None",
-        *tests,
-        f" return ({''.join(f's{k}, ' for k in range(len(symbols)))})",
-    ]
-    space = {"len": len, "IndexError": IndexError, "TypeError": TypeError, "__builtins__": {}}
-    exec("\n".join(source), space)
-    return space["run"]  # type: ignore[return-value]
 
 
 def _sized(program: Program) -> list[Array]:
