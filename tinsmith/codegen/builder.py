@@ -99,8 +99,8 @@ class Builder:
         """Declare and call an LLVM intrinsic or an outside function, and return its result, of type
         `ty` (None: it has none). `text` and `params` are operands and their types as LLVM text, in
         place of those of `args`. Call a target's own intrinsics only for targets that have them."""
-        text = text or ", ".join(f"{a.ty.llvm} {a.ref}" for a in args)
-        params = params or ", ".join(a.ty.llvm for a in args)
+        text = text or ", ".join([f"{a.ty.llvm} {a.ref}" for a in args])
+        params = params or ", ".join([a.ty.llvm for a in args])
         result = "void" if ty is None else ty.llvm
         self.module.declare(name, f"declare {result} @{name}({params})")
         if ty is None:

@@ -99,7 +99,7 @@ class Expr:
                 if e.name == "const" and e.dtype == np.float32 and e.param not in LITERAL:
                     found[id(e), ""] = np.float32(e.param)
                 elif e.name == "narrowed" and e.param[0]:
-                    found |= {(id(e), name): n for name, n in zeros_of(e).items()}
+                    found |= {(id(e), name): n for name, n in zeros_of(e.param).items()}
         return found
 
     def nodes(self) -> list[Expr]:

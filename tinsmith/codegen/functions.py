@@ -14,7 +14,7 @@ from __future__ import annotations
 import math as _math
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -311,12 +311,12 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
     """Emit "narrowed" (see below): clip and round the operand, and add the zero point. Clipping may
     come first, as its bounds are whole numbers."""
-    x, given = args[0], zeros_of(expr)
+    x, given = args[0], zeros_of(expr.param)
 
     def number(name: str, kind: str = "f32") -> Val:
         return b.number((id(expr), name), given[name].item(), x.ty.of(kind))
 
-    if np.iinfo(expr.param[1]).min:  # what unsigned ones make of NaN is the other operand of `max`
+    if expr.param[1][0] == "i":  # what unsigned ones make of NaN is the other operand of `max`
         x = x.is_nan().select(number("nan"), x)
     x = x.max(number("least")).min(number("most"))
     if expr.dtype == np.float32:
@@ -325,11 +325,12 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
     return whole.to(kind_of(expr.dtype))
 
 
-def zeros_of(expr: Any) -> dict[str, np.generic]:
-    """The constants of a "narrowed" node (see below) by name: the zero point as int32 (`zero`) and
-    as float32 (`float`), the bounds of x before it is added (`least`, `most`), and the number that
-    stands for NaN (`nan`)."""
-    zero, low = expr.param
+@cache
+def zeros_of(param: tuple[int, str]) -> dict[str, np.generic]:
+    """The constants of a "narrowed" node with this `param` (see below) by name: the zero point as
+    int32 (`zero`) and as float32 (`float`), the bounds of x before it is added (`least`, `most`),
+    and the number that stands for NaN (`nan`)."""
+    zero, low = param
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
     return {"zero": np.int32(zero), **{name: np.float32(n) for name, n in floats.items()}}

@@ -284,12 +284,9 @@ def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
     lanes may be narrower than the step takes, and `Product.widened` widens them."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
-    wide = np.zeros((row.depth(k) * g, n), dtype)
+    wide = np.zeros((row.depth(k) * g, n), dtype, "C" if g == 1 else "F")
     wide[:k] = right
-    if g == 1:
-        return wide
-    lanes = np.ascontiguousarray(wide.reshape(-1, g, n).transpose(0, 2, 1))
-    return lanes.view(f"i{g * dtype.itemsize}").reshape(-1, n)
+    return wide if g == 1 else wide.T.view(f"i{g * dtype.itemsize}").T
 
 
 def narrow_lane(row: Product, stored: Any) -> Ty:

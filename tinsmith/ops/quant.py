@@ -3,6 +3,7 @@ quantised tensors."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,11 @@ QUANTISED = ", ".join(sorted(LOW))
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
+@cache
 def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind in "iu":  # without importing ml_dtypes
+        own = np.iinfo(dtype)
+        return float(own.min), float(own.max)
     import ml_dtypes
 
     info = ml_dtypes.finfo(dtype) if is_float(dtype) else ml_dtypes.iinfo(dtype)
@@ -50,7 +55,8 @@ def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
     """Convert whole numbers in `v`, an array of floats, to an integer type of at most 16 bits, with
     saturation: numbers out of its range become its ends, NaN becomes 0."""
     low, high = _range(dtype)
-    return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
+    within = np.minimum(np.maximum(v, low), high)
+    return np.where(np.isnan(within), 0.0, within).astype(np.int32).astype(dtype)
 
 
 @op("steps", "quantise")

@@ -113,37 +113,33 @@ def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
     return Side(operand, zero, int(count), packed, value.dtype.kind == "i")
 
 
-@dataclass(frozen=True)
-class Known:
-    """Constant weights w (k, n), prepared by `known` for a row of the table of products.
+def elements(w: Array, zero: Array | None, row: Product) -> Array:
+    """Return constant weights w, less what `row` of the table of products wants taken off them when
+    they are packed. `zero`: their zero points, of a shape that broadcasts to that of w.
 
-    row of     elements (k, n)       zeros (n,)    columns (n,)
-    16 bits    w - zero              0             0
-    bytes      w + shift             zero + shift  sum over k of w - zero
-    bfloat16   bits of the nearest   0             0
+    row of     elements                         type
+    16 bits    w - zero                         int16 (int64 if w is not bytes)
+    bytes      w, or w - 128 if w is unsigned   int8
+    bfloat16   the bits of the nearest          uint16
     """
-
-    elements: Array
-    zeros: Array
-    columns: Array
-
-
-def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Return constant weights w (k, n) with zero points `zero` as `row` of the table of products
-    multiplies them. Elements are int16 if w is bytes; bfloat16 are uint16; others int64."""
-    n = w.shape[1]
     if not row.is_whole:
-        (bits,), nothing = split_array(w, 1), np.zeros(n, np.int64)
-        return Known(bits, nothing, nothing)
-    zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
-    wide, zeros = w.astype(np.int16 if w.itemsize == 1 else np.int64), zeros.astype(np.int64)
+        return split_array(w, 1)[0]
     if row.centred:
-        wide -= zeros.astype(wide.dtype)
-        return Known(wide, np.zeros(n, np.int64), np.zeros(n, np.int64))
-    shift = _shift(w)
-    sums = wide.sum(axis=0, dtype=np.int64) - len(w) * zeros
-    wide += np.int16(shift)
-    return Known(wide, zeros + shift, sums)
+        wide = w.astype(np.int16 if w.itemsize == 1 else np.int64)
+        return wide if zero is None else wide - zero.astype(wide.dtype)
+    return (w ^ 0x80).view(np.int8) if w.dtype.kind == "u" else w
+
+
+def corrections(w: Array, zero: Array | None, row: Product) -> tuple[Array, Array]:
+    """Return what sums are corrected by, as int64 (n,), for weights w (n, k) of which `elements`
+    are multiplied: the zero points that these still have, and for each of the n places the sum over
+    k of w - zero. Both are 0 for a row that is not of bytes. `zero` has one number, or n."""
+    if not row.is_whole or row.centred:
+        return (np.zeros(len(w), np.int64),) * 2
+    zeros = np.zeros(len(w), np.int64)
+    zeros += 0 if zero is None else zero.reshape(-1)
+    sums = w.sum(axis=1, dtype=np.int32) - w.shape[1] * zeros
+    return zeros + _shift(w), sums
 
 
 def _shift(w: Array) -> int:
@@ -151,26 +147,26 @@ def _shift(w: Array) -> int:
 
 
 def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
-    """Whether `known` leaves zero points other than 0 of these weights."""
+    """Whether `elements` leaves zero points other than 0 of these weights."""
     if not row.is_whole or row.centred:
         return False
-    return bool(np.any((0 if zero is None else zero.astype(np.int64)) + _shift(w)))
+    return bool(_shift(w)) if zero is None else bool(np.any(zero.astype(np.int64) + _shift(w)))
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
     """Return weights (k, n), packed for the row `name` of the table of products: lanes
     [panel][k / g][column of the panel], flat, where g is the size of the row's k-group."""
     row = PRODUCTS[name]
-    return pack_columns(packed_lanes(known(w, zero, row).elements, row), columns)
+    zero = None if zero is None else zero.reshape(-1)
+    return pack_columns(packed_lanes(elements(w, zero, row), row), columns)
 
 
 def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Return the zero points, then the sums of the columns of weights (k, n) for the row `name` of
-    the table of products (see `Known`): int32 (2, n), n padded with zeros."""
-    found = known(w, zero, PRODUCTS[name])
-    table = np.zeros((2, columns.padded), np.int64)
-    table[0, : columns.total], table[1, : columns.total] = found.zeros, found.columns
-    return table.astype(np.int32)
+    """Return the `corrections` for weights (k, n) and the row `name` of the table of products:
+    int32 (2, n), n padded with zeros."""
+    table = np.zeros((2, columns.padded), np.int32)
+    table[:, : columns.total] = corrections(w.T, zero, PRODUCTS[name])
+    return table
 
 
 def taken_off(

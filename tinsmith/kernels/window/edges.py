@@ -95,8 +95,8 @@ def pack_start(
     if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:
-        taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.int64)
-        sums = np.einsum("cab,ra,kb->crk", taps, np.array(edges.rows), np.array(edges.columns))
+        taps = w.reshape(len(w), len(edges.rows[0]), len(edges.columns[0])).astype(np.float64)
+        sums = np.array(edges.rows, np.float64) @ taps @ np.array(edges.columns, np.float64).T
     wide = whole_blocks((-zero * sums).astype(dtype), width)
     blocks = wide.reshape(-1, width, *sums.shape[1:]).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocks).reshape(-1)

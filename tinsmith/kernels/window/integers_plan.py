@@ -23,7 +23,7 @@ from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.products import MATRICES, PRODUCTS, Product, packed_lanes
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Tiling
-from tinsmith.kernels.dot.zeros import Side, known
+from tinsmith.kernels.dot.zeros import Side, corrections, elements
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.records import dataclass
@@ -192,23 +192,23 @@ class Plan:
 # ---- constant weights
 
 
-def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list[Array]]:
-    """For each group after merging: its weights as a matrix (taps * inputs, outputs); and its zero
-    points, one for each output. Weights between channels of different groups are the zero point,
-    which contributes nothing."""
+def _merged(w: Array, zero: Array | None, cut: Cut) -> tuple[Array, Array]:
+    """Return weights [group][output][input][tap] after merging groups, and their zero points
+    [group][output]. Weights between channels of different groups are the zero point, which
+    contributes nothing; those of outputs that do not exist are what `elements` makes 0."""
     outputs, own, *kernel = w.shape
-    zeros = np.zeros(cut.groups * cut.outputs, w.dtype)
-    zeros[:outputs] = 0 if zero is None else zero.reshape(-1)
-    full = np.empty((len(zeros), cut.inputs, prod(kernel)), w.dtype)
-    full[:] = zeros[:, None, None]
     merged = cut.inputs // own
-    each = cut.outputs // merged
-    for k in range(merged):  # group k of those that are merged
-        of = np.flatnonzero(np.arange(outputs) % cut.outputs // each == k)
-        full[of, k * own : (k + 1) * own] = w[of].reshape(len(of), own, -1)
-    groups = full.reshape(cut.groups, cut.outputs, cut.inputs, -1).transpose(0, 3, 2, 1)
-    matrices = [g.reshape(-1, cut.outputs) for g in groups]
-    return matrices, list(zeros.reshape(cut.groups, cut.outputs))
+    zeros = np.full((cut.groups * cut.outputs, 1, 1), 128 * (w.dtype.kind == "u"), w.dtype)
+    zeros[:outputs] = 0 if zero is None else zero.reshape(-1, 1, 1)
+    full = w.reshape(outputs, own, -1)
+    if merged > 1:
+        full = np.repeat(zeros, cut.inputs, 1).repeat(prod(kernel), 2)
+        group = np.arange(outputs) % cut.outputs // (cut.outputs // merged)
+        for k in range(merged):  # group k of those that are merged
+            of = np.flatnonzero(group == k)
+            full[of, k * own : (k + 1) * own] = w[of].reshape(len(of), own, -1)
+    groups = full.reshape(cut.groups, cut.outputs, cut.inputs, -1)
+    return groups, zeros.reshape(cut.groups, cut.outputs)
 
 
 def pack_weights(
@@ -217,31 +217,35 @@ def pack_weights(
     """Pack weights [outputs, inputs of a group, *taps] for the row `name` of the table of products,
     as [group][panel][channel block][tap][lane][column of the panel], flat. A channel block has
     `pixel` lanes (`Plan.pixel`)."""
-    row, found = PRODUCTS[name], []
-    for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
-        elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
-        wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), elements.dtype)
-        wide[:, : cut.inputs, : cut.outputs] = elements
-        wide = wide.reshape(len(wide), -1, pixel * row.group, cut.columns).swapaxes(0, 1)
-        lanes = packed_lanes(wide.reshape(-1, cut.columns), row)
-        found.append(pack_columns(lanes, tiling.columns))
-    return np.concatenate(found)
+    row = PRODUCTS[name]
+    groups, zeros = _merged(w, zero, cut)
+    found = elements(groups, zeros[..., None, None], row).swapaxes(2, 3)
+    block, taps = pixel * row.group, found.shape[2]
+    wide = np.zeros((cut.groups, cut.columns, cut.lanes // pixel, taps, block), found.dtype)
+    for k in range(wide.shape[2]):
+        some = found[..., k * block : (k + 1) * block]
+        wide[:, : cut.outputs, k, :, : some.shape[-1]] = some
+    matrices = wide.reshape(cut.groups, cut.columns, -1).swapaxes(1, 2)
+    return np.concatenate([pack_columns(packed_lanes(m, row), tiling.columns) for m in matrices])
 
 
 def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
     """For each group: the zero points of its columns, then the sums of its columns' elements less
     these, as int32 [group][2][column]. 0 in padding."""
-    table = np.zeros((cut.groups, 2, cut.columns), np.int64)
-    for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
-        found = known(matrix, zeros, PRODUCTS[name])
-        table[at, 0, : cut.outputs], table[at, 1, : cut.outputs] = found.zeros, found.columns
-    return table.astype(np.int32)
+    found = corrections(w.reshape(len(w), -1), zero, PRODUCTS[name])
+    return np.stack([_by_group(numbers, cut) for numbers in found], axis=1)
+
+
+def _by_group(numbers: Array, cut: Cut) -> Array:
+    """One number for each output, modulo 2^32, as int32 [group][column], 0 in padding."""
+    table = np.zeros((cut.groups, cut.columns), np.uint32)
+    wide = np.zeros(cut.groups * cut.outputs, np.uint32)
+    wide[: len(numbers)] = numbers & 0xFFFFFFFF
+    table[:, : cut.outputs] = wide.reshape(cut.groups, -1)
+    return table.view(np.int32)
 
 
 def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
     """What the sums of each group's columns begin with, as a correction for the input's zero point
     `left`: [group][column], int32, modulo 2^32."""
-    start = np.zeros((cut.groups, cut.columns), np.int64)
-    for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
-        start[at, : cut.outputs] = -left * known(matrix, zeros, PRODUCTS[name]).columns
-    return (start & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    return _by_group(-left * corrections(w.reshape(len(w), -1), zero, PRODUCTS[name])[1], cut)

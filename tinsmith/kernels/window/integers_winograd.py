@@ -25,7 +25,7 @@ from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
-from tinsmith.kernels.dot.zeros import known, side_of
+from tinsmith.kernels.dot.zeros import elements, side_of
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
@@ -128,7 +128,7 @@ def conv_integer_winograd(site: Site) -> list[Choice]:
 def _centred(w: Array, zero: Array | None, row: Product) -> Array:
     """The weights less their zero points (None: 0), as int16 [outputs, inputs * taps]. `row` must
     be `centred`: one that takes zero points off before it multiplies."""
-    return known(w.reshape(len(w), -1).T, zero, row).elements.T
+    return elements(w.reshape(len(w), -1), None if zero is None else zero.reshape(-1, 1), row)
 
 
 def _weight_bytes(form: Form, cut: Cut) -> int:
