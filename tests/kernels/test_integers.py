@@ -28,7 +28,7 @@ from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.graph import Graph, Type
-from tinsmith.kernels._kernel import KERNELS
+from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.integers_forms import FORMS, most_of_one_sign
 from tinsmith.ops.interpret import run_graph
@@ -161,6 +161,16 @@ def test_winograd_is_exact_at_the_most_channels(form):
     check("ConvInteger", [x, w, *zeros], {"pad": (1, 1, 1, 1)}, kernel="conv_integer_winograd",
           target="avx2" if runnable(level("avx2")) else "host", consts=[1, 3],
           pick=list(FORMS).index(form.tile))  # fmt: skip
+
+
+def test_winograd_declines_several_planes():
+    """A kernel of depth 1 on a volume: it would compute the first plane alone."""
+    arrays = [ends("uint8", 1, 64, 3, 12, 12), ends("int8", 64, 64, 1, 3, 3)]
+    attrs = {"pad": (0, 1, 1, 0, 1, 1)}
+    site = site_of(one_node("ConvInteger", arrays, attrs, [1]), level("avx2"))
+    with pytest.raises(Skip, match="several planes"):
+        KERNELS["conv_integer_winograd"].offer(site)
+    check("ConvInteger", arrays, attrs, kernel="conv_integer", consts=[1])
 
 
 def test_weights_whose_sums_have_too_many_bits_have_no_large_tiles():
