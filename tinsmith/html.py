@@ -1,4 +1,4 @@
-"""Small HTML tables for notebooks (`_repr_html_`). Names from models are escaped."""
+"""Small HTML tables for notebooks (`_repr_html_`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *,
     left: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Return a table as HTML, without scripts, style sheets or links: the first MOST rows, then
-    "and N more". The first column and those named in `left` align left, others right."""
+    """A table with the caption `title` as HTML, without scripts, style sheets or links: the first
+    MOST (200) rows, then "and N more". All text is escaped. The first column and those named in
+    `left` align left, others right."""
     listed = list(rows)
     ways = ["left" if i == 0 or name in left else "right" for i, name in enumerate(columns)]
     body = [_row("td", row, ways) for row in listed[:MOST]]

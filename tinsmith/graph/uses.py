@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Uses:
     """The nodes that read a value, as a list in the order in which each first did; a node that
-    reads it twice is there twice. To find, add or drop a node takes constant time."""
+    reads it twice is there twice in a row. To find, add or drop a node takes constant time."""
 
     __slots__ = ("_counts", "_more")
 
@@ -40,7 +40,7 @@ class Uses:
             del self._counts[node]
 
     def pop(self, node: Node) -> int:
-        """Drop all uses by a node. Returns how many there were. Raises KeyError for none."""
+        """Drop all uses by a node, and return how many. Raises KeyError where there is none."""
         count = self._counts.pop(node)
         self._more -= count - 1
         return count
@@ -84,7 +84,7 @@ class Outputs(MutableSequence["Value"]):
         return self._places
 
     def replace(self, old: Value, new: Value) -> None:
-        """Replace `old` by `new` everywhere."""
+        """Replace `old` by `new` at all its places in the list. Raises KeyError if it has none."""
         places = self._known().pop(old)
         for i in places:
             self._values[i] = new
@@ -124,7 +124,7 @@ class Outputs(MutableSequence["Value"]):
 def sources_of(
     values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
 ) -> list[Value]:
-    """The graph inputs among the `ancestors` of values."""
+    """The graph inputs among the values and all on which they depend, as `ancestors` finds them."""
     found = ancestors(values, through)
     return [v for v in found if v.producer is None and v.const is None]
 
@@ -132,8 +132,8 @@ def sources_of(
 def ancestors(
     values: Iterable[Value | None], through: Callable[[Node], bool] = lambda _: True
 ) -> Iterator[Value]:
-    """Yield the values, and all values on which they depend, each once. The search follows inputs
-    of nodes upwards, but not through nodes for which `through` is False."""
+    """Yield the values (but None), and all on which they depend, each once, in no set order. The
+    inputs of a node for which `through` is False are not followed; its outputs may be yielded."""
     work = [v for v in values if v is not None]
     seen: set[Value] = set()
     while work:
@@ -147,8 +147,9 @@ def ancestors(
 
 
 def depend(values: Iterable[Value], nodes: set[Node], seen: set[Node]) -> bool:
-    """Whether one of the values depends on a result of one of the `nodes`. `seen` are nodes known
-    not to depend on these, which are not searched again; nodes that are searched are added."""
+    """Whether one of the values is a result of one of the `nodes`, or depends on one. `seen`: nodes
+    known not to depend on `nodes`, which are not searched again. Searched nodes are added to it, so
+    it may be used again only after the answer False."""
     work = [v.producer for v in values if v.producer is not None]
     while work:
         node = work.pop()
@@ -166,7 +167,7 @@ def depend(values: Iterable[Value], nodes: set[Node], seen: set[Node]) -> bool:
 def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
     """The nodes in topological order: each after the producers of its inputs. Of several nodes that
     may come next, the one with the lowest sequence number is taken, then the first in `nodes`.
-    Raises GraphError, with the graph's `name`, if there is a cycle."""
+    Raises GraphError, with the graph's `name`, if there is a cycle, or a producer is missing."""
     order = sorted(nodes, key=lambda n: n.seq)
     done: set[Node] = set()
     for node in order:

@@ -14,11 +14,11 @@ from tinsmith.graph.types import Type, says_more
 def verify(graph: Graph, *, types: bool = True, proven: bool = False) -> None:
     """Raise GraphError, naming node and origin, unless the graph is well formed.
 
-    Checked: there is no cycle; every value read is an input, a constant or an output of a node of
-    this graph; the use lists are exact; names of values and of nodes are unique; arrays agree with
-    the types of their constants. With `types`, stored types agree with what the type rules infer;
-    with `proven` besides, stored types say no more than that (true after import or parsing; passes
-    prove more by arithmetic). Nested graphs are checked too.
+    Checked: there is no cycle; every value that is read or is a graph output is an input, constant
+    or node output of this graph; use lists are exact; names of values and of nodes are unique;
+    arrays agree with the types of their constants. With `types`: stored types agree with those that
+    the type rules infer, and with `proven` besides, say no more (true after import or parsing;
+    passes prove more by arithmetic). Nested graphs are checked too.
     """
     for node in graph._nodes:
         for v in node.inputs:
@@ -51,8 +51,8 @@ def _fail(graph: Graph, node: Node, message: str) -> NoReturn:
 
 
 def _uses(graph: Graph, nodes: list[Node]) -> None:
-    """Raise GraphError unless nodes read only values of the graph, and the use lists of all values
-    are exact."""
+    """Raise GraphError unless nodes read and the graph outputs only values of the graph, nodes'
+    outputs name their producers, and the use lists of all values are exact."""
     inputs = set(graph.inputs)
     seen: Counter[tuple[Value, Node]] = Counter()
     for node in nodes:

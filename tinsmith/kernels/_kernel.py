@@ -4,17 +4,7 @@ A kernel is a row of one table: operator, tier, backend, dtypes, what the machin
 function that looks at a `Site` (one node, or one fused region, with static shapes on one machine)
 and either raises `Skip("why")` or returns a `Choice` (or several): its cost, the layouts it reads
 and writes, the weights it wants packed, and phases, which generate its code once the planner has
-settled where every operand lies.
-
-    @kernel("Conv", Tier.SHAPED, dtypes="float32")
-    def conv_direct(site):
-        '''Direct convolution on channel-blocked data.'''
-        if site.attr("group") != 1:
-            raise Skip(f"group is {site.attr('group')}")
-        ...
-        return Choice(cost=..., reads=(blocked, None, None), writes=(blocked,),
-                      phases=one_phase(rows, generate),
-                      packed=(Packed("w", pack_panels, (w, cut)),))
+settled where every operand lies. docs/adding.md shows a complete kernel.
 
 A phase has a number of tiles and a function `emit(em)`, which writes by the builder `em.b` the body
 of a function `kernel(operands..., begin, end)`. This computes the tiles [begin, end); different
@@ -45,8 +35,8 @@ from tinsmith.sizes import as_numbers
 
 
 class Tier(IntEnum):
-    """How specialised a kernel is (docs/kernels.md, How one is chosen). The highest tier wins;
-    costs compare only within a tier.
+    """How specialised a kernel is (see docs/kernels.md). The highest tier wins; costs compare only
+    within a tier.
 
     REFERENCE  no kernel: the numpy function that defines the operator
     VECTOR     code for any shape
@@ -72,15 +62,15 @@ class Packed:
     """A constant array that a kernel reads in its own order: `pack(*args)`, made once when the plan
     is built.
 
-    It is data, not a closure, so that it can be compared, shared, and made elsewhere. `pack` is a
-    function defined in a module. `args` are whole constants of the site, perhaps reshaped, and
-    hashable values. Equal functions of equal arguments are packed once for all programs of a model.
+    It is data, so that it can be compared, shared, and made elsewhere: `pack` is a function defined
+    in a module, `args` are whole constants of the site, perhaps reshaped, and hashable values.
+    Equal calls are made once for all programs of a model.
 
     A kernel is asked once for all equivalent nodes (`plan/equivalence.py`). Its answer must
     therefore not depend on the values of large float constants (`kernels/memo.py`), except through
     `fits`: a node is asked for on its own if `fits` is false for one of its arrays in `args`.
 
-    `nbytes` is the size of the result, given if making it takes long; 0 means unknown.
+    `nbytes`: the result's, given if making it takes long; 0: unknown.
     """
 
     name: str
@@ -98,15 +88,15 @@ class Packed:
         return [a for a in self.args if isinstance(a, np.ndarray)]
 
     def make(self) -> Array:
-        """The packed array. Free sizes in it are replaced by numbers, those of the plan's example,
-        for which alone the program then holds."""
+        """The packed array. Free sizes in it become the numbers of the plan's example, for which
+        alone the program then holds."""
         made = self.pack(*self.args)
         return made if made.dtype != object else as_numbers(made, np.int64)
 
 
 def packed_table(name: str, numbers: Array) -> Packed:
     """A packed array, flat, of numbers that a kernel works out itself, such as a table of offsets.
-    Free sizes in it are replaced by numbers, as by `Packed.make`."""
+    Free sizes become numbers, as by `Packed.make`."""
     flat = np.ascontiguousarray(as_numbers(numbers, np.int64)).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
@@ -117,14 +107,14 @@ def _from_bytes(data: bytes, dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`.
+    """One parallel loop over so many `tiles`, whose code `emit` writes.
 
     barrier  all tiles are done before the next phase begins. Without it a thread goes on to the
              next phase as soon as no tile is left to take; then neither phase may read or write
              what the other writes.
-    repeat   how often the loop runs, each time after the last (`em.step` tells which); each thread
-             gets the same tiles every time
-    copies   the operand that the phase does nothing but copy to output 0: the phase is left out
+    repeat   how often the loop runs, once after the other (`em.step` counts); each thread gets the
+             same tiles every time
+    copies   the index of the operand that the phase only copies to output 0: the phase is left out
              where both lie in one place. None: it does more
     sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
              `sweep` tiles pass over them again. Threads share each sweep, so that each keeps its
@@ -160,7 +150,7 @@ class Choice:
     scratch    bytes for the step, shared by its threads
     by_channels  whether threads share the channels of the outputs rather than their positions, if
                that is known
-    inplace    index of an operand whose buffer the output may take over, if both lie alike
+    inplace    index of an operand whose buffer output 0 may take over, if both lie alike
     repeats    whether some elements of the outputs are finished more than once (overlapping tiles):
                then no extra's buffer may be taken over
     detail     a few words for `explain`: tile sizes, the variant
@@ -187,8 +177,8 @@ class Choice:
         assert not self.phases or self.phases[-1].barrier, "the next step would not wait"
 
     def may_take_over(self, inputs: int) -> list[int]:
-        """The indices of operands whose buffers output 0 may take over, if they lie alike. The
-        first `inputs` operands are the anchor's."""
+        """The indices of operands whose buffers output 0 may take over if they lie alike: `inplace`
+        and, unless `repeats`, all extras. The first `inputs` operands are the anchor's."""
         found = [] if self.inplace is None else [self.inplace]
         return found if self.repeats else [*found, *range(inputs, len(self.reads))]
 
@@ -201,7 +191,7 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the kernel table."""
+    """A row of the kernel table: a `rule`, and what tells for which sites it is asked."""
 
     name: str
     op: str
@@ -295,7 +285,7 @@ def one_phase(tiles: int, emit: Callable[[Emit], None], sweep: int = 0) -> tuple
 
 
 def elem(value: Value | Spec) -> Ty:
-    """The native element type of a value."""
+    """The type in generated code of a value's elements."""
     return from_dtype(value.dtype)
 
 

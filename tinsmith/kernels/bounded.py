@@ -14,7 +14,7 @@ ELEMENT = 0.6e-9  # seconds to check and copy an element; estimated
 def bounded_copy(site: Site) -> Choice:
     """A copy of integers that must lie between bounds: one outside is a fault.
 
-    They are copied one by one: there are as many as sequences in a batch.
+    They are copied one by one, as there are few: one for each sequence in a batch.
     """
     least, most = site.attr("least"), site.attr("most")
 

@@ -18,12 +18,12 @@ from tinsmith.sizes import Size
 
 @dataclass(frozen=True)
 class Code:
-    """One native function: its name (`symbol`), the LLVM text of its module, how many pointers it
-    takes, and whether it applies the epilogue (`finishes`).
+    """One native function: its name (`symbol`), the LLVM text of its module, and whether it applies
+    the epilogue (`finishes`).
 
-    Signature: void symbol(ptr..., i64 begin, i64 end), with an i64 step behind if the phase is
-    repeated. The pointers are the operands that are read (inputs, then extras), outputs, packed
-    arrays, workspace and scratch. Pointers to tables of numbers and sizes come last.
+    Signature: void symbol(ptr..., i64 begin, i64 end), then i64 step if the phase is repeated. The
+    first `pointers` parameters are the operands that are read (inputs, then extras), outputs,
+    packed arrays, workspace and scratch. Pointers to tables of numbers and sizes come last.
     """
 
     symbol: str

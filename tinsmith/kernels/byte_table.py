@@ -21,7 +21,7 @@ instructions for each byte. Estimated."""
 
 @kernel("ByteTable", Tier.VECTOR, dtypes="int8 uint8")
 def byte_table(site: Site) -> list[Choice]:
-    """Functions of bytes by tables that are read in registers."""
+    """Functions of bytes by tables in registers: plain, and blocked where the input is."""
     block = site.layout(site.input(0)).block
     layouts = [PLAIN, Layout(block)] if block and len(site.out.dims) >= 2 else [PLAIN]
     return [_choice(site, layout) for layout in layouts]
@@ -66,10 +66,10 @@ def _emit(em: Emit, parts: int) -> None:
 def _lines(
     em: Emit, walk: Walk, pointers: list[Ptr], shared: tuple[Position, int], left: Val | None
 ) -> None:
-    """Emit the look-ups for part number `shared[0]` of `shared[1]` parts of a walk: for its share
-    of the lines or, if there is one line only, of its vectors. `pointers` are to the first elements
-    of input and output. `left`: how many lanes of the channel block are channels (None: all); the
-    others become 0."""
+    """Emit the look-ups of part number `shared[0]` of `shared[1]` parts of a walk: its share of the
+    lines or, if there is one line only, of its vectors. `pointers`: to the first elements of input
+    and output. `left`: how many lanes of a channel block are channels (None: all); others become 0.
+    """
     b, length, block = em.b, walk.length, em.outs[0].spec.layout.block
     size = tables.width(b.target)
 

@@ -59,9 +59,9 @@ def col2im(site: Site) -> Choice:
 
 
 def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, int]:
-    """Find, along one axis, the blocks of `count` whose tap lies inside an image of `size`
-    elements, if the tap of block k is at `offset` + k * `stride`. Return (first block, last block +
-    1, place of the first block's tap)."""
+    """Find which of `count` blocks along an axis have a certain tap inside an image of `size`
+    elements; block k has it at `offset` + k * `stride`. Return (first block, last block + 1, place
+    of the first block's tap)."""
     first = max(0, -(offset // stride))
     last = min(count, -(-(size - offset) // stride))
     return first, max(first, last), offset + first * stride
@@ -72,8 +72,8 @@ def _add(
     widths: tuple[int, int], stride: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Emit code that adds the elements that all blocks of a plane have at one tap, which begin at
-    `tap`, to the plane at `out`. `rows` and `columns` are as `_span` gives them; `widths` are the
-    blocks in a row of blocks and the elements in a row of the image."""
+    `tap`, to the plane at `out`. `rows`, `columns`: from `_span`; `widths`: blocks in a row of
+    blocks, elements in a row of the image."""
     b, lanes = em.b, block_of(em.target)
     (first, last, row), (left, right, column) = rows, columns
     count = right - left

@@ -13,16 +13,16 @@ COUNT = Type(np.dtype(np.int64), ())
 
 
 class Room(NamedTuple):
-    """A node whose outputs have a size, the count, that only the run tells: a copy (`node`) whose
-    outputs have the greatest size that is possible, and with one more output, the count. `stated`
-    is the count that the model declares; -1: it declares none."""
+    """A node whose outputs have a size, the count, that only the run tells: `node`, a copy whose
+    outputs have the greatest size possible, and which has one more output, the count. `stated`: the
+    count that the model declares; -1: none."""
 
     node: Node
     stated: int
 
 
 def with_room(node: Node) -> Room | None:
-    """The node as a `Room`. None where an input's shape is not static, its operator tells all sizes
+    """The node as a `Room`. None where an input's shape is not static, the operator tells all sizes
     before the run, nothing bounds the count, or the counts that the model declares differ, are 0,
     or are more than there may be."""
     if not all(v is None or v.type.is_static for v in node.inputs):
@@ -56,5 +56,5 @@ def with_room(node: Node) -> Room | None:
 
 
 def counted_dims(value: Value) -> tuple[int, ...]:
-    """The dims of an output, with -1 for the size that only the run tells."""
+    """The dims of a node's output, with -1 for sizes that only the run tells."""
     return tuple(-1 if isinstance(d, str) else d for d in value.shape or ())

@@ -26,7 +26,7 @@ from tinsmith.kernels.window.weights import padded_bias
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def conv_amx(site: Site) -> Choice:
-    """Convolution of bfloat16, in split precision or not, on matrix registers."""
+    """Convolution of float32 as bfloat16, in split precision or not, on matrix registers."""
     conv = dense_site(site)
     geo = conv.geo
     if geo.rank == 3:
@@ -49,7 +49,7 @@ def conv_amx(site: Site) -> Choice:
 
 
 def _taps(plan: AmxPlan) -> np.ndarray[Any, Any]:
-    """Return how many bytes behind a result's own position in the packed input each tap reads."""
+    """How many bytes after a result's own position in the packed input each tap reads."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
     return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
 
@@ -68,8 +68,8 @@ def _finish(geo: Geometry, plan: AmxPlan, em: Emit, results: Results) -> None:
     sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)
 
     def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
-        """Finish the results at positions [first, last) of a band, which lie in row `row` of the
-        output. `start`: the position of column 0 of this row."""
+        """Finish the results at positions [first, last) of a band, which lie in its row `row`.
+        `start`: the position of column 0 of this row."""
 
         def one(i: Val, k: int, sums: Val) -> None:
             place = sink.at(0, 0, 0, row, i - start)

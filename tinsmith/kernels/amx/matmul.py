@@ -19,7 +19,7 @@ from tinsmith.kernels.walk import shifted, walk_of
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def matmul_amx(site: Site) -> Choice:
-    """Product of bfloat16 by a constant, in split precision or not, on matrix registers."""
+    """Product of float32 by a constant, both as bfloat16 (split or not), on matrix registers."""
     w = right_matrix(site)
     row = float_product(site, MATRICES, w)
     k, n = w.shape
@@ -38,7 +38,7 @@ def matmul_amx(site: Site) -> Choice:
 
 
 def _source(k: int, em: Emit) -> Source:
-    """Return where the left operand lies: a row is a position, its k elements are channels."""
+    """Where the left operand lies: a row is a position, its k elements are channels."""
     view = em.input(0)
     return Source(view.pointer, 0, SIDE, k, k, True)
 

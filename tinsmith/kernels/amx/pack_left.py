@@ -1,8 +1,8 @@
 """Packing the left operand for matrix registers: float32 becomes bfloat16 parts, in the layout of
 `amx/tiling.py`.
 
-A position of a channel block is 32 bfloat16, one for each channel. In split precision there are two
-of them, hi and lo, `AmxPlan.part` positions apart.
+A position of a channel block is 32 bfloat16, one for each channel. In split precision each has
+a hi and a lo, `AmxPlan.part` positions apart.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """Where the input lies: a pointer to what the first tap of the first result reads, and the
-    strides of images, blocks of 16 channels, rows and columns (`place`), in elements.
+    """Where the float32 input lies: a pointer to what the first tap of the first result reads, and
+    the strides of images, blocks of 16 channels, rows and columns (`place`), in elements.
 
     `flat`: the rows of an image lie without gaps, and each result reads its own place alone, so
     that all rows are packed as one.
@@ -45,8 +45,8 @@ class LeftPacker:
     source: Source
 
     def band(self, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-        """Emit code that packs channel blocks [c0, c1) of what the rows [row, row + rows) of
-        results of one image read of the input. `to`: where the packed band begins."""
+        """Emit code that packs what the results in rows [row, row + rows) of one image read, of
+        channel blocks [c0, c1). `to`: where the packed band begins (its channel block 0)."""
         b, plan, source = self.b, self.plan, self.source
         at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
         at, to = at.fixed(), to.cast(BF16)
@@ -76,8 +76,8 @@ class LeftPacker:
         return self.source.place if self.plan.across.out > 1 else self.source.row
 
     def _rows(self, at: Ptr, to: Ptr, rows: Position, channels: int) -> None:
-        """Pack what `rows` rows of results read of one channel block: one plane for each pair of
-        remainders of rows and columns by the strides."""
+        """Pack what `rows` rows of results read of one channel block: a plane for each pair of
+        remainders of rows and columns by the strides. `channels` as in `_line`."""
         b, plan, source = self.b, self.plan, self.source
         down, across = plan.down, plan.across
         for i, (p, q) in enumerate(plan.remainders):
@@ -90,8 +90,8 @@ class LeftPacker:
                 self._line(row, along, across.out + across.reach[q], step, channels)
 
     def _line(self, at: Ptr, to: Ptr, count: Position, step: int, channels: int) -> None:
-        """Pack `count` positions of one channel block, `step` elements apart in the input; the
-        first `channels` of its 32 channels are there."""
+        """Pack `count` positions of one channel block, `step` elements apart in the input. Only the
+        first `channels` of its 32 channels are there; others become 0."""
         with self.b.loop(0, count) as x:
             here, out = (at + x * step).fixed(), (to + x * DEPTH).fixed()
             pair = load_pair(self.b, here, channels, self.source.block)
@@ -112,8 +112,8 @@ def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> No
 
 
 def put(plan: AmxPlan, to: Ptr, parts: list[Val]) -> None:
-    """Emit stores of the 32 channels of one block at the position `to`: `parts` are vectors of
-    bfloat16, hi first, which go to the parts of the packed operand."""
+    """Emit stores of one position of a channel block: each of `parts`, hi first, a vector of 32
+    bfloat16, to its part of the packed operand. `to`: the position in the first part."""
     for i, part in enumerate(parts):
         (to + i * plan.part * DEPTH).store(part)
 
@@ -122,8 +122,8 @@ def each_block(
     b: Builder, channels: int, body: Callable[[Position, int], None], first: Position = 0,
     last: Val | None = None,
 ) -> None:  # fmt: skip
-    """Emit `body(block, valid)` for the blocks [first, last) of 32 channels (None: up to the last
-    one). `valid` (an int): how many channels the block has, fewer perhaps in the last."""
+    """Emit `body(block, valid)` for the blocks [first, last) of `channels` cut by 32 (`last` None:
+    to the end). `valid` (an int): channels of the block, fewer than 32 perhaps in the very last."""
     full, rest = divmod(channels, DEPTH)
     if full:
         with b.loop(first, full if last is None else b.minimum(last, full)) as c:
@@ -134,8 +134,8 @@ def each_block(
 
 
 def load_pair(b: Builder, at: Ptr, channels: int, apart: int = SIDE) -> tuple[Val, Val]:
-    """Load 32 channels as two vectors of 16, the second `apart` elements behind the first. The
-    first `channels` of the 32 are read, the others are 0."""
+    """Load 32 channels (float32) as two vectors of 16, the second `apart` elements after the first.
+    Only the first `channels` of the 32 are read; the others are 0."""
     return _load(b, at, channels), _load(b, at + apart, channels - SIDE)
 
 

@@ -39,9 +39,8 @@ INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
 
 
 def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
-    """Return the packed array of constant weights `w`, [outputs, channels, *taps], or, with
-    `columns`, a matrix (k channels, n outputs), in the parts that `row` of the table of products
-    multiplies."""
+    """The `Packed` of constant weights `w`, [outputs, channels, *taps], or, with `columns`, of a
+    matrix (k channels, n outputs), in the parts that `row` of the table of products multiplies."""
     outputs, channels, *taps = w.shape[::-1] if columns else w.shape
     size = 2 * row.parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH
     order = pack_columns if columns else pack
@@ -63,14 +62,14 @@ def pack(w: Array, parts: int = 2) -> Array:
 
 
 def pack_columns(w: Array, parts: int = 2) -> Array:
-    """Return a matrix (k channels, n outputs) as `pack` packs it."""
+    """A matrix (k channels, n outputs) as `pack` packs it."""
     return pack(w.T, parts)
 
 
 def registers(w: Array) -> list[Array]:
     """Return weights [outputs, channels, *taps] as float32 arrays [panel][channel block][tap]
-    [vector of the panel][512 elements of a register]: one of all panels of two vectors, then one of
-    the last panel if it has a single vector."""
+    [vector of the panel][512 elements of a register: 16 pairs of channels x 16 outputs x 2]: one of
+    all panels of two vectors, then one of the last panel if it has a single vector."""
     w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
@@ -91,8 +90,8 @@ def registers(w: Array) -> list[Array]:
 
 
 def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) -> None:
-    """Emit code that packs `count` rows as a right operand at `to`: each row is an output, its
-    elements are the channels. Padding outputs repeat the last row."""
+    """Emit code that packs `count` rows of `plan.channels` float32 as a right operand at `to`: each
+    row is an output, its elements are the channels. Padding outputs repeat the last row."""
     with b.loop(0, plan.outputs) as vector:
         out = _vector(plan, to, vector)
         lanes = [b.index(b.minimum(vector * SIDE + r, count - 1)) for r in range(SIDE)]
@@ -110,8 +109,8 @@ def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) 
 
 
 def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> None:
-    """Emit code that packs rows of `width` elements as a right operand at `to`: each row is a
-    channel, its elements are the outputs. Padding is zeros."""
+    """Emit code that packs `plan.channels` rows of `width` float32 as a right operand at `to`: each
+    row is a channel, its elements are the outputs. Padding is zeros."""
     vectors = -(-width // SIDE)
 
     def pair(i: Position, several: bool) -> None:
@@ -137,16 +136,16 @@ def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> 
 
 
 def _vector(plan: AmxPlan, to: Ptr, number: Position) -> Ptr:
-    """Return where vector `number` of 16 outputs begins in the operand packed at `to`."""
+    """Where vector `number` of 16 outputs begins in the operand packed at `to`."""
     panel, n = number // 2, number % 2
     return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
 
 
 def _block(plan: AmxPlan) -> int:
-    """Return the bytes of a channel block of a panel of two vectors, if there is one tap."""
+    """Bytes of a channel block of a panel of two vectors, if there is one tap."""
     return plan.row.parts * 2 * REGISTER
 
 
 def _part(plan: AmxPlan, i: int) -> int:
-    """Return the bytes from the beginning of such a channel block to its part i (0: hi)."""
+    """Bytes from the beginning of a channel block (`_block`) to its part i (0: hi)."""
     return (plan.row.parts - 1 - i) * 2 * REGISTER

@@ -30,9 +30,9 @@ UNROLL = 4  # positions of one iteration of a loop; estimated
 
 
 class Note(IntEnum):
-    """The indices of words of 8 bytes in a thread's workspace, which say which results are not
-    finished yet: the fields of `Results`, how many vectors of outputs they have (0: all results are
-    finished), and how many bytes behind the buffer of sums theirs begin (`SUMS`)."""
+    """The indices of words of 8 bytes in a thread's workspace that say which results are not
+    finished yet: IMAGE, ROW, VECTOR, FIRST, LAST as in `Results`; VECTORS, how many vectors of
+    outputs from VECTOR on (0: all are finished); SUMS, the offset of their sums, in bytes."""
 
     IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST, SUMS = range(7)
 
@@ -43,8 +43,8 @@ NOTES = 64  # bytes of all notes
 @dataclass(frozen=True)
 class Results:
     """The sums of one vector of 16 output channels, number `vector`, at the positions [first, last)
-    of a band, which begins at row `row` of the results of image `image`. `sums` points to them: 16
-    float32 for each position."""
+    of a band, which begins at row `row` of the results of image `image`. `sums` points to those of
+    position `first`; each position has 16 float32."""
 
     sums: Ptr
     image: Val
@@ -76,7 +76,7 @@ class Work:
     `finish(em, results)`, which emits the epilogue and the stores of some results.
 
     The kernel's first packed array is the weights, as `pack_right.pack` packs them. If there are
-    several taps, its last one tells how many bytes behind a result's own position each tap reads.
+    several taps, its last one tells how many bytes after a result's own position each tap reads.
     """
 
     plan: AmxPlan
@@ -85,7 +85,7 @@ class Work:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a `Choice` that follow from the plan."""
+        """A `Choice`'s phases, workspace, scratch, by_channels and detail, by their names."""
         plan, band = self.plan, self.plan.size * POSITION
         space = CONFIGURATION + NOTES + plan.waiting  # then a band
         phases = (Phase(plan.tiles, self._bands),)
@@ -147,11 +147,11 @@ class Work:
             finish()
 
     def _image(self, em: Emit, image: Val) -> Ptr:
-        """Return where the packed input of an image begins in scratch."""
+        """Where the packed input of an image begins in scratch."""
         return (em.scratch.cast(U8) + image * (self.plan.size * POSITION)).fixed()
 
     def _pack(self, em: Emit) -> Stage:
-        """Emit the function that packs a band, and return its caller (`LeftPacker.band`)."""
+        """Emit and return the stage that packs a band (see `LeftPacker.band`)."""
 
         def body(em: Emit, *of: Any) -> None:
             LeftPacker(em.b, self.plan, self.source(em)).band(*of)
@@ -159,8 +159,9 @@ class Work:
         return stage(em, "split", "image row rows c0 c1 to*", body)
 
     def _multiply(self, em: Emit, finish: Stage) -> Stage:
-        """Emit the function that multiplies the registers [t0, t1) of positions of a band of `rows`
-        rows, which is packed at `from`, by the panels [k0, k1) of weights. Return its caller."""
+        """Emit and return the stage that multiplies the registers [t0, t1) of positions of a band,
+        which is packed at `from`, by the panels [k0, k1) of weights. `image` and `row` are as in
+        `Results`, `rows` how many rows the band has."""
         plan = self.plan
 
         def body(em: Emit, *of: Any) -> None:
@@ -198,9 +199,9 @@ class Work:
         return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
 
     def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
-        """Return which weights of the next panel are prefetched while register `number` of 16
-        positions (counted in this share) meets the present panel, of `wide` vectors (1 or 2); None
-        if all weights stay in the second-level cache."""
+        """Which weights of the next panel are prefetched while register `number` of 16 positions
+        (counted in this share) meets the present panel, of `wide` vectors (1 or 2); None if all
+        weights stay in the second-level cache."""
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
@@ -208,9 +209,8 @@ class Work:
         return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
-        """Emit the function that finishes (epilogue, stores) the results that `Note` says are not
-        finished, if there are any, and notes that they are. Return its caller, without arguments.
-        """
+        """Emit and return the stage that finishes (epilogue, stores) the results that `Note` says
+        are not finished, if there are any, and notes that they are."""
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)
@@ -226,10 +226,10 @@ class Work:
 
 
 def _note(em: Emit, name: Note) -> Ptr:
-    """Return a pointer to a note, behind the configuration of the matrix registers."""
+    """A pointer to a note, after the configuration of the matrix registers."""
     return em.workspace.cast(I64) + (CONFIGURATION // I64.nbytes + name)
 
 
 def _results(em: Emit) -> Ptr:
-    """Return a pointer to the workspace of sums, behind the notes."""
+    """A pointer to the buffer of sums in the workspace, after the notes."""
     return em.workspace.cast(U8) + (CONFIGURATION + NOTES)

@@ -2,8 +2,8 @@
 
 One register of 16 positions is multiplied by two registers of 16 outputs. In split precision that
 is six products for six registers that are loaded. Two registers of positions would be twelve
-products for eight loads, but are slower if the core's other hardware thread is busy: see "What
-costs days" in docs/kernels.md.
+products for eight loads, but are slower beside a busy hardware thread ("What costs days" in
+docs/kernels.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POSITIONS, WEIGHTS = 2, 3  # numbers of the first registers of both; those of su
 @dataclass(frozen=True)
 class Ahead:
     """The weights that are prefetched while a register of positions is multiplied: with each tap of
-    each channel block `lines` cache lines, from `distance` bytes behind the tap's own weights."""
+    each channel block `lines` cache lines, from `distance` bytes after the tap's own weights."""
 
     distance: Val
     lines: int
@@ -51,17 +51,17 @@ class Operands:
 
 
 def ahead_of(plan: AmxPlan, number: Val, count: int, wide: int) -> Ahead:
-    """Return what register of positions `number` of `count` prefetches: an equal share of the next
-    panel of weights, which lies behind the present one of `wide` vectors."""
+    """What is prefetched while register of positions `number`, of `count`, is multiplied: its equal
+    share of the next panel of weights, which lies after this one of `wide` vectors."""
     parts = plan.row.parts
     lines = -(-parts * wide * REGISTER // POSITION // count)
     return Ahead(number * (lines * POSITION) + plan.panel_bytes // 2 * wide, lines)
 
 
 def sums(b: Builder, plan: AmxPlan, piece: Val | int, wide: int, of: Operands) -> None:
-    """Emit the product of a register of 16 positions and `wide` vectors of outputs over number
-    `piece` of the `AmxPlan.pieces` of the channel blocks. Sums start from 0 in the first piece,
-    else from those at `of.to`, and are stored there."""
+    """Emit the product of a register of 16 positions and `wide` (1 or 2) vectors of outputs: the
+    sums over all taps and the channel blocks of number `piece` of `plan.pieces`. They start from 0
+    in piece 0, else from those at `of.to`, and are stored there."""
     row, x, w, begin, end = plan.row, of.x, of.w, b.index(0), b.index(plan.blocks)
     step = row.parts * wide * REGISTER
 

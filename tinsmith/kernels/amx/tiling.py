@@ -3,7 +3,7 @@
 The packed input is S[channel block][part][remainder][position][32 channels] of bfloat16. Parts are
 those of split precision, hi first. The places of the input are sorted by their remainder modulo
 the stride, so that every tap reads at a fixed distance in positions: with stride 2, tap i reads
-remainder i % 2, i // 2 positions behind a result's own. Positions are numbered through rows of
+remainder i % 2, i // 2 positions after a result's own. Positions are numbered through rows of
 `pitch`, whose last few are there for taps alone: results at these are computed, but not stored.
 
 Either a band (some rows) of results is computed at a time, from its rows of the input in the
@@ -62,8 +62,8 @@ class Axis:
     dilation: int = 1
 
     def tap(self, i: int) -> tuple[int, int]:
-        """Return where tap i of the first result reads: the remainder of its place modulo the
-        stride, and the index of the place among those of equal remainder."""
+        """Where tap i of the first result reads: the remainder of its place modulo the stride, and
+        the index of the place among those of equal remainder."""
         shift, remainder = divmod(i * self.dilation, self.stride)
         return remainder, shift
 
@@ -129,7 +129,7 @@ class AmxPlan:
     @property
     def plane(self) -> int:
         """Positions from the data of one pair of remainders to that of the next: its rows, and what
-        the last register of 16 positions reads behind them. Always odd: with an even number,
+        the last register of 16 positions reads after them. Always odd: with an even number,
         channel blocks would fall into the same few sets of the cache."""
         return ((self.rows + self.down.most) * self.pitch + SIDE) | 1
 
@@ -149,21 +149,21 @@ class AmxPlan:
         return self.blocks * self.block
 
     def offset(self, i: int, j: int) -> int:
-        """Return how many positions behind a result's own tap (i, j) reads."""
+        """How many positions after a result's own the tap (i, j) reads."""
         (p, down), (q, across) = self.down.tap(i), self.across.tap(j)
         return self.remainders.index((p, q)) * self.plane + down * self.pitch + across
 
     def reached(self, rows: Any) -> Any:
-        """Return the positions of `rows` (int or Val) rows of results, up to the last result."""
+        """How many positions `rows` (int or Val) rows of results span, up to the last result."""
         return (rows - 1) * self.pitch + self.across.out
 
     def registers(self, rows: int) -> int:
-        """Return how many registers of 16 positions cover `rows` rows of results."""
+        """How many registers of 16 positions cover `rows` rows of results."""
         return -(-self.reached(rows) // SIDE)
 
     @property
     def panels(self) -> int:
-        """How many panels of weights there are: pairs of output vectors, perhaps one alone."""
+        """Panels of weights: pairs of output vectors, and perhaps one alone."""
         return -(-self.outputs // 2)
 
     @property
@@ -199,7 +199,7 @@ class AmxPlan:
 
     @property
     def tiles(self) -> int:
-        """How many tiles the phase that multiplies has."""
+        """Tiles of the phase that multiplies."""
         return self.images * (self.panels * self.shares if self.whole else self.bands)
 
     @property
@@ -212,8 +212,8 @@ class AmxPlan:
 
 
 def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tuple[AmxPlan, float]:
-    """Return a draft, cut into the bands or shares that take the least time (`_shared_cost`), and
-    the estimated seconds of this plan (`cost`). `nbytes`: of the input and the output."""
+    """Return `draft` with the bands or shares that take the least time (`_shared_cost`), and the
+    estimated seconds of this plan (`cost`). `nbytes`: of the input and the output."""
     rows = draft.down.out
     least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
@@ -225,8 +225,8 @@ def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tu
 
 
 def _counts(rows: int) -> list[int]:
-    """Return the numbers of bands that are compared for so many rows: all with which bands have up
-    to SMALL rows, and some with which they have more."""
+    """The numbers of bands, in rising order, that are compared for so many rows: all that give
+    bands of up to SMALL rows, and some that give larger ones."""
     found, size = {1, rows}, 1
     while size < rows:
         found.add(-(-rows // size))
@@ -235,9 +235,9 @@ def _counts(rows: int) -> list[int]:
 
 
 def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> float:
-    """Return the estimated seconds of a plan on one core. `nbytes`: of its input and output. With
-    several threads this is their number times the seconds of the busiest thread, so that a plan
-    whose tiles divide evenly costs as much as on one core; for other delays see `_shared_cost`."""
+    """Estimated seconds of a plan on one core. With several threads this is their number times the
+    seconds of the busiest one, so that a plan whose tiles divide evenly costs as much as on one
+    core; `_shared_cost` adds other delays. `nbytes`: of its input and output."""
     issue = 2.0 * target.lanes / target.peak
     share = uneven(plan.tiles, threads)
     products = slots(plan) * plan.images * issue
@@ -251,7 +251,7 @@ def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> floa
 
 
 def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> float:
-    """Return `cost` plus the costs of sharing work: one core may be slower; every thread reads all
+    """`cost` plus the costs of sharing work: one core may be slower; every thread reads all
     weights, or input that other threads have packed. For comparing plans of one kernel: the costs
     of other kernels leave these out."""
     seconds = cost(target, plan, nbytes, threads)
@@ -266,9 +266,9 @@ def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> 
 
 
 def _slow_core(tiles: int, threads: int) -> float:
-    """Return a factor on the time of threads that take tiles one by one, as cores may differ in
-    speed: the mean of 1 (all cores are equal) and the factor if one core takes `SLOWER` times as
-    long. The latter is the end of the last tile over that of ideally divided work."""
+    """A factor on the time of threads that take tiles one by one, as cores may differ in speed: the
+    mean of 1 (all cores are equal) and the factor if one core takes `SLOWER` times as long. The
+    latter is the end of the last tile over that of ideally divided work."""
     others = threads - 1
     slow = max(1, round(tiles / (1 + SLOWER * others)))
     last = max(slow * SLOWER, -(-(tiles - slow) // others))
@@ -276,8 +276,8 @@ def _slow_core(tiles: int, threads: int) -> float:
 
 
 def slots(plan: AmxPlan) -> float:
-    """Return the issue slots of the products of one image. One slot is the time in which the core
-    issues a multiply-add of vectors of 16."""
+    """Issue slots of the products of one image. One slot is the time in which the core issues a
+    multiply-add of vectors of 16."""
     one = SIDE * DEPTH / plan.row.rate * (ALONE if plan.outputs == 1 else 1.0)
     small, larger = divmod(plan.down.out, plan.bands)
     registers = larger * plan.registers(small + 1) + (plan.bands - larger) * plan.registers(small)
@@ -285,7 +285,7 @@ def slots(plan: AmxPlan) -> float:
 
 
 def _around(plan: AmxPlan) -> float:
-    """Return the issue slots of packing the input and of finishing the results."""
+    """Issue slots of packing the input and finishing the results of all images."""
     read = sum(
         (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
         for p, q in plan.remainders
@@ -295,8 +295,8 @@ def _around(plan: AmxPlan) -> float:
 
 
 def _fetched(target: Target, plan: AmxPlan) -> float:
-    """Return the bytes that are read again from beyond the second-level cache: packed input, which
-    each panel reads, and weights, which each band reads."""
+    """Bytes that are read again from beyond the second-level cache: packed input, which each panel
+    reads, and weights, which each band reads."""
     packed, room, passes = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
     if plan.whole:  # a panel goes through all images
         packed, passes = packed * plan.images, 1

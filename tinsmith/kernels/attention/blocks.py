@@ -71,20 +71,20 @@ class Blocks:
     reaches: bool
 
     def within(self, reach: Reach) -> Blocks:
-        """Return the same attention over the `reach.count` keys of a reach alone."""
+        """The same attention over the `reach.count` keys of a reach alone."""
         raise NotImplementedError
 
     def registers(self, em: Emit) -> AbstractContextManager[None]:
-        """Return a context around all code of the kernel. Subclasses that compute on matrix
-        registers configure and release these there."""
+        """A context around all code of the kernel. Subclasses that compute on matrix registers
+        configure and release these there."""
         return nullcontext()
 
     def each_block(
         self, b: Builder, lo: Position, hi: Position, body: Callable[[Any, Any], None]
     ) -> None:
         """Emit `body(row, height)` for the blocks [lo, hi) of an item's queries: `row` is the
-        number of the block's first query, `height` how many queries the block has. `body` may be
-        called once for each height."""
+        number of the block's first query, `height` how many queries the block has. `body` is called
+        once for all blocks, or once for each height that they have."""
         raise NotImplementedError
 
     def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
@@ -101,8 +101,8 @@ class Blocks:
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
-        """Return the function that stores the exponentials of query number `row` of a block, packed
-        for the product with the values. None: exponentials overwrite the scores."""
+        """The function that stores the exponentials of query number `row` of a block, packed for
+        the product with the values. None: exponentials overwrite the scores."""
         return None
 
     def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:
@@ -111,7 +111,7 @@ class Blocks:
         raise NotImplementedError
 
     def choice(self, site: Site, cost: float, groups: int, detail: str, before: int = 0) -> Choice:
-        """Return the kernel's choice: each item is cut into `groups` tiles of neighbouring blocks.
+        """The kernel's choice: each item is cut into `groups` tiles of neighbouring blocks.
         `before`: bytes at the start of the workspace that the subclass keeps for itself."""
         places = list(accumulate((-(-r // 64) * 64 for r in self.sizes), initial=before))
         return Choice(
@@ -157,15 +157,14 @@ class Blocks:
 
 
 def pitch_of(keys: Number, told: bool = False) -> Number:
-    """Return how many elements lie from the scores of one query to those of the next: `keys`, plus
-    a cache line where rows would otherwise compete for few sets of the first-level cache. If only
-    the call tells the number of keys (a Size, or `told`), the line is always added, as the last
-    vector of scores may extend beyond the keys."""
+    """How many elements lie from the scores of one query to those of the next: `keys`, plus a cache
+    line where rows would else compete for few sets of the first-level cache, or if only the run
+    tells how many keys there are (a Size, or `told`): the last vector may extend beyond keys."""
     if told or isinstance(keys, Size):
         return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys
 
 
 def softmax_time(target: Target, of: Extents) -> float:
-    """Return the estimated seconds of the softmax of all scores on one core."""
+    """Estimated seconds of the softmax of all scores on one core."""
     return target.time(EXPONENTIAL * of.scores, 0, EFFICIENCY)

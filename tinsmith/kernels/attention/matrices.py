@@ -81,7 +81,7 @@ class MatrixBlocks(Blocks):
             sums(b, self.keyed, 0, 2, Operands(x, w, to.fixed(), SIDE * 4, line))
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put:
-        """Return the function that splits exponentials into bfloat16 parts and stores these in
+        """The function that splits exponentials into bfloat16 parts and stores these in
         `rooms.more[0]`, the packed left operand of the product with the values."""
         plan, to = self.valued, (rooms.more[0].cast(BF16) + row * DEPTH).fixed()
 
@@ -114,8 +114,8 @@ def _tiles(
     b: Builder, plan: AmxPlan, left: Ptr, right: Ptr, height: Val
 ) -> Iterator[tuple[Val, Val, Ptr, Ptr]]:
     """A context whose code runs for each pair of a panel of the packed operand `right` and a
-    register of 16 of the `height` packed queries at `left`. It yields (number of the panel, number
-    of the register, pointer to the register's data, pointer to the panel's data)."""
+    register of 16 of the `height` packed queries at `left`. It yields the numbers of panel and
+    register, then pointers to register and panel."""
     with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
         x = (left.cast(U8) + register * REGISTER).fixed()
         w = (right.cast(U8) + panel * plan.panel_bytes).fixed()
@@ -124,15 +124,15 @@ def _tiles(
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def attention_amx(site: Site) -> Choice:
-    """Scores and results of bfloat16, in split precision or not, on matrix registers."""
+    """Attention by products of bfloat16, in split precision or not, on matrix registers."""
     row = float_product(site, MATRICES)
     of, target = extents_of(site), site.target
     if min(of.width, of.value_width) < SIDE:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")
 
     def plan(channels: int, outputs: int) -> AmxPlan:
-        """Return the plan of one of the two products. Every register of queries is a share of its
-        own, so that sums stay in registers until they are complete."""
+        """The plan of one of the two products, of `channels` by `outputs` (see the module). Every
+        register of queries is a share, so that sums stay in registers until they are complete."""
         vectors = -(-outputs // (2 * SIDE)) * 2
         return AmxPlan(1, channels, vectors, Axis(ROWS), Axis(1), shares=TOGETHER, row=row)
 
@@ -151,7 +151,7 @@ def attention_amx(site: Site) -> Choice:
 
 
 def _products_time(target: Target, s: MatrixBlocks) -> float:
-    """Return the estimated seconds of both products, with packing, on one core."""
+    """Estimated seconds of both products, with packing, on one core."""
     of = s.of
     total = -(-of.queries // SIDE) / TOGETHER * (tiling.slots(s.keyed) + tiling.slots(s.valued))
     total += PACKING * of.keys * (s.keyed.blocks + s.valued.outputs / 2)

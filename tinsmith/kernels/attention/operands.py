@@ -3,7 +3,7 @@ are added to scores.
 
 A cache of keys and values has room for more keys than it holds, and a mask hides the others. Keys
 before the first and after the last that the mask shows to any query of an item are not read
-(`Reach`), so that time and memory traffic are those of the keys that are seen.
+(`Reach`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _seen(b: Builder, row: Ptr, count: Val, back: bool) -> Val:
     whole = count // lanes
 
     def on(at: Val, size: int) -> Val:
-        """Return whether any of `size` keys is seen, `at` keys from where the search begins."""
+        """Whether any of `size` keys is seen, `at` keys from where the search begins."""
         value = (row + ((count - size) - at if back else at)).load(size)
         seen = value.ne(0) if row.elem == U8 else (value > HIDDEN) | value.is_nan()
         return seen.any()
@@ -87,7 +87,7 @@ class Extents:
     value_width: int
 
     def typical(self) -> Extents:
-        """Return the same extents with the example's numbers for sizes that only a call tells."""
+        """The same extents with the example's numbers for sizes that only a call tells."""
         return Extents(*(typical(getattr(self, name)) for name in self.__annotations__))
 
     @property
@@ -132,7 +132,7 @@ class Added:
         return not same(self.dims[2], 1)
 
     def term(self, slab: Ptr, row: Position, i: Val) -> Term:
-        """Return what is added to the scores of query `row` + `i` of the item with this slab."""
+        """What is added to the scores of query `row` + `i` of the item with this slab."""
         at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
         return Term(at, self.is_wide, 1.0 if self.const is not None else LOG2E)
 
@@ -171,19 +171,19 @@ class RowOperands:
         return (self.book.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
-        """Return the layout in which each input is read; None if it is packed instead."""
+        """The layout in which each input is read; None if it is not read at run time."""
         live = {a.index for a in self.added if a.const is None}
         return [PLAIN if i < 3 or i in live else None for i in range(len(site.inputs))]
 
     def slabs(self, em: Emit) -> list[Slab]:
-        """Return each bias or mask with a pointer to its first slab."""
+        """Each bias or mask with a pointer to its first slab."""
         packed = iter(em.packed[1:])
         return [
             (a, em.input(a.index).pointer if a.const is None else next(packed)) for a in self.added
         ]
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
-        """Return each bias or mask of `slabs` with a pointer to the slab of one item."""
+        """Each bias or mask of `slabs` with a pointer to the slab of one item."""
 
         def at(a: Added) -> Val:
             if isinstance(a.at, EvenMap):
@@ -209,9 +209,9 @@ class RowOperands:
     def changes(
         self, slabs: list[Slab], row: Position, i: Val, reach: Reach | None
     ) -> list[Change]:
-        """Return the changes to the scores of one query before their softmax, in order: the soft
-        cap, each bias and mask, the window of keys. The query is number `row` + `i` of its item;
-        `slabs` are those of the item (`slabs_of`), or of its `reach` if that is not None."""
+        """The changes to the scores of one query before their softmax, in order: the soft cap, each
+        bias and mask, the window of keys. The query is number `row` + `i` of its item; `slabs` are
+        those of the item (`slabs_of`), or of its `reach` if that is not None."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):
@@ -222,7 +222,8 @@ class RowOperands:
 
 
 def extents_of(site: Site) -> Extents:
-    """Return the sizes of a site's attention. Raises Skip if there are no rows or elements."""
+    """The sizes of a site's attention. Raises Skip if rows have no elements, or a table of rows is
+    empty or not constant."""
     if site.attr("even"):
         q = even_map(site.const(3))
         items, queries = prod(extent for extent, _ in q.items), q.rows
@@ -236,8 +237,8 @@ def extents_of(site: Site) -> Extents:
 
 
 def operands_of(site: Site) -> RowOperands:
-    """Return where the rows of a site's attention lie, and how its scores change. Raises Skip if a
-    table of rows is empty or not constant."""
+    """Where the rows of a site's attention lie, and how its scores change. Raises Skip if a table
+    of rows is empty or not constant."""
     book = Book()
     if site.attr("even"):
         maps = Maps(*(even_map(site.const(i)) for i in (3, 4, 5, 6)))
@@ -256,8 +257,8 @@ def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
 
 
 def _added(site: Site, index: int, book: Book) -> Added | None:
-    """Return the bias or mask that is input `index`, whose slab for each item the next input tells;
-    None if it is absent. A table of the slabs' offsets is added to `book`."""
+    """The bias or mask that is input `index`, whose slab for each item the next input tells; None
+    if it is absent. A table of the slabs' offsets is added to `book`."""
     if not site.has(index):
         return None
     even, at = site.attr("even"), site.const(index + 1, "the table of slabs")

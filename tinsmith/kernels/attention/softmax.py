@@ -89,8 +89,8 @@ def exponentials(
     """Emit the softmax of a row of `n` scores (float32, in units of log2) without its division:
     e[i] = 2^(s[i] - max s), where s are the scores after `changes`. Return 1 / sum(e).
 
-    Without `put`, e overwrites the scores, and lanes beyond n are undefined. With `put`, vectors
-    of e go there, 0 beyond n, and the row keeps s. If all of s are -inf, e and the result are NaN;
+    Without `put`, e overwrites the scores, and lanes beyond n are undefined. With `put`, it gets
+    vectors of e, 0 beyond n, and the row keeps s. If all of s are -inf, e and the result are NaN;
     with `zeros` they are 0."""
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Book:
-    """Several tables of whole numbers, which are packed as one int64 array of length `size`."""
+    """Tables of whole numbers, `size` in all, which are packed one after the other as int64."""
 
     parts: list[Array] = field(default_factory=list)
     size: int = 0
@@ -36,7 +36,7 @@ class Book:
         return self.size - self.parts[-1].size
 
     def packed(self) -> Packed:
-        """Return all tables, one after the other, as a packed array."""
+        """All tables as one packed array, with a 0 at the end."""
         array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
         return packed_table("tables", array)
 
@@ -62,8 +62,8 @@ class RowMap:
     shared: bool
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """Return where the rows of item number `item` (one batch and head) lie in the array at
-        `base`; `book` points to the packed tables. Emits loads: keep it out of loops."""
+        """Where the rows of item number `item` (one batch and head) lie in the array at `base`;
+        `book` points to the packed tables. Emits loads: keep it out of loops."""
         first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
@@ -96,7 +96,7 @@ class EvenMap:
         return total
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """Return the rows of one item in the array at `base`."""
+        """The rows of one item in the array at `base`."""
         return Start(base, self.offset(item), None, self.stride)
 
 
@@ -111,28 +111,28 @@ class Start:
     stride: Number
 
     def after(self, rows: Val) -> Start:
-        """Return the same item without its first `rows` rows."""
+        """The same item without its first `rows` rows."""
         if self.distances is None:
             return replace(self, first=self.first + rows * self.stride)
         return replace(self, distances=(self.distances + rows).fixed())
 
     def at(self, row: Position) -> Ptr:
-        """Return a pointer to the first element of row number `row` of this item (one batch and
-        head). With `distances`, emits the load of the row's offset."""
+        """A pointer to the first element of row number `row`. With `distances`, emits the load of
+        the row's offset."""
         if self.distances is None:
             return self.base + (self.first + row * self.stride)
         return self.base + (self.first + (self.distances + row).load())
 
 
 def even_map(formula: Array) -> EvenMap:
-    """Return the map that a formula of `RowAttention` tells: a constant array of first offset, rows
-    of an item, stride, then the axes of items."""
+    """The map that a formula of `RowAttention` tells: a constant array of first offset, rows of an
+    item, stride, then the axes of items."""
     first, rows, step = formula[:3].tolist()
     return EvenMap(rows, first, step, items_of(formula))
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:
-    """Return the different entries of `parts` along its first axis, in the order of their first
+    """The different entries of `parts` along its first axis, in the order of their first
     occurrence, and for each entry the index of its equal among these. Compared bit by bit.
 
     distinct(["b", "a", "b"]) is (["b", "a"], [0, 1, 0])."""
@@ -142,7 +142,7 @@ def distinct(parts: Array) -> tuple[Array, Array]:
 
 
 def row_map(book: Book, table: Array) -> RowMap:
-    """Return the map of a table [items, rows] of offsets; what it needs is added to `book`."""
+    """The map of a table [items, rows] of offsets; what it needs is added to `book`."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]

@@ -34,13 +34,18 @@ NEAR times their width apart: packing takes as long as it saves. Estimated."""
 
 @dataclass(frozen=True)
 class VectorBlocks(Blocks):
-    """Attention in vectors of float32: a block is as many queries as a register tile has rows."""
+    """Attention in vectors of float32: a block is as many queries as a register tile has rows.
 
-    rows: Rows  # how queries are cut into blocks
-    columns: Columns  # how keys are cut into panels
-    values: Columns  # how the elements of values are cut into panels
-    in_place: bool  # values are not packed
-    few: bool  # keys are not packed
+    rows, columns  how queries are cut into blocks, and keys into panels
+    values         how the elements of values are cut into panels
+    in_place, few  whether values, and keys, are read in place, not packed
+    """
+
+    rows: Rows
+    columns: Columns
+    values: Columns
+    in_place: bool
+    few: bool
 
     def within(self, reach: Reach) -> VectorBlocks:
         of = replace(self.of, keys=reach.count)
@@ -114,7 +119,7 @@ class VectorBlocks(Blocks):
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32")
 def attention_rows(site: Site) -> Choice:
-    """Scores, softmax and the product with values by blocks of queries that stay in L1."""
+    """Attention in float32, by blocks of queries whose scores stay in L1."""
     of, target, operands = extents_of(site), site.target, operands_of(site)
     lanes, limit, v = block_of(target), accumulators(target), operands.maps.v
     usual = of.typical()
@@ -146,9 +151,10 @@ def attention_rows(site: Site) -> Choice:
 def scores_in_place(
     b: Builder, blocks: VectorBlocks, k: Start, height: Position, rooms: Rooms
 ) -> None:
-    """Emit the scores of `height` packed queries by all keys, which are read at `k`, not packed. V
-    keys at a time have a vector of partial sums each, whose lanes are added up at the end. If the
-    last group has fewer keys, the last key fills it up. Rows must be whole vectors."""
+    """Emit the scores of `height` packed queries by all keys, which are read at `k`, not packed, to
+    `rooms.scores`. As many keys at a time as a vector has lanes have a vector of partial sums each,
+    whose lanes are added up at the end. If the last group has fewer keys, the last key fills it up.
+    Rows must be whole vectors."""
     lanes, keys, width = blocks.lanes, blocks.of.keys, blocks.of.width
     whole = keys // lanes * lanes
 

@@ -60,8 +60,8 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
-    """An i1: whether the ring has none of the rows that a step reads, as no step before it filled
-    it. `begins`: whether its tile is the first of this call; `row`: its first row of outputs."""
+    """An i1: whether no step has yet put rows that this step reads into the ring. `begins`: whether
+    its tile is the first of this call; `row`: its first row of outputs."""
     if isinstance(band, int):
         return row.eq(0)
     (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]
@@ -95,8 +95,8 @@ def _convolve_panel(
 
 
 class _Step:
-    """The code of one step: output rows [row, row + size) of image n, of all channels or a
-    panel."""
+    """The code of one step: output rows [row, row + size) of image n, of all channels or of one
+    `panel` of expanded ones."""
 
     def __init__(
         self, em: Emit, stages: Stages, plan: BlockPlan, n: Val | int, row: Val, size: int,

@@ -1,10 +1,10 @@
 """1x1, depthwise and 1x1 convolutions as one kernel; and a convolution of an image whose channels
 are scaled.
 
-The first 1x1 convolution expands an image to more channels. Its rows go into a ring buffer that
-stays in the core's cache. When all rows that the next output rows read are there, the depthwise
-convolution filters them, and the last one projects the result to fewer channels. So the expanded
-image never goes to memory.
+The first 1x1 convolution expands an image to more channels, whose rows go into a ring buffer in the
+core's cache. When all rows that the next output rows read are there, the depthwise convolution
+filters them, and the last one projects the result to fewer channels. So the expanded image never
+goes to memory.
 
 Where numbers s that only the run knows scale the channels of an image x, W (s x) = (W s) x:
 `conv_scaled` scales the weights W, and reads the image as it is.
@@ -48,7 +48,7 @@ from tinsmith.ops._weights import is_convolution
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_block(site: Site) -> Choice:
-    """1x1, depthwise and 1x1 convolution in one, by rows through the core's cache."""
+    """Depthwise convolution with a 1x1 before, after or both, by rows through the core's cache."""
     stages = stages_of(site)
     reads = stages.reads()
     plan = plan_block(site.target, stages.shape)
@@ -83,7 +83,7 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
 
 @kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_scaled(site: Site) -> Choice:
-    """A 1x1 convolution whose weights are scaled in place of its input's channels."""
+    """A 1x1 convolution of one image that scales its weights instead of the image's channels."""
     x, factors, conv = _parts(site)
     dense, inputs = conv_site(conv), site.attr("body").inputs
     geo, w = dense.geo, dense.weights
@@ -139,8 +139,8 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
 
 
 def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
-    """Emit the phase that multiplies the packed weights by the factors of their input channels, to
-    scratch. A tile is one block of input channels."""
+    """Emit the phase that writes to scratch the packed weights times the factors of their input
+    channels. A tile is one block of input channels. `way`: how weights are packed."""
     b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
     cut, blocks, depth, first = way.panels, way.blocks, way.stored, 0
     with b.loop(em.begin, em.end) as block:

@@ -1,6 +1,6 @@
 """How a block is cut into steps, bands and panels, and what that costs.
 
-The constants that were fitted were fitted on Zen 4 with AVX-512; the command was not recorded.
+What was fitted was fitted on Zen 4 with AVX-512; the command was not recorded.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.records import dataclass
 
-EFFICIENCY = 0.98  # the share of the multiply-add peak that is reached; estimated
+EFFICIENCY = 0.98  # share of the multiply-add peak that is reached; estimated
 STEP_SECONDS = 0.1e-6  # seconds of the loops around one step; fitted
 MOST_BANDS = 16  # of an image; estimated
 MOST_PIXELS = 1024  # output pixels of a step; estimated
-ONE_ROW = 0.015  # the relative extra time of steps of one row, whose loops are short; fitted
-KEPT = 0.6  # the share of L2 that the tensors between the stages may take; estimated
-CROWDING = 0.12  # the relative extra time, times the square of the share of L2 in use; fitted
+ONE_ROW = 0.015  # relative extra time of steps of one row, whose loops are short; fitted
+KEPT = 0.6  # share of L2 that the tensors between the stages may take; estimated
+CROWDING = 0.12  # relative extra time, times the square of the share of L2 in use; fitted
 RESTART = 0.08e-6
 """Seconds until writing a new row of an output channel block streams to outer caches. Estimated."""
-REREAD = 0.4  # the share of time of reading from L2 what L1 lost that is not hidden; fitted
-GRAIN = 0.04  # the relative time lost to uneven sharing, with one tile a thread; estimated
+REREAD = 0.4  # share of time of reading from L2 what L1 lost that is not hidden; fitted
+GRAIN = 0.04  # relative time lost to uneven sharing, with one tile a thread; estimated
 
 
 @dataclass(frozen=True)
 class BlockPlan:
     """How a block is cut. Expanded rows are rows of the first convolution's result.
 
-    rows         the output rows of each step of the depthwise convolution
+    rows         steps, as pairs (how many, output rows of the depthwise convolution in each)
     bands        parts of an image that threads compute, each of some neighbouring steps
     parted       whether tiles compute a panel of expanded channels each; so if nothing follows the
                  depthwise convolution
@@ -77,7 +77,7 @@ class BlockPlan:
 @dataclass(frozen=True)
 class Shape:
     """What a plan depends on: the geometries of the convolutions (None if one is absent), the
-    channels of a block of channels (`width`), and the number of threads."""
+    channels of a channel block (`width`), and the number of threads."""
 
     expand: Geometry | None
     depthwise: Geometry
@@ -122,7 +122,8 @@ def plan_block(target: Target, shape: Shape) -> BlockPlan:
 
 
 def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPlan | None:
-    """The plan for steps of `rows` rows and so many bands; None if it does not fit the cache."""
+    """The plan for the steps `rows` (as in `BlockPlan`) and so many bands; None if what it keeps
+    does not fit the cache."""
     geo, width, most = shape.depthwise, shape.width, rows[0][1]
     steps = sum(n for n, _ in rows)
     parted = shape.project is None
@@ -173,7 +174,7 @@ def _with_weights(
 ) -> float:
     """Estimated seconds of all `steps` steps: `busy` seconds of arithmetic, and waiting for weights
     of the 1x1 convolutions. The first step reads these from memory, later ones from L2 or L3. L2
-    keeps those of one of `parts` panels, if they fit beside the `kept` bytes of rows between the
+    keeps those of one of `parts` panels if they fit beside `kept` bytes of rows between the
     convolutions and the rows of images that pass through."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
@@ -189,8 +190,9 @@ def _with_weights(
 def _traffic(
     target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
-    """Estimated seconds that are lost where new rows of the output `out` begin, and by reading the
-    last convolution's input from L2 if L1 does not keep the rows of a step (at most `most`)."""
+    """Estimated seconds lost where new rows of the last convolution's output begin, and by reading
+    its input from L2 if L1 does not keep the rows of a step (at most `most`). `out`: its geometry;
+    `dense`: how its channels are cut; `steps`: those of an image."""
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
@@ -208,7 +210,7 @@ def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
 
 
 def _dense_cost(target: Target, dense: Blocked, cols: int) -> float:
-    """As `Panels.cost` of `dense`, for rows of `cols` pixels."""
+    """Vector multiply-adds, for each input channel, of `cols` pixels in all panels of `dense`."""
     cut, depth = dense.panels, dense.blocks.padded
     return sum(
         n * tiling(target, 1, cols, lanes, depth).cost

@@ -165,8 +165,8 @@ def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, in
 
 
 def stages_of(site: Site) -> Stages:
-    """A block's convolutions: a depthwise one, with a 1x1 before, after, or both. Skip for
-    others."""
+    """A block's convolutions: a depthwise one, with a 1x1 before, after, or both. Raises Skip for
+    other blocks."""
     body = site.attr("body")
     found: list[Stage] = []
     packed = 0
@@ -187,7 +187,8 @@ def stages_of(site: Site) -> Stages:
 
 
 def _stage(node: Node, block: Site, packed: int) -> Stage:
-    """The stage of a node; `packed` arrays come before its own. Raises Skip as `stages_of` does."""
+    """The stage of a node of `block`; `packed` arrays come before its own. Raises Skip if it is no
+    float32 convolution with two spatial axes."""
     site = make_site(node, block.target, block.precision)
     if not is_convolution(site.anchor):
         raise Skip(f"{node.name} is not a convolution")

@@ -45,8 +45,8 @@ class Problem:
 
 
 def problem(site: Site) -> Problem:
-    """Return the products of a MatMul site: a single one, of all rows of A, if B has no batch.
-    Raises Skip if an operand or the result is empty, or the output has not the product's shape."""
+    """The products of a MatMul site: a single one, of all rows of A, if B has no batch. Raises Skip
+    if an operand or the result is empty, or the output has not the product's shape."""
     a, b = site.input(0).dims, site.input(1).dims
     if 0 in (prod(a), prod(b), site.out.type.size):
         raise Skip("an operand or the result is empty")
@@ -66,13 +66,13 @@ def problem(site: Site) -> Problem:
 
 
 def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Return `dims` with ones in front, so that there are `rank` of them."""
+    """`dims` with ones in front, so that there are `rank` of them."""
     return (1,) * (rank - len(dims)) + dims
 
 
 def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides along `batch` of an operand of shape (batch..., rows, columns), in
-    elements; 0 where it broadcasts."""
+    """Strides along `batch` of an operand of shape (batch..., rows, columns), in elements; 0 where
+    it broadcasts."""
     own = plain_strides(dims)[:-2]
     own = (0,) * (len(batch) - len(own)) + own
     lead = _wide(dims[:-2], len(batch))
@@ -80,7 +80,7 @@ def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
-    """Return the sum of index * stride: the offset of an element."""
+    """The sum of index * stride: the offset of an element."""
     total: Position = 0
     for i, s in zip(index, strides, strict=True):
         total = i * s + total
@@ -88,7 +88,7 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
 
 
 def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
-    """Return pointers to A and B of product `item` of the batch, and `em` shifted to its output."""
+    """Pointers to A and B of product `item` of the batch, and `em` shifted to its output."""
     a, b = em.input(0).pointer, em.input(1).pointer
     if not p.batch:
         return a, b, em
@@ -101,13 +101,17 @@ def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
 @dataclass(frozen=True)
 class Plan:
     """How a problem is computed. `tiling` cuts each product into register tiles; `cells` groups
-    these into cells, the units of work that threads share (each a tile of the phase)."""
+    these into cells, the units of work that threads share (each a tile of the phase).
+
+    packed  bytes of the panels of B that a cell packs first; 0: B is read in place
+    stride  elements from one row of A to the next, or of copies of them (`spread_stride`)
+    """
 
     problem: Problem
     tiling: Tiling
     cells: Grid
-    packed: int  # bytes of the panels of B that a cell packs first; 0: B is read in place
-    stride: int  # elements from one row of A to the next, or of copies of them (`spread_stride`)
+    packed: int
+    stride: int
 
     @property
     def spread(self) -> bool:

@@ -20,5 +20,5 @@ def matmul_bfloat16(site: Site) -> Choice:
 
 
 def sides(row: Product) -> tuple[Side, Side]:
-    """Return how A and B are packed for `row`: as its element types, without zero points."""
+    """How A and B are packed for `row`: as its element types, without zero points."""
     return Side(0, None, 1, row.left, True), Side(1, None, 1, row.right, True)

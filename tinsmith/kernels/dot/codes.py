@@ -57,7 +57,7 @@ class Code:
         return F32.nbytes // self.word.nbytes
 
     def shift(self, place: int) -> int:
-        """Return the lowest bit of the weight at a place (0 to `group` - 1) of a word."""
+        """At which bit of a word the weight at `place` (0 to `group` - 1) begins."""
         return 8 * (place % 4) + self.bits * (place // 4)
 
     @property
@@ -95,7 +95,7 @@ class Blocks:
     """How the `depth` weights of each column are cut into blocks that have one scale: `full` blocks
     of `size` weights, then one of `rest` (0: none).
 
-    zeros  whether each block has zero points of its own, in a row behind its scales
+    zeros  whether each block has zero points of its own, in a row after its scales
     zero   if not `zeros`: the zero point of all weights, plus the code's bias
     parts  how many of these blocks make one block of the model, which may be longer
     """
@@ -126,21 +126,20 @@ class Blocks:
 
     @property
     def shifted(self) -> bool:
-        """Whether something must be subtracted from stored numbers to get weights: a zero point,
-        or the number `bias` that the code adds."""
+        """Whether a zero point or the code's `bias` must be subtracted from stored numbers."""
         return self.zeros or self.zero != 0
 
     @property
     def around(self) -> int:
-        """Rows of float32 behind the words of a block: 0, 1 (scales), or 2 (with zero points)."""
+        """Rows of float32 after the words of a block: 0, 1 (scales), or 2 (with zero points)."""
         return 0 if self.code.is_float else 1 + self.zeros
 
     def words(self, elements: int) -> int:
-        """Return how many words hold so many elements of k of a column."""
+        """How many words hold so many elements of k of a column."""
         return -(-elements // self.code.group)
 
     def rows(self, elements: int) -> int:
-        """Return the rows of words, scales and zero points of a block of so many elements of k."""
+        """How many rows of words, scales and zero points included, so many elements of k take."""
         return self.words(elements) + self.around * self.code.number
 
     @property
@@ -149,8 +148,8 @@ class Blocks:
         return self.full * self.rows(self.size) + (self.rows(self.rest) if self.rest else 0)
 
     def weight(self, raw: Val, power: float, scale: Val, zero: Val | None) -> Val:
-        """Return weights from raw ones: (raw / power - zero point) * scale. `zero` is the vector of
-        zero points if blocks have their own. Only the last product rounds."""
+        """Weights from raw ones: (raw / power - zero point) * scale. `zero` is the vector of zero
+        points if blocks have their own. Only the last product rounds."""
         x = raw if power == 1 else raw * (1 / power)
         if zero is not None:
             x = x - zero
@@ -160,8 +159,8 @@ class Blocks:
 
 
 def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
-    """Return how the weights of a SmallMatMul are stored and cut into blocks. Raises Skip if they,
-    their scale or zero point are not constant, `codes` lacks their type, or blocks cut words."""
+    """How the weights of a SmallMatMul are stored and cut into blocks. Raises Skip if they, their
+    scale or zero point are not constant, `codes` lacks their type, or blocks split words."""
     w, block = site.const(1, "the weights"), site.attr("block_size")
     code = codes.get(w.dtype.name)
     if code is None:
@@ -187,8 +186,8 @@ def blocks_of(site: Site, codes: Mapping[str, Code] = CODES) -> Blocks:
 def pack(
     w: Array, scale: Array | None, zero: Array | None, plan: Blocks, columns: Columns
 ) -> Array:
-    """Return weights w (k, n) as one flat array of words, panel after panel (see the module).
-    `scale` and `zero` are (blocks of the model, n); None where blocks have no such row."""
+    """Weights w (k, n) as one flat array of words, panel after panel (see the module). `scale` and
+    `zero` are (blocks of the model, n); None where blocks have no such row."""
     code, at, found = plan.code, 0, []
     dtype = np.dtype(f"i{code.word.nbytes}")
     body, size = columns.full * columns.size, columns.size
@@ -213,7 +212,7 @@ def pack(
 
 def _put(panels: Array, at: int, rows: Array, width: int) -> None:
     """Copy a matrix `rows` into `panels`, [panel][word]: each panel gets its `width` columns of all
-    rows, row after row, from word `at` on. Padding columns of the last panel stay 0."""
+    rows, row after row, from word `at` on. A panel that is alone may be wider: the rest stays 0."""
     count, columns = rows.shape
     if columns == len(panels) * width:
         sink = panels[:, at : at + count * width].reshape(len(panels), count, width)
@@ -224,8 +223,8 @@ def _put(panels: Array, at: int, rows: Array, width: int) -> None:
 
 
 def _words(w: Array, code: Code) -> Array:
-    """Return weights (k, columns) as words (k / group rounded up, columns): `group` consecutive k
-    in one word, the first in its lowest bits, zeros beyond the last k."""
+    """Weights (k, columns) as words (k / group rounded up, columns): `group` consecutive k in one
+    word, the first in its lowest bits, zeros beyond the last k."""
     if code.is_float:
         return w.view(np.int16)
     if code.group == 1:

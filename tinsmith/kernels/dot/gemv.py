@@ -36,8 +36,8 @@ def gemv_narrow(site: Site) -> Choice:
 
 
 def _cut(site: Site, w: np.ndarray[Any, Any], widest: int = WIDE) -> tuple[int, Tiling]:
-    """Return the number of rows, and how rows and columns are cut into register tiles of at most
-    `widest` vectors. Raises Skip unless there are `few_rows`."""
+    """The number of rows, and how rows and columns are cut into register tiles of at most `widest`
+    vectors. Raises Skip unless there are `few_rows`."""
     k, n = w.shape
     m = few_rows(site, n, "matmul_packed reuses the weights")
     vectors = -(-n // block_of(site.target))

@@ -1,9 +1,9 @@
 """Matrix products of packed elements, by any row of the table `codegen/products.py`: of bytes,
 exact in int32, and (`dot/bfloat16.py`) of float32 as bfloat16.
 
-A thread packs a panel of rows of A into its own workspace before it multiplies these rows: packing
-takes a hundredth of the time, and the products then read from the first cache. Panels of B are
-packed into scratch by a phase of their own, or, if B is constant, when the model is compiled.
+A thread packs a panel of rows of A into its own workspace before it multiplies these, a hundredth
+of the work: the products then read from the first cache. Panels of B are packed into scratch by a
+phase of their own, or, if B is constant, when the model is compiled.
 """
 
 from __future__ import annotations
@@ -50,29 +50,37 @@ class Plan:
     A thread's workspace holds the packed rows of A of one tile, then the buffer of `finish_tile`.
     Scratch holds the panels of every B, then for each B a table of the zero points and the sums of
     its columns. Of a constant B both are packed arrays instead.
+
+    left, right  how A and B are packed
+    each         rows of one matrix A: zero points of rows repeat after so many
+    matrices     how many matrices B there are
+    stride       lanes from one packed row of A to the next
+    constant     B is constant, and packed when the model is compiled
+    off_rows     B may have zero points that are not 0: b_zero * rows is taken off sums
+    off_columns  A may have some: a_zero * columns is taken off sums
     """
 
     problem: Problem
     row: Product
     tiling: Tiling
     cells: Grid
-    left: Side  # how A is packed
-    right: Side  # how B is packed
-    each: int  # rows of one matrix A: zero points of rows repeat after so many
-    matrices: int  # how many matrices B there are
-    stride: int  # lanes from one packed row of A to the next
-    constant: bool  # B is constant, and packed when the model is compiled
-    off_rows: bool  # B may have zero points that are not 0: b_zero * rows is taken off sums
-    off_columns: bool  # A may have some: a_zero * columns is taken off sums
+    left: Side
+    right: Side
+    each: int
+    matrices: int
+    stride: int
+    constant: bool
+    off_rows: bool
+    off_columns: bool
 
     @property
     def depth(self) -> int:
-        """Lanes along k."""
+        """Lanes of a packed row of A or column of B."""
         return self.row.depth(self.problem.k)
 
     @property
     def buffer_at(self) -> int:
-        """Lanes of workspace before the buffer of `finish_tile`, or of matrix registers."""
+        """Lanes of workspace before the buffer of `finish_tile` or `matrices.Registers`."""
         rows = matrices.height(self.row, self.tiling.rows.size)
         return -(-rows * self.stride // LINE) * LINE
 
@@ -107,7 +115,7 @@ def matmul_integer(site: Site) -> Choice:
 
 
 def byte_product(site: Site, row: Product) -> Choice:
-    """Return the choice for a MatMulInteger by a row of the table of products."""
+    """The choice for a MatMulInteger by a row of the table of products."""
     a = site.input(0)
     each = a.dims[-2] if len(a.dims) > 1 else 1
     left, right = side_of(site, 0, row, each), side_of(site, 1, row, problem(site).n)
@@ -115,8 +123,8 @@ def byte_product(site: Site, row: Product) -> Choice:
 
 
 def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
-    """Return the choice for a product whose operands A (`left`) and B (`right`) are packed for
-    `row` of the table of products; B in a phase of its own, unless it is constant."""
+    """The choice for a product whose operands A (`left`) and B (`right`) are packed for `row` of
+    the table of products; B in a phase of its own, unless it is constant."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
     each = a.dims[-2] if len(a.dims) > 1 else 1
@@ -164,7 +172,7 @@ def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
 
 
 def constant_matrix(site: Site) -> Array | None:
-    """Return B, if it is a single constant matrix with constant zero points; otherwise None."""
+    """B, if it is a single constant matrix with constant zero points; otherwise None."""
     w = site.input(1).const
     if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
         return None
@@ -188,7 +196,8 @@ def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) ->
 
 
 def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> None:
-    """Emit code that packs one row of A, less its zero point `zero`; the last lanes end with 0."""
+    """Emit code that packs one row of A at `source`, less its zero point `zero` (None: 0); lanes
+    end with zeros beyond k."""
     depth, k, group = plan.depth, plan.problem.k, plan.row.group
     if isinstance(k, Size):  # its last lane may end with zeros
         (to + (depth - 1) * group).store(em.b.zero(to.elem.x(group)))
@@ -263,13 +272,13 @@ def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
 
 
 def _size(cut: Cut) -> int:
-    """Return the columns of a panel, padding included."""
+    """Columns of a panel, padding included."""
     return sum(width for _, width, *_ in cut)
 
 
 def _fill_table(em: Emit, plan: Plan, panel: Ptr, table: Ptr, cut: Cut) -> None:
     """Emit code that writes, for the columns of a packed panel, their zero points to `table`, and
-    their sums, each element less its zero point, `columns.padded` lanes behind."""
+    their sums, each element less its zero point, `columns.padded` lanes after these."""
     ones = Operands(panel, 0, panel, _size(cut), plan.depth, row=plan.row)
     for total, (at, _, _, zero) in zip(_summed(ones, cut), cut, strict=True):
         zero = em.b.zero(total.ty) if zero is None else zero
@@ -294,7 +303,7 @@ def _summed(at: Operands, cut: Cut) -> list[Val]:
 
 
 def _multiply(em: Emit, plan: Plan) -> None:
-    """Emit the kernel; its tiles are (product of the batch, cell), the cell innermost."""
+    """Emit the phase of products; its tiles are (product of the batch, cell), cells innermost."""
     b, columns = em.b, plan.tiling.columns
     lanes = em.scratch.cast(I32)
     ready = matrices.configured(b, plan.row, _buffer(em, plan))
@@ -345,7 +354,7 @@ def _row_panel(
 
 
 def _buffer(em: Emit, plan: Plan) -> Ptr:
-    """Return a pointer to the workspace behind the packed rows of A."""
+    """A pointer to the workspace after the packed rows of A."""
     return em.workspace.cast(plan.row.sums) + plan.buffer_at
 
 
@@ -382,7 +391,7 @@ def _row_panel_in_matrices(
 
 
 def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emit]:
-    """Return, for product number `item` of the batch, the number of A's first row, the number of
+    """For product number `item` of the batch: the number of its first row among all of A, that of
     its matrix B, and `em` shifted to its place in the output."""
     p = plan.problem
     if not p.batch:
