@@ -79,7 +79,7 @@ class Side:
         return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
 
     def element(self, x: Val, zero: Val | None) -> Val:
-        """Return elements x of the operand as they are packed, but in int32: x - zero if `centred`
+        """Elements x of the operand as they are packed, but in int32: x - zero if `centred`
         (`zero` as `zeros` returns it), otherwise x + shift. Of floats: the bits of the nearest
         bfloat16."""
         if x.ty.is_float:
@@ -91,7 +91,7 @@ class Side:
         return wide if zero is None else wide - zero
 
     def stored(self, x: Val, zero: Val | None) -> Val:
-        """Return elements x as `element` does, in the type `packed`. `zero`: one int32, or None."""
+        """Elements x as `element` does, in the type `packed`. `zero`: one int32, or None."""
         if not self.centred:
             return x ^ 128 if self.shift else x
         wide = x.to(self.packed.kind)
@@ -99,7 +99,7 @@ class Side:
 
 
 def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
-    """Return how input `operand` (0: A, 1: B) is packed for `row` of the table of products. Its
+    """How input `operand` (0: A, 1: B) is packed for `row` of the table of products. Its
     zero points are input `operand` + 2. `places`: how many rows of A, or columns of B, there are.
     Raises Skip if the zero points are neither one nor one for each of these."""
     value, zero = site.input(operand), operand + 2
@@ -129,7 +129,7 @@ class Known:
 
 
 def known(w: Array, zero: Array | None, row: Product) -> Known:
-    """Return constant weights w (k, n) with zero points `zero` as `row` of the table of products
+    """Constant weights w (k, n) with zero points `zero` as `row` of the table of products
     multiplies them. Elements are int16 if w is bytes; bfloat16 are uint16; others int64."""
     n = w.shape[1]
     if not row.is_whole:
@@ -158,14 +158,14 @@ def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Return weights (k, n), packed for the row `name` of the table of products: lanes
+    """Weights (k, n), packed for the row `name` of the table of products: lanes
     [panel][k / g][column of the panel], flat, where g is the size of the row's k-group."""
     row = PRODUCTS[name]
     return pack_columns(packed_lanes(known(w, zero, row).elements, row), columns)
 
 
 def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Return the zero points, then the sums of the columns of weights (k, n) for the row `name` of
+    """The zero points, then the sums of the columns of weights (k, n) for the row `name` of
     the table of products (see `Known`): int32 (2, n), n padded with zeros."""
     found = known(w, zero, PRODUCTS[name])
     table = np.zeros((2, columns.padded), np.int64)
