@@ -92,7 +92,7 @@ class _Loop:
         ]
 
     def vectors(self, lo: Position, hi: Position) -> None:
-        """Compute the vectors [lo, hi): several in each iteration, then the rest one by one."""
+        """Emit the vectors [lo, hi): several in each iteration, then the rest one by one."""
         b, several = self.b, self.unroll
         middle = lo
         if several > 1:

@@ -35,8 +35,8 @@ class View:
 
     def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
         """A vector of `lanes` neighbouring elements that begins at `index`: channels of one block
-        for blocked tensors, elements of the last axis for plain ones. If the tensor has extent 1
-        there, its one element is broadcast to every lane."""
+        for blocked tensors, elements of the last axis for plain ones. If these are
+        broadcast (`Spec.lane` is 0), the element fills all lanes, whatever the mask."""
         place = self.at(*index)
         if self.spec.lane == 0:
             return place.splat(lanes)
@@ -50,7 +50,7 @@ class Emit:
 
     `ins` has one View for each of `site.inputs` (None if it is not read), `extras` one for each
     extra, broadcast to the output's dims. `packed` are pointers in the order of `Choice.packed`, to
-    the element type of each array.
+    the element type of each array. `step` is the repetition (`Phase.repeat`).
     """
 
     b: Builder
@@ -116,8 +116,8 @@ class Emit:
         return bad.select(0, index)
 
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
-        """A vector of channel block number `block` of a tensor, with zeros in the lanes beyond the
-        last channel; the vector itself if they are zero anyway (`keeps_zero`)."""
+        """The vector `value` of channel block number `block` of a tensor, with zeros in lanes
+        beyond the last channel; unchanged if they are zero anyway (`keeps_zero`)."""
         width, channels = spec.layout.block, spec.dims[1]
         if channels % width == 0 or self.keeps_zero:
             return value

@@ -44,8 +44,8 @@ class Search:
         return x_nan.select(y_nan & later, y_nan | among_numbers)
 
     def advance(self, held: Pair, value: Val, index: Val) -> Pair:
-        """The winner, lane by lane, of the pair `held` and a pair with a higher index. It takes
-        fewer instructions than `pick`, as indices need not be compared."""
+        """The winner, lane by lane, of the pair `held` and a pair with a higher index. Takes fewer
+        instructions than `pick`: indices need not be compared."""
         x, i = held
         if not self.ty.is_float:
             wins = value > x if self.largest else value < x
@@ -64,7 +64,7 @@ class Search:
         return wins.select(y, x), wins.select(j, i)
 
     def start(self, b: Builder, size: int) -> Pair:
-        """A pair that loses against every other."""
+        """A pair of `size` lanes that loses against every other."""
         index = -1 if self.last else 2**31 - 1
         return b.const(self.worst, self.ty.x(size)), b.const(index, I32.x(size))
 

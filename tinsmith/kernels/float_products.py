@@ -51,7 +51,7 @@ def float_product(site: Site, unit: str, w: Array | None = None) -> Product:
 
 
 def can_be_split(w: Array) -> bool:
-    """Whether no weight is infinite, or so large that parts of it or sums of weights overflow."""
+    """Whether all weights are below LARGEST in magnitude, so that parts and sums never overflow."""
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 

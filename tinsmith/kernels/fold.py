@@ -58,7 +58,7 @@ def across(fold: Fold, value: Val) -> Val:
 
 
 def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
-    """The value where the mask is on (or absent), else a number."""
+    """`value` in lanes where the mask is on (None: in all), else the number `otherwise`."""
     return value if mask is None else mask.select(value, otherwise)
 
 
@@ -72,9 +72,8 @@ def is_short(n: int, lanes: int) -> bool:
 
 
 class Remembered:
-    """A row in memory, of which a kernel that passes several times over it keeps vectors in
-    registers: if the row is `short`, each vector at a constant position is loaded at most once, and
-    stored only when `flush` is called."""
+    """A row in memory that a kernel passes over several times, with its vectors kept in registers:
+    if `short`, a vector at a constant position is loaded once at most, and stored by `flush`."""
 
     def __init__(self, row: Ptr, short: bool = True) -> None:
         self.row, self.short = row, short
@@ -125,8 +124,8 @@ def fold_row(
 ) -> list[Val]:  # fmt: skip
     """Emit the folds of a row of n elements of type `ty`, and return one scalar for each of
     `folds`. `step` folds the elements of one vector (`FoldStep`), in turn into up to `chains` sets
-    of accumulators, so that additions need not wait for each other. n may be a free size; rows of
-    few vectors become code without loops, whose positions are ints."""
+    of accumulators, so that additions need not wait for each other. n may be a free size. Rows of
+    few vectors become code without loops: positions are ints, and each vector has its own set."""
     full, rest = n // lanes, n % lanes
     width = len(folds)
     if isinstance(full, int):
@@ -184,8 +183,8 @@ def _rounds(
     """Emit a loop of `accs = body(position, accs)`, and return the last accumulators; `folds` has
     the fold of each. `size` is (rounds, elements of a round).
 
-    Sums of more than LONG rounds are made in turns (see `LONG`). Where only a call tells how many
-    rounds there are, at most CHAINS sums are: more would take too many registers.
+    If all folds are SUM, more than LONG rounds are made in turns (see `LONG`). If only a call tells
+    the rounds, turns are made of at most CHAINS accumulators: more would take too many registers.
     """
     rounds, length = size
     few = rounds <= LONG if isinstance(rounds, int) else len(folds) > CHAINS
@@ -222,10 +221,10 @@ n - 1 shuffles)."""
 
 @dataclass(frozen=True)
 class ShortRows:
-    """`count` rows of `length` elements each, one behind the other in memory without gaps. A unit
-    of work folds `lanes` rows at once, each to one number, in a lane of its own. `count` is at
-    least `lanes`. If `lanes` does not divide it, the last unit begins earlier, at row count -
-    lanes, and computes some rows once more."""
+    """`count` rows of `length` elements each, without gaps in memory. A unit of work folds `lanes`
+    rows at once, each to one number, in a lane of its own. `count` is at least `lanes`. If `lanes`
+    does not divide it, the last unit begins earlier, at row count - lanes, and computes some rows
+    once more."""
 
     count: int
     length: int
@@ -237,20 +236,20 @@ class ShortRows:
 
     @property
     def overlap(self) -> bool:
-        """Whether the last unit computes some rows of the unit before once more."""
+        """Whether the last unit computes rows of the unit before once more."""
         return self.count % self.lanes > 0
 
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
-        """Emit one unit: load its rows, and finish `fold(columns)` to output 0. `columns[j]` is a
-        vector of element j of each row; the result has one lane for each row."""
+        """Emit one unit: load its rows of input 0, finish `fold(columns)` to output 0. `columns[j]`
+        is a vector of element j of each row; the result has one lane for each row."""
         first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
         x = (em.input(0).pointer + first * self.length).fixed()
         finish_run(em, fold(columns(x, self.length, self.lanes)), 0, first, None)
 
 
 def short_rows(count: int, length: int, lanes: int) -> ShortRows | None:
-    """The rows as `ShortRows`; None where rows are too long for that, or too few to fill a
-    vector."""
+    """The rows as `ShortRows`; None if they are longer than LONGEST or fewer than `lanes`, a size
+    is free, or vectors have one lane."""
     free = isinstance(count, Size) or isinstance(length, Size)
     if free or length > LONGEST or lanes == 1 or count < lanes:
         return None

@@ -14,11 +14,11 @@ from tinsmith.kernels.walk import Position, run, share
 def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     """Code that zeroes the halo of a blocked tensor, and its number of tiles: for each (n, channel
     block) `parts` about equal shares of the first spatial axis, as a sweep. The first and the last
-    share also zero the halo before and behind all elements.
+    share also zero the halo before and behind all rows.
 
-    The code takes a pointer to element (0, ..., 0). The rows of a plane lie one behind the other
-    with their halos, so the halo of a plane is: everything before the first row, the gaps between
-    rows (right halo of one, left halo of the next), and everything behind the last row.
+    The code takes a pointer to element (0, ..., 0). The halo of a plane is everything before its
+    first row, the gaps between rows (right halo of one, left halo of the next), and everything
+    behind the last row.
     """
     module = Module(target)
     b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])

@@ -75,7 +75,8 @@ class Spec:
 
     plain:   `strides` has one entry for each dimension
     blocked: `strides` is (n, channel block, *spatial); lanes are 1 apart
-    Stride 0 broadcasts an axis; `lane` is the distance between vector lanes (0 or 1).
+    Stride 0 broadcasts an axis; `lane` is the distance between vector lanes (0 or 1). `before`
+    elements of halo lie before (0, ..., 0). `size`: elements of the buffer, with all padding.
     """
 
     dtype: np.dtype[Any]
@@ -83,8 +84,8 @@ class Spec:
     layout: Layout
     strides: tuple[int, ...]
     lane: int = 1
-    before: int = 0  # elements of halo that lie before element (0, ..., 0)
-    size: int = 0  # elements of the whole buffer, halo and channel padding included
+    before: int = 0
+    size: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -109,8 +110,8 @@ class Spec:
     @cached_property
     def seen(self) -> Spec:
         """The spec by which code is generated. If there is one image, the stride to the next does
-        not matter: it becomes that of a tensor without gaps, so that tensors that are parts of
-        larger ones share code with others."""
+        not matter: it becomes that of a tensor without gaps, so that parts of larger tensors
+        share code with others."""
         if self.layout.is_plain or not isinstance(self.dims[0], int) or self.dims[0] != 1:
             return self
         return replace(self, strides=(self.blocks * self.strides[1], *self.strides[1:]))
@@ -156,7 +157,7 @@ def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
 
 
 def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
-    """Copy a plain array into a layout: the flat buffer, with zeros in halo and padding lanes."""
+    """An array in a layout: the flat buffer, zeros in halo and padding lanes. May share memory."""
     if layout.is_plain:
         return np.ascontiguousarray(array).reshape(-1)
     spec = spec_of(array.dtype, array.shape, layout)

@@ -38,7 +38,7 @@ def phase_code(
     site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
     packed: Sequence[np.dtype[Any]], key: Any,
 ) -> Code:  # fmt: skip
-    """`build_phase`, or its result for the same arguments before. `key` is from `choice_key`."""
+    """`build_phase`, or what it gave for equal `key` (`choice_key`), phase, specs and dtypes."""
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
     code = kept.get(whole)
     if code is None:
@@ -50,7 +50,7 @@ def phase_code(
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
     """A key for the code of a choice: choices of equal keys have equal code, if their operands lie
     alike. `index` is the choice's place among those of the site. `computed` is the site's
-    `site_key`, or another key for what the site computes; None: it is not known."""
+    `site_key`, or another key for what the site computes; None: it is made here."""
     row = KERNELS.get(kernel)
     anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
@@ -70,7 +70,8 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
 
 def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tuple[Any, ...]:
     """A key for what a site computes: operator, attributes, types, epilogue, and the values of
-    constants that are integers or have at most `small` elements, but for the inputs `unseen`."""
+    constants that are integers or have at most `small` elements, but for weights (`is_weights`)
+    and the inputs `unseen`."""
     anchor = site.anchor
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
@@ -118,9 +119,9 @@ def _operand(v: Value | None, small: int, unseen: bool = False) -> Any:
 
 def is_weights(array: np.ndarray[Any, Any]) -> bool:
     """Whether a constant is taken for weights, on whose values code may not depend: whole numbers
-    of 8 bits or less, or bfloat16, in a matrix of at least `WEIGHTS` bytes, or in more axes, as
-    those of convolutions. Bytes along a single one of more axes are not: zero points lie so, and
-    kernels ask whether these are 0."""
+    of 8 bits or less, or bfloat16, in a matrix of at least `WEIGHTS` bytes, or more than `SMALL` in
+    more axes, as those of convolutions. Bytes along a single one of more axes are not: zero points
+    lie so, and kernels ask whether these are 0."""
     column = array.ndim > 2 and max(array.shape) == array.size
     small = array.dtype.itemsize == 1 and array.dtype != np.bool_ and not column
     large = array.nbytes >= WEIGHTS if array.ndim == 2 else array.ndim > 2 and array.size > SMALL

@@ -78,8 +78,8 @@ def rows(depth: int) -> int:
 
 
 def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
-    """Raise Skip unless the weights `w` (k, n) may be packed as words, and gain by it. Their sums
-    run over multiples of `depth` weights."""
+    """Raise Skip unless the weights `w` (k, n) may be packed as words, and gain by it. `depth` rows
+    are packed together, a multiple of 4; `even` as in `fits`."""
     if not site.target.has_fma:
         raise Skip(f"{site.target.isa} unpacks words as slowly as memory gives whole weights")
     if site.is_strict:
@@ -93,8 +93,9 @@ def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
 
 
 def fits(w: Array, even: float = EVEN) -> bool:
-    """Whether the weights (k, n) keep their precision: all are finite, and no row is small beside
-    the largest elements of the columns (see `EVEN`)."""
+    """Whether the weights (k, n) keep their precision: all are below LARGE, each column is 0
+    or has an element of SMALLEST or more, and no row is small beside the columns' largest elements
+    (by the ratio `even`, see `EVEN`)."""
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     if not np.max(largest) < LARGE or np.any((largest > 0) & (largest < SMALLEST)):
         return False

@@ -1,6 +1,6 @@
 """Instance and group normalisation of channel-blocked images: a channel is a lane.
 
-Where the groups divide a block, a block's pixels are summed lane by lane and the lanes of a group
+Where whole groups fill a block, its pixels are summed lane by lane and the lanes of a group
 are then added: one unit of work is one block. Otherwise the sum of each channel goes to scratch,
 and those of a group are added between two passes over the image.
 """
@@ -35,8 +35,8 @@ def group_norm_blocked(site: Site) -> Choice:
 
 
 def _choice(site: Site, size: int) -> Choice:
-    """The choice for groups of `size` channels each: one phase where groups divide blocks, else
-    five. Raises Skip for what is no image, or where scale or shift is not constant."""
+    """The choice for groups of `size` channels each: one phase where whole groups fill a block,
+    else five. Raises Skip for what is no image, or where scale or shift is not constant."""
     x = site.input(0)
     if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
         raise Skip(f"{x.type} is no image")
@@ -79,10 +79,10 @@ def _with_zeros(array: np.ndarray, length: int) -> np.ndarray:
 
 class _Norm:
     """The `emit` functions of the phases, for groups of `size` channels in images of `blocks`
-    blocks. `whole` is the only phase where groups divide blocks. Else two arrays of float32 over
-    (image, padded channel) lie in scratch: `sums` writes the first, which `means` turns into means;
-    `spreads` writes sums of squared distances to the second, which `factors` turns into factors,
-    1 / sqrt(variance + eps); `finish` applies both."""
+    blocks. `whole` is the only phase where whole groups fill a block. Else two arrays of float32
+    over (image, padded channel) lie in scratch: `sums` writes the first, which `means` turns into
+    means; `spreads` writes sums of squared distances to the second, which `factors` turns into
+    factors, 1 / sqrt(variance + eps); `finish` applies both."""
 
     def __init__(self, size: int, blocks: int, eps: float) -> None:
         self.size, self.blocks, self.eps = size, blocks, eps

@@ -52,18 +52,18 @@ bandwidth. Set on Zen 4; the command was not recorded."""
 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
-    """Return a (k, n) matrix as [panel][k][column of the panel], flat, padded with zeros."""
+    """Pack a (k, n) matrix: flat [panel][k][column of the panel], zeros in padding columns."""
     return np.concatenate([panels.reshape(-1) for panels in _panels(w, columns)])
 
 
 def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
-    """Return a (k, n) matrix as 24-bit weights, [panel][word][column of the panel], flat."""
+    """Pack a (k, n) matrix as 24-bit weights (`narrow.pack`), panel after panel, flat."""
     return np.concatenate([narrow.pack(panels).reshape(-1) for panels in _panels(w, columns)])
 
 
 def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
-    """Return a (k, n) matrix as arrays [panel][k][column of the panel]: one of all full panels, one
-    of the last, narrower panel, padded with zeros; without those that are empty."""
+    """A (k, n) matrix as arrays [panel][k][column of the panel]: one of the full panels, one
+    of the last panel (`columns.tail`), padded with zeros. Empty arrays are left out."""
     k = w.shape[0]
     body = columns.full * columns.size
     found = [w[:, :body].reshape(k, columns.full, columns.size).transpose(1, 0, 2)]
@@ -75,7 +75,7 @@ def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, A
 
 
 def right_matrix(site: Site) -> np.ndarray[Any, Any]:
-    """Return the constant right operand as a (k, n) matrix. Raises Skip if it is not one."""
+    """The constant right operand as a (k, n) matrix. Raises Skip if it is not one."""
     w = site.const(1, "the right operand")
     if w.ndim == 1:
         raise Skip("the right operand is a vector")
@@ -87,7 +87,7 @@ def right_matrix(site: Site) -> np.ndarray[Any, Any]:
 
 
 def flat_rows(site: Site, n: int) -> int:
-    """Return how many rows the left operand has, all dimensions but the last taken as one. Raises
+    """How many rows the left operand has, all dimensions but the last taken as one. Raises
     Skip if the output's shape is not (*leading dimensions, n), the result is empty, or n is 1."""
     left = site.input(0)
     lead = left.dims[:-1]
@@ -102,8 +102,8 @@ def flat_rows(site: Site, n: int) -> int:
 
 
 def few_rows(site: Site, n: int, otherwise: str) -> int:
-    """Return `flat_rows`. Raises Skip if there are more than FEW_ROWS, which another kernel takes
-    (`otherwise` says which), or only a call tells."""
+    """How many rows the left operand has (`flat_rows`). Raises Skip also if these are more than
+    FEW_ROWS (`otherwise`: the end of the reason, which kernel takes them), or only a call tells."""
     m = flat_rows(site, n)
     if isinstance(m, Size):
         raise Skip("the number of rows is known only in the call")
@@ -114,7 +114,7 @@ def few_rows(site: Site, n: int, otherwise: str) -> int:
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
 def matmul_packed(site: Site) -> Choice:
-    """Register-tiled product with a constant right operand that is packed in panels."""
+    """Register-tiled product of 5 rows or more by a constant matrix that is packed in panels."""
     w = right_matrix(site)
     k, n = w.shape
     m = flat_rows(site, n)
@@ -125,11 +125,11 @@ def matmul_packed(site: Site) -> Choice:
 
 
 def spread_stride(k: int, rows: int) -> int:
-    """Return how far apart, in elements, rows of k elements should lie so that `rows` of them stay
+    """How far apart, in elements, rows of k elements should lie so that `rows` of them stay
     in L1 together: k, or k and one cache line more. It is k if only a call tells k.
 
-    Rows a multiple of 4 KiB apart compete for the same few lines of L1, so that each line is
-    evicted before its 16 elements are used.
+    Rows a multiple of 4 KiB apart compete for the same few lines of L1: each line is evicted before
+    its 16 elements are used.
     """
     if isinstance(k, Size):
         return k
@@ -189,8 +189,8 @@ class Stream:
     rows: int
 
     def later(self, weights: Ptr, row: Position, panel: int) -> Ptr:
-        """Return where the tile at row `row` prefetches; `weights`: its own panel, of `panel`
-        elements."""
+        """Return from where on the tile whose first row is `row` prefetches; `weights`: its own
+        panel, of `panel` elements."""
         turn = (row + (self.rows - 1)) // self.rows % self.share
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
@@ -212,7 +212,7 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) ->
 
 @estimate
 def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, words: bool) -> float:
-    """Return the estimated seconds of a product (m, k) x (k, n) on one core. Its packed weights,
+    """The estimated seconds of a product (m, k) x (k, n) on one core. Its packed weights,
     `nbytes` bytes, come from memory; `words`: they have 24 bits."""
     target = site.target
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
@@ -227,7 +227,7 @@ def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, wo
 def packed_choice(
     site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, words: bool = False
 ) -> Choice:
-    """Return the choice for `m` rows (`flat_rows`) times the constant matrix `w`, which is packed
+    """The choice for `m` rows (`flat_rows`) times the constant matrix `w`, which is packed
     as float32 or, with `words`, as 24-bit weights."""
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)

@@ -33,7 +33,7 @@ ROOM = LANE * (SUMS_AT + ROWS * WIDE * SIDE)
 
 
 def tiling(m: int, n: int, depth: int) -> Tiling:
-    """Return how a product (m, `depth` lanes) x (depth, n) is cut for matrix registers."""
+    """How a product (m, `depth` lanes) x (depth, n) is cut for matrix registers."""
     rows, vectors = split_rows(m, ROWS), -(-n // SIDE)
     full, rest = divmod(vectors, WIDE)
     valid = n - (vectors - 1) * SIDE
@@ -47,7 +47,7 @@ def tiling(m: int, n: int, depth: int) -> Tiling:
 
 
 def height(row: Product, rows: int) -> int:
-    """Return how many rows of A a tile of `rows` rows reads: whole registers, if `row` of the table
+    """How many rows of A a tile of `rows` rows reads: whole registers, if `row` of the table
     of products multiplies on matrix registers."""
     return -(-rows // SIDE) * SIDE if row.unit == MATRICES else rows
 

@@ -30,7 +30,7 @@ class Grid:
 
 
 def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int = 1) -> Grid:
-    """Return the grid of a product: so many groups of columns that each group's part of B fits in a
+    """The grid of a product: so many groups of columns that each group's part of B fits in a
     quarter of L2, and enough pairs of groups for the threads. `depth`: rows of B; `seconds`: time
     of one product on one core; `items`: how many products, each with this grid, there are."""
     panel = 4 * typical(depth) * tiling.columns.size
@@ -45,7 +45,7 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
 
 
 def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
-    """Return the panels [first, last) of group number `group`, if `count` panels are cut into
+    """The panels [first, last) of group number `group`, if `count` panels are cut into
     `groups` groups of about equal size."""
     if groups == 1:
         return 0, count
@@ -77,8 +77,8 @@ those of the last that are no padding."""
 
 
 def _each_free(b: Builder, columns: Columns, lo: Position, hi: Position, body: PanelBody) -> None:
-    """Emit `each_column_panel` where only a call tells the number of columns: the full panels, then
-    the rest as panels of one vector, the last of which is masked."""
+    """Do `each_column_panel` where only a call tells the number of columns: the full panels, then
+    the rest as panels of one vector; `valid` of the last may be less than its lanes."""
     lanes, full = columns.tail[0], columns.full
     with b.loop(lo, b.minimum(hi, full)) as c:
         body(c, c * columns.size, columns.widths, columns.widths[-1])
@@ -91,7 +91,8 @@ def _each_free(b: Builder, columns: Columns, lo: Position, hi: Position, body: P
 def each_column_panel(
     b: Builder, columns: Columns, lo: Position, hi: Position, body: PanelBody
 ) -> None:
-    """Emit `body` for each of the panels [lo, hi) of columns (see `PanelBody`)."""
+    """Emit `body(panel, first column, widths, valid)` (see `PanelBody`) for each of the panels
+    [lo, hi) of columns."""
     if not isinstance(columns.total, int):
         _each_free(b, columns, lo, hi, body)
         return

@@ -42,7 +42,7 @@ class Ahead:
     locality: int = 3
 
     def lines(self, k: int) -> range:
-        """Return the numbers, counted from `at`, of the cache lines that are prefetched with k."""
+        """The numbers, counted from `at`, of the cache lines that are prefetched with k."""
         reach = LINE * self.share
         return range(-(-k * self.step // reach), -(-(k + 1) * self.step // reach))
 
@@ -73,13 +73,15 @@ class Operands:
     ones: bool = False
 
     def moved(self, k: int) -> Operands:
-        """Return the same operands from k on. If B is 24-bit weights, k is a multiple of 4."""
+        """The same operands with pointers moved to k; `depth` stays. If B is 24-bit weights, k
+        is a multiple of 4."""
         ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
         rows = narrow.rows_of(k, self.unit is not None)
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
-        """Yield row k of B, as neighbouring vectors of `widths` lanes, for k in [first, last)."""
+        """Load rows [first, last) of B, and yield each as neighbouring vectors of `widths` lanes:
+        24-bit weights as `narrow.lines` does."""
         if self.ones:
             lane = self.row.one(self.row.right)
             one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]
@@ -108,7 +110,7 @@ class Operands:
         return [p.value for p in self._streams]
 
     def at(self, places: Sequence[Val]) -> Operands:
-        """Return the same operands at other `places`, such as a loop's variables."""
+        """The same operands at other `places`, such as a loop's variables."""
         a, b, *later = (p.of(place) for p, place in zip(self._streams, places, strict=True))
         ahead = (replace(x, at=at) for x, at in zip(self.ahead, later, strict=True))
         return replace(self, a=a, b=b, ahead=tuple(ahead))
@@ -165,7 +167,7 @@ def product(
 def _rest(
     b: Builder, at: Operands, count: Number, rows: int, widths: Sequence[int], sums: list[Val]
 ) -> list[Val]:
-    """Emit a loop of `count` more steps along k, and return the new sums."""
+    """Emit a loop of `count` more steps along k, all to the first chain; return the new sums."""
     first, places = rows * len(widths), len(at.places)
     with b.loop(0, count, 1, [*at.places, *sums[:first]]) as loop:
         here = at.at(loop.vars[:places])
@@ -175,7 +177,7 @@ def _rest(
 
 
 def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
-    """Return sums of products by 24-bit weights, times the power of two of each column (which
+    """Sums of products by 24-bit weights, times the power of two of each column (which
     `kernels/narrow.py` keeps apart), plus `add` if given."""
     widths = [v.ty.lanes for v in tile[0]]
     powers = narrow.powers(at.b, at.depth, at.b_row, widths, unit)
@@ -188,7 +190,7 @@ def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
 
 
 def _unroll(depth: int) -> int:
-    """Return the steps along k of an iteration: 4, or 3 or 5 if only these divide `depth`."""
+    """The steps along k of an iteration: the first of 4, 3, 5 that divides `depth`, else 4."""
     if not isinstance(depth, int):
         return UNROLL
     return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
@@ -243,7 +245,7 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
 def finisher(
     em: Emit, row: Position, column: Position, valid: int, row_dims: tuple[int, int]
 ) -> Callable[[Position, Sequence[Val]], None]:
-    """Return a function `finish(r, values)` that emits the epilogue and the stores of row r of a
+    """A function `finish(r, values)` that emits the epilogue and the stores of row r of a
     tile. The parameters are those of `finish_tile`."""
     first, last = row_dims
     rows = walk_of(em, first, last)
@@ -270,12 +272,12 @@ HEAVY_FLOPS = 10
 
 
 def epilogue_flops(expr: Expr | None) -> float:
-    """Return about how many flops an epilogue takes for each result."""
+    """About how many flops an epilogue takes for one result."""
     return 0.0 if expr is None else flops_of(expr)
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:
-    """Return the bytes of workspace that `finish_tile` needs for tiles of at most `rows` x
+    """The bytes of workspace that `finish_tile` needs for tiles of at most `rows` x
     `columns` float32: 0 if the epilogue takes few flops."""
     return 4 * rows * columns if epilogue_flops(site.epilogue) >= HEAVY_FLOPS else 0
 
@@ -288,7 +290,7 @@ def finish_tile(
     output; of the last vector of each row only the first `valid` lanes are stored.
 
     `row` is a flat index over the output's dimensions [row_dims[0], row_dims[1]). The dimension
-    after these, if any, is that of columns; along those before, `em` is shifted to the right place.
+    after these, if any, is that of columns; callers have shifted `em` along those before.
     `buffer` points to `buffer_bytes` of workspace.
     """
     finish = finisher(em, row, column, valid, row_dims)
@@ -306,7 +308,7 @@ def finish_tile(
 
 
 def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
-    """Return (how many elements of the row come before it, vector) for each vector of a row."""
+    """(how many elements of the row come before it, vector) for each vector of a row."""
     found, at = [], 0
     for v in values:
         found.append((at, v))

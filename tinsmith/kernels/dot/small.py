@@ -19,7 +19,7 @@ from tinsmith.sizes import Size, typical
 
 @kernel("SmallMatMul", Tier.SHAPED, dtypes="float32")
 def matmul_small(site: Site) -> Choice:
-    """Rows times small weights, of which a panel at a time becomes float32 in cache."""
+    """5 rows or more times small weights, of which a panel at a time becomes float32 in cache."""
     blocks = blocks_of(site)
     k, n = site.const(1).shape
     m = flat_rows(site, n)
@@ -39,7 +39,7 @@ def matmul_small(site: Site) -> Choice:
 
 
 def _expanded(plan: Plan) -> int:
-    """Return the bytes of a panel that is decoded to float32."""
+    """The bytes of a full panel, decoded to float32."""
     return 4 * plan.blocks.padded * plan.tiling.columns.size
 
 
@@ -68,7 +68,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, ...]) -> None:
-    """Emit code that decodes the packed panel at `words` to float32, [k][column], at `to`."""
+    """Emit code that decodes the packed panel at `words` to weights, [k][column], at `to`."""
     size, code = sum(widths), blocks.code
 
     def block(words: Ptr, to: Ptr, depth: int) -> None:

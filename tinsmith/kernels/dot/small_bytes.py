@@ -1,5 +1,5 @@
 """Few rows times constant weights of 8 or 4 bits, as products of bytes: weights are multiplied as
-they are stored, without conversion to float32.
+they are stored.
 
 Each element x of a row of A becomes a fixed-point number of three signed bytes ("digits"). For a
 block with 2^e > max |x|:
@@ -10,8 +10,8 @@ Four elements times four weights are then three products of four bytes, one for 
 are exact in int32, and are scaled in float32 once for each block. An element of A changes by at
 most 2^(e - 23): the greatest of a block keeps 22 of float32's 24 bits.
 
-If A has an infinity or NaN in a block, the block contributes 0 this way, and its products are
-computed in float32, weight by weight, instead.
+A block of A with an infinity or NaN contributes 0 this way; its products are computed in float32
+instead, weight by weight.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def gemv_small_bytes(site: Site) -> Choice:
 
 
 def _digits(blocks: Blocks, rows: int) -> FewRows:
-    """Return the arithmetic of this module. Rows of A become bytes, [row][digit][element]."""
+    """The arithmetic of this module. Rows of A become bytes, [row][digit][element]."""
     stride = DIGITS * _plane(blocks)
     return FewRows(blocks, rows, stride, _sums, _add, _scaled, _prepare, I8, FACTS)
 
 
 def _plane(blocks: Blocks) -> int:
-    """Return the bytes from one of the DIGITS planes of a row to the next: a plane has one digit
+    """The bytes from one of the DIGITS planes of a row to the next: a plane has one digit
     (byte) of each element, and room for a vector that is written behind the last element."""
     return (blocks.padded // LINE + 2) * LINE
 
@@ -94,7 +94,7 @@ def _prepare(
 ) -> None:
     """Emit code that writes one block of a row of A as fixed-point numbers: their bytes (DIGITS)
     and the numbers kept of a block (FACTS); arguments as in `FewRows.prepare`. The bits of the
-    greatest |x| tell the exponent e. It is at least -105, so smaller numbers lose digits."""
+    greatest |x| tell the exponent e. It is at least -104, so smaller numbers lose digits."""
     b, lanes, (first, size) = em.b, block_of(em.target), block
     none = b.zero(I32.x(lanes))
 
@@ -124,7 +124,7 @@ def _prepare(
 
 
 def _sums(few: FewRows, widths: tuple[int, ...]) -> list[Ty]:
-    """Return the types of the sums of a tile: [row][digit][vector]."""
+    """The types of the sums of a tile, flat: [row][digit][vector]."""
     return [I32.x(w) for _ in range(few.rows * DIGITS) for w in widths]
 
 
@@ -146,7 +146,8 @@ def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[V
 
 
 def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
-    """Return `totals` + scale * (sums of digits - zero point * sum of A's elements) * last bit."""
+    """Do `FewRows.scaled`: add scale * (s - zero point * sum of A's numbers) * value of A's last
+    bit to `totals`, where s = 65536 s2 + 256 s1 + s0 of the sums of digits; then `_in_floats`."""
     n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
     found: list[Val] = []
     for i in range(few.rows):
@@ -169,8 +170,8 @@ def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values
 
 
 def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) -> Values:
-    """Return `totals`, plus the products of a block of one row in float32 if the facts of the block
-    say that these are needed."""
+    """The `totals` of row number `row`, plus its products by a block of `size` elements in
+    float32, if the block's facts say that these are needed."""
     b, blocks = tile.words.b, few.blocks
     code, width = blocks.code, sum(tile.widths)
     scales = vectors(tile.words.cast(F32), tile.widths)

@@ -3,8 +3,7 @@ time, so each vector of words is decoded in registers, once, and all rows are mu
 
 The loops over panels, blocks and words are written once, for two kinds of arithmetic: float32, for
 any machine, which is here; and whole numbers (`small_bytes.py`), for machines that multiply bytes.
-`FewRows` has the functions in which they differ: how a row of A is prepared, how products by a
-vector of words are added up, and how the sums of a block are scaled.
+`FewRows` has the functions in which they differ.
 """
 
 from __future__ import annotations
@@ -61,7 +60,8 @@ def choice_of(
     site: Site, plan: Plan, cost: float, phases: tuple[Phase, ...], workspace: int = 0,
     scratch: int = 0,
 ) -> Choice:  # fmt: skip
-    """Return the choice for a SmallMatMul that is cut by `plan`."""
+    """The choice for a SmallMatMul that is cut by `plan`. `workspace`: bytes before the
+    buffer of `finish_tile`."""
     w = site.const(1)
     scale = site.const(2) if site.has(2) else None
     zero = site.const(3) if site.has(3) else None
@@ -77,7 +77,7 @@ def choice_of(
 
 
 def rows_of(site: Site) -> int:
-    """Return the rows of a SmallMatMul. Raises Skip unless they are few (`matmul.few_rows`)."""
+    """The rows of a SmallMatMul. Raises Skip unless they are few (`matmul.few_rows`)."""
     n = site.const(1).shape[1]
     return few_rows(site, n, "matmul_small decodes a panel for all of them")
 
@@ -90,8 +90,8 @@ def gemv_small(site: Site) -> Choice:
 
 
 def streamed(site: Site, few: FewRows, wide: int, instructions: float) -> Choice:
-    """Return the choice for a SmallMatMul of few rows in the arithmetic `few`, with panels of at
-    most `wide` vectors. `instructions`: the time of one vector of weights, in multiply-adds."""
+    """The choice for a SmallMatMul of few rows in the arithmetic `few`, with panels of up to
+    `wide` vectors. `instructions`: the time of a vector of weights, all rows, in multiply-adds."""
     target = site.target
     k, n = site.const(1).shape
     columns = split_columns(n, block_of(target), min(wide, -(-n // block_of(target))), False)
@@ -124,12 +124,13 @@ class Tile:
         return [self.a.value, self.facts.value, self.words.value]
 
     def at(self, places: Sequence[Val]) -> Tile:
-        """Return the same tile at other addresses, in the order of the property `places`."""
+        """The same tile at other addresses, in the order of the property `places`."""
         a, facts, words = places
         return replace(self, a=self.a.of(a), facts=self.facts.of(facts), words=self.words.of(words))
 
     def moved(self, depth: int, rows: int, facts: int = 0) -> Tile:
-        """Return the tile `depth` elements of k, `rows` rows of words and `facts` facts further."""
+        """The tile with `a` moved by `depth` elements, `words` by `rows` rows of words, and
+        `facts` by so many facts; `x` stays."""
         words = self.words + rows * sum(self.widths)
         return replace(self, a=self.a + depth, facts=self.facts + facts, words=words)
 
@@ -277,8 +278,8 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
 
 
 def floats(blocks: Blocks, rows: int) -> FewRows:
-    """Return the arithmetic in float32. Rows of A are prepared if words hold several weights
-    (`_divided`) or stored numbers are shifted; then the sum of a block's elements is its fact."""
+    """The arithmetic in float32. Rows of A are prepared (`_divided`) if words hold
+    several weights, or if `blocks.shifted`: then the sum of a block's elements is its one fact."""
     copied = blocks.shifted or blocks.code.group > 1
     stride = -(-blocks.padded // LINE) * LINE if copied else blocks.depth
     prepare, each = (_divided, int(blocks.shifted)) if copied else (None, 0)
@@ -288,8 +289,8 @@ def floats(blocks: Blocks, rows: int) -> FewRows:
 def _divided(
     em: Emit, few: FewRows, x: Ptr, to: Ptr, block: tuple[Position, int], facts: Ptr
 ) -> None:
-    """Emit code that divides each element of a block by the power of its place in a word
-    (`Code.powers`), and stores the sum of the elements if it is needed (see `FewRows.prepare`)."""
+    """Do `FewRows.prepare`: divide each element by the power of its place in a word
+    (`Code.powers`), fill the last word up with zeros, and store the elements' sum if need be."""
     b, code, size = em.b, few.blocks.code, block[1]
     lanes = max(code.group, block_of(em.target))
     small = [1 / p for p in code.powers] * (lanes // code.group)
@@ -332,7 +333,7 @@ def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[V
 def _scaled(
     few: FewRows, tile: Tile, size: int, sums: Sequence[Val], totals: Sequence[Val]
 ) -> list[Val]:
-    """Return `totals` + scale * (sums - zero point * sum of A's elements) for one block."""
+    """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
     if few.blocks.code.is_float:
         return [t + s for t, s in zip(totals, sums, strict=True)]
     n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
@@ -347,8 +348,8 @@ def _scaled(
 
 
 def less_zeros(blocks: Blocks, tile: Tile, sums: Sequence[Val], total: Val) -> list[Val]:
-    """Return the `sums` of one row's products by the stored numbers of a block, less zero point *
-    `total`, where `total` is the sum of the row's elements."""
+    """The `sums` of one row's products by the stored numbers of a block, less zero point *
+    `total`, the sum of the row's elements in the block; `tile.words` is at the block's scales."""
     less = -total
     if not blocks.zeros:
         less = less * blocks.zero

@@ -58,7 +58,7 @@ class Rows:
 
 
 def split_rows(total: int, most: int) -> Rows:
-    """Return `total` rows in the fewest panels of at most `most`; heights differ by at most 1."""
+    """`total` rows in the fewest panels of at most `most`; heights differ by at most 1."""
     if isinstance(total, Size):
         return Rows(total, min(most, typical(total)), 0, 0)
     count = -(-total // most)
@@ -106,8 +106,8 @@ class Columns:
 
 
 def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
-    """Return `total` columns in panels of `vectors` vectors of `lanes` elements. With `exact` the
-    rest ends with vectors of 8, 4, 2 and 1 columns, otherwise with a vector with padding lanes."""
+    """`total` columns in panels of `vectors` vectors of `lanes` elements. The last panel has
+    full vectors, then with `exact` some of 8, 4, 2 and 1 columns, otherwise one with padding."""
     size = lanes * vectors
     full = total // size
     if not isinstance(total, int):
@@ -128,7 +128,7 @@ def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
 
 
 def vectors_of(widths: Sequence[int], valid: Any) -> list[tuple[int, int, Any]]:
-    """Return (columns before it, width, how many of its columns exist) for each vector of a panel,
+    """(columns before it, width, how many of its columns exist) for each vector of a panel,
     whose last vector has `valid` columns, then padding."""
     counts = (*widths[:-1], valid)
     return list(zip(accumulate(widths, initial=0), widths, counts, strict=False))
@@ -136,12 +136,13 @@ def vectors_of(widths: Sequence[int], valid: Any) -> list[tuple[int, int, Any]]:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a product is cut into register tiles: each is a panel of rows by a panel of columns."""
+    """How a product is cut into register tiles. `cycles`: estimated, for the whole product;
+    `ideal`: with every lane and every cycle used."""
 
     rows: Rows
     columns: Columns
-    cycles: float  # estimated, for the whole product
-    ideal: float  # with every lane and every cycle used
+    cycles: float
+    ideal: float
 
     @property
     def efficiency(self) -> float:
@@ -159,14 +160,14 @@ class Tiling:
 
 
 def accumulators(target: Target) -> int:
-    """Return the most accumulators of a tile that leave registers for operands, without spills."""
+    """The most accumulators of a tile that leave registers for operands, without spills."""
     if target.registers >= 32:
         return 26
     return 12 if target.has_fma else 8
 
 
 def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
-    """Return the cycles of one step along k of a register tile: whichever takes longest of its
+    """The cycles of one step along k of a register tile: whichever takes longest of its
     arithmetic, its loads, and the latency of its additions."""
     lanes = block_of(target)
     pipes = float(target.pipes)
@@ -181,7 +182,7 @@ def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6,
     form: float = 0.0,
 ) -> Tiling:  # fmt: skip
-    """Return the cheapest tiling of an (m, k) x (k, n) product.
+    """The cheapest tiling of an (m, k) x (k, n) product.
 
     `most_vectors`: the most vectors of columns of a tile. `exact`: no padding columns. `form`: a
     penalty, as a share of the time, for each further shape of tile, which needs code of its own.
@@ -214,7 +215,7 @@ def choose(
 
 
 def _cycles(target: Target, rows: Rows, columns: Columns, k: int) -> float:
-    """Return the estimated cycles of a whole product that is cut so, on one core."""
+    """The estimated cycles of a whole product that is cut so, on one core."""
     total = 0.0
     for count, height in ((rows.many, rows.size), (rows.fewer, rows.size - 1)):
         if not count:

@@ -79,7 +79,7 @@ class Side:
         return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
 
     def element(self, x: Val, zero: Val | None) -> Val:
-        """Return elements x of the operand as they are packed, but in int32: x - zero if `centred`
+        """Elements x of the operand as they are packed, but in int32: x - zero if `centred`
         (`zero` as `zeros` returns it), otherwise x + shift. Of floats: the bits of the nearest
         bfloat16."""
         if x.ty.is_float:
@@ -91,7 +91,7 @@ class Side:
         return wide if zero is None else wide - zero
 
     def stored(self, x: Val, zero: Val | None) -> Val:
-        """Return elements x as `element` does, in the type `packed`. `zero`: one int32, or None."""
+        """Elements x as `element` does, in the type `packed`. `zero`: one int32, or None."""
         if not self.centred:
             return x ^ 128 if self.shift else x
         wide = x.to(self.packed.kind)
@@ -99,7 +99,7 @@ class Side:
 
 
 def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
-    """Return how input `operand` (0: A, 1: B) is packed for `row` of the table of products. Its
+    """How input `operand` (0: A, 1: B) is packed for `row` of the table of products. Its
     zero points are input `operand` + 2. `places`: how many rows of A, or columns of B, there are.
     Raises Skip if the zero points are neither one nor one for each of these."""
     value, zero = site.input(operand), operand + 2
@@ -154,7 +154,7 @@ def leaves_zeros(w: Array, zero: Array | None, row: Product) -> bool:
 
 
 def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
-    """Return weights (k, n), packed for the row `name` of the table of products: lanes
+    """Weights (k, n), packed for the row `name` of the table of products: lanes
     [panel][k / g][column of the panel], flat, where g is the size of the row's k-group."""
     row = PRODUCTS[name]
     zero = None if zero is None else zero.reshape(-1)

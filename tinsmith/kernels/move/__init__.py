@@ -1,1 +1,1 @@
-"""Operators that only move elements: all are strided copies."""
+"""Operators that only move elements: copies, shuffles, gathers, scatters."""

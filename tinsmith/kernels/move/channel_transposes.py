@@ -1,7 +1,6 @@
-"""Transposes that move the channels of images to the innermost axis, or back (NCHW and NHWC), where
-the image with channels first is channel-blocked.
+"""Transposes of images from NCHW to NHWC, or back, where NCHW is channel-blocked.
 
-A pixel's channels are whole vectors on both sides, so that vectors are copied as they are.
+A pixel's channels are whole vectors on both sides, which are copied as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def transpose_blocked(site: Site) -> list[Choice]:
 
 
 def _choice(site: Site, to_rows: bool) -> Choice:
-    """Return the choice for NCHW to NHWC (`to_rows`), or back."""
+    """The choice for NCHW to NHWC (`to_rows`), or back."""
     x = site.input(0)
     image = x.dims if to_rows else site.out.dims
     n, channels, *spatial = image

@@ -35,14 +35,14 @@ def channel_gather(site: Site) -> list[Choice]:
 
 
 def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
-    """Return where each output channel comes from. `sources`: (input, first channel, how many)."""
+    """(input, channel) of each output channel. `sources`: (input, first channel, count)."""
     return [(i, lo + k) for i, lo, count in sources for k in range(count)]
 
 
 def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
-    """Return the `Mix` of an output block of channels, sorted by input and input block, where
-    lanes[k] = (input, channel) is what goes to lane k; lanes beyond stay empty. All blocks have
-    `block` channels."""
+    """The `Mix` of an output block of channels: (input, input block, for each output lane
+    its lane there or -1), sorted. lanes[k] = (input, channel) goes to output lane k; lanes beyond
+    stay empty. All blocks have `block` channels."""
     places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
     mix: Mix = []
     for (i, source), group in groupby(places, key=lambda p: p[:2]):
@@ -54,7 +54,7 @@ def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
 
 
 def _blocks(site: Site) -> Choice:
-    """Return the choice of lane shuffles on channel-blocked data."""
+    """The choice of lane shuffles on channel-blocked data."""
     block = block_of(site.target)
     lanes = channels_of(site.attr("sources"))
     mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]

@@ -1,5 +1,5 @@
-"""Gathers and scatters at indices that are known only when the model runs. Each index is checked;
-one that is out of range makes the run raise DataError."""
+"""Gathers and scatters at computed indices. Each is checked; one out of range makes the run raise
+DataError."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ FAULT = "an index is out of range: it must lie in [-{0}, {0})"
 
 
 def _need_plain(site: Site) -> None:
-    """Raise Skip unless there is no epilogue, indices are computed integers, and elements move."""
+    """Raise Skip if there is an epilogue, if the indices (input 1) are constant or not int32 or
+    int64, or if these or input 0 are empty."""
     site.need_no_epilogue("a copy has no epilogue")
     if site.input(1).const is not None:
         raise Skip("the places are constant")
@@ -49,7 +50,7 @@ def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
 
 
 def _word(site: Site) -> Ty:
-    """Return the unsigned integer type as wide as the moved elements."""
+    """The unsigned integer type as wide as the moved elements."""
     return Ty(f"u{site.input(0).dtype.itemsize * 8}")
 
 
@@ -125,7 +126,7 @@ def gather_slices(site: Site) -> Choice:
 
 @kernel("ScatterElements", Tier.VECTOR)
 def scatter_elements(site: Site) -> Choice:
-    """A copy, then one element after the other to its place."""
+    """A copy of the input, then one update after the other to its place."""
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
@@ -146,7 +147,7 @@ def scatter_elements(site: Site) -> Choice:
 
 @kernel("ScatterND", Tier.VECTOR)
 def scatter_slices(site: Site) -> Choice:
-    """A copy, then one slice after the other to its place."""
+    """A copy of the input, then one slice after the other to its place."""
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     depth = counts[-1]
@@ -166,7 +167,7 @@ def scatter_slices(site: Site) -> Choice:
 
 @kernel("TensorScatter", Tier.VECTOR)
 def scatter_rows(site: Site) -> Choice:
-    """A copy, then the rows of each sequence to places that follow one another."""
+    """A copy of the input, then the new rows of each sequence to consecutive places."""
     site.need_no_epilogue("a copy has no epilogue")
     y, update, given = site.out, site.input(1), site.has(2)
     if given:
@@ -182,7 +183,7 @@ def scatter_rows(site: Site) -> Choice:
 
     def place(em: Emit, item: Val, row: Val | int) -> Val:
         """Emit and return the index along `axis` to which row `row` of an item goes. An item is all
-        rows at one index of the axes before `axis`; the first of these is that of sequences."""
+        rows at one index of the axes before `axis`; the first of these counts sequences."""
         first = em.b.index(start)
         if given:
             first = (em.input(2).pointer + item // outer).load().to("i64") + start
@@ -208,7 +209,7 @@ def scatter_rows(site: Site) -> Choice:
 
 
 def _combination(site: Site) -> str:
-    """Return the name (in `FUNCTIONS`) of the function that combines an update with the element
+    """The name (in `FUNCTIONS`) of the function that combines an update with the element
     that is there; "" if the update replaces it. Raises Skip if it has no native code."""
     how = site.attr("reduction")
     if how == "none":
@@ -228,9 +229,9 @@ def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
 
 
 def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
-    """Return the choice of a kernel that copies input 0 to the output, in parallel, and then stores
-    `count` updates there. All updates are one tile, and so are stored in order: of several at one
-    place the last one stays."""
+    """The choice of a kernel that copies input 0 to the output, in parallel, and then stores
+    `count` updates there. All updates are one tile, stored in order: of several at one place the
+    last one stays."""
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT

@@ -31,16 +31,16 @@ copy's first element, in elements."""
 
 
 def _bits(site: Site) -> int:
-    """Return the bits of an element."""
+    """The bits of an element."""
     return site.input(0).dtype.itemsize * 8
 
 
 def _choice(
     site: Site, parts: Sequence[Copied], reads: Container[int], extra: tuple[Phase, ...]
 ) -> Choice:
-    """Return a choice whose last phase makes several copies: to output 0 from some operands, such
-    as for Concat, or to several outputs from operand 0 (Split). `reads`: the operands that are read
-    at run time; `extra`: the phases before."""
+    """A choice whose last phase makes several copies: to output 0 from some operands
+    (Concat), or to several outputs from operand 0 (Split). `reads`: the operands that are read at
+    run time; `extra`: the phases before."""
     into_one = len(site.outputs) == 1
     bases = [0, *accumulate(c.tiles for c, *_ in parts)]
 
@@ -67,7 +67,7 @@ def _choice(
 
 
 def moved(site: Site) -> tuple[Move, ...]:
-    """Return which input elements each output holds. Raises Skip if only the run can tell."""
+    """The Move of each output. Raises Skip if only the run tells it, or for an epilogue."""
     site.need_no_epilogue("a copy has no epilogue")
     assert site.anchor is not None
     moves = [m for m in moves_of(site.anchor) if m is not None]
@@ -77,9 +77,10 @@ def moved(site: Site) -> tuple[Move, ...]:
 
 
 def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
-    """Return the copy that makes one part of a result, without places outside the input (padding),
-    and the offsets of its first element in the input and in the result. `at`: the index of the part
-    along the axis of the result on which parts are joined; `bits`: of an element."""
+    """The copy that makes one part of a result, without places outside the input (padding),
+    and the offsets of its first element in the input and in the result. `at`: where the part begins
+    on the axis along which parts are joined; `bits`: of an element. Raises Skip if places step
+    unevenly, or only padding remains."""
     inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, plain_strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
@@ -107,8 +108,8 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
 def copies(site: Site) -> Choice:
     """A strided copy for each part of the result, transposed in registers where that is better.
 
-    A copy is transposed in registers if source and target are contiguous along different axes. If
-    parts leave gaps (Pad), a phase fills the output first."""
+    That is where source and target are contiguous along different axes. If parts leave gaps (Pad),
+    a phase fills the output first."""
     parts: list[Copied] = []
     moves = moved(site)
     for i, move in enumerate(moves):
@@ -123,7 +124,7 @@ def copies(site: Site) -> Choice:
 
 
 def _filled(site: Site, fill: np.ndarray) -> Phase:
-    """Return a phase that fills the whole output with the element `fill`."""
+    """A phase that fills the whole output with the element `fill`."""
     total, chunk, ty = site.out.type.size, 4096, Ty(f"u{_bits(site)}")
     word = np.asarray(fill, site.out.dtype).reshape(1).view(f"u{ty.nbytes}")[0]
 
@@ -158,8 +159,8 @@ def pad_indexed(site: Site) -> list[Choice]:
 def _gather(
     site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
 ) -> Choice:
-    """Return the choice for a gather of `count` indices along an axis. For each of them, and each
-    place of the axes before, a row of contiguous elements, all those of the axes behind, is copied.
+    """The choice for a gather of `count` indices along an axis. For each of them, and each
+    index of the axes before, the contiguous elements of the axes behind, a row, are copied.
     `offset(em, k)` emits how many elements the row of index number k lies behind that of index 0.
     `choice`: fields of the Choice, and `each`, the seconds of a row besides those of its bytes."""
     x, y = site.input(0), site.out
@@ -198,7 +199,7 @@ def gather_constant(site: Site) -> Choice:
 
 @kernel("Gather", Tier.VECTOR)
 def gather_rows(site: Site) -> Choice:
-    """Rows at indices that are known when the model runs, each checked against the extent."""
+    """Rows at computed indices, each checked against the extent."""
     x, indices = site.input(0), site.input(1)
     if indices.const is not None:
         raise Skip("the indices are constant")

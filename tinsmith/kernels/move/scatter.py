@@ -43,8 +43,7 @@ def scatter_elements_constant(site: Site) -> Choice:
 
 
 def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
-    """Return indices with the axis's extent added to negative ones, or raise Skip if one is out of
-    range."""
+    """Indices with the axis's extent added to negative ones. Raises Skip if one is out of range."""
     least, most = (places.min(), places.max()) if places.size else (0, 0)
     if least < -extent or most >= max(extent, 1):
         raise Skip("a place is out of range")
@@ -52,7 +51,7 @@ def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
 
 
 def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
-    """Return the choice of a scatter that copies the input to the output, then row k of the updates
+    """The choice of a scatter that copies the input to the output, then row k of the updates
     to row `rows[k]` of the output. Rows have `inner` elements. Raises Skip for a reduction."""
     if site.attr("reduction") != "none":
         raise Skip(f"the reduction is {site.attr('reduction')}")
@@ -95,7 +94,7 @@ def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def copy_all(y: Value) -> Phase:
-    """Return a phase that copies input 0 to the output y, CHUNK elements a tile."""
+    """A phase that copies input 0 to the output y, CHUNK elements a tile."""
     size, word = y.type.size, Ty(f"u{y.dtype.itemsize * 8}")
 
     def copy(em: Emit) -> None:

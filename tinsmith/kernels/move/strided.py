@@ -34,7 +34,7 @@ class Axis:
 class Copy:
     """A copy of elements of so many `bits`. Its axes are merged, and sorted by the target's
     strides, the innermost last. `columns`: if source and target are contiguous along different
-    axes, so that the copy transposes, the index of the source's axis; otherwise None."""
+    axes, so that the copy transposes, the index of the source's in `axes`; otherwise None."""
 
     axes: tuple[Axis, ...]
     columns: int | None
@@ -52,7 +52,7 @@ class Copy:
 
 
 def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits: int) -> Copy:
-    """Return the copy of a box of `dims` from strides `src` to strides `dst`, in elements."""
+    """The copy of a box of `dims` from strides `src` to strides `dst`, in elements."""
     axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if not same(d, 1)]
     axes.sort(key=lambda a: -abs(a.dst))
     both = [a.src for a in axes], [a.dst for a in axes]
@@ -137,8 +137,8 @@ def _singles(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
 
 
 def _is_packed(columns: Axis, rows: Axis) -> bool:
-    """Return whether `_interleave` can transpose: whether the groups of few elements (the rows of
-    x, or those of the result y if x has fewer rows than columns) follow each other without gaps."""
+    """Whether `_interleave` can transpose: the groups of few elements (rows of x, or of the result
+    y if x has fewer rows than columns) follow each other without gaps."""
     if rows.extent < columns.extent:
         return columns.dst == rows.extent
     return rows.src == columns.extent

@@ -24,7 +24,7 @@ def lstm_steps(site: Site) -> Choice:
             old = place.load(v)
 
             def peep(x: Val, number: int, c: Val) -> Val:
-                """Return x plus peephole weights `number` (of i, o, f) times the cell state c."""
+                """X plus peephole weights `number` (of i, o, f) times the cell state c."""
                 if step.peepholes is None:
                     return x
                 return (step.peepholes + k * (3 * v) + number * v).load(v).fma(c, x)
@@ -49,7 +49,7 @@ def gru_steps(site: Site) -> Choice:
     v = layer.lanes
 
     def blend(step: TimeStep, z: Val, n: Val, row: Position, unit: Position) -> None:
-        """Store the next state, z h + (1 - z) n."""
+        """Emit the next state, z h + (1 - z) n, and the output."""
         old = (step.h + row * layer.padded + unit).load(v)
         step.output(z.fma(old - n, n), row, unit)
 
