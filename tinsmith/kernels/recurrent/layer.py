@@ -120,7 +120,7 @@ class Layer:
 
     @property
     def blocks(self) -> int:
-        """How many blocks of V hidden units a direction has."""
+        """The number of blocks of hidden units."""
         return -(-self.hidden // self.lanes)
 
     @property
@@ -130,7 +130,7 @@ class Layer:
 
     @property
     def columns(self) -> int:
-        """The number of columns of one direction's products, [block][gate][V] with padding."""
+        """Columns of the products of one direction, padding included: [block][gate][V]."""
         return self.blocks * self.gates * self.lanes
 
     @property
@@ -210,9 +210,8 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """The functions that emit the activations of one direction, with the site's `clip`. `plain`:
-    names to use if the site has none. Raises Skip if one has no code, or the `count` directions
-    differ."""
+    """The functions that emit one direction's activations, with the site's `clip`. `plain`: names
+    if the site has none. Raises Skip if one has no code, or the `count` directions differ."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:

@@ -2,7 +2,7 @@
 bfloat16 or to bytes; and how sums of their products become float32 again.
 
 Rows are rounded to bytes as by DynamicQuantizeLinear, with one scale and one zero point for all
-rows that are rounded together: a byte q stands for (q - zero) scale.
+that are rounded together: a byte q stands for (q - zero) scale.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Left:
 
 
 def left_bytes(layer: Layer, rows: int) -> int:
-    """The bytes of workspace for what `left_rows` rounds: `rows` rows of the inputs, or all rows of
-    a state. 0 if the layer does not round."""
+    """The bytes of workspace for rows that `left_rows` rounds: `rows` of the inputs, or all of a
+    state. 0 if the layer does not round."""
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
         return 0
@@ -55,8 +55,8 @@ def quantisation_of(
     em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int
 ) -> Quantisation | None:
     """Emit the search for the least and the greatest of `rows` rows of `width` float32 at `at`,
-    `stride` elements apart, and return how all are rounded: the range from the least to the
-    greatest, 0 included, becomes the bytes 0 .. 255. None if the layer does not round to bytes."""
+    `stride` elements apart, and return how all are rounded: the range of these two and 0 becomes
+    the bytes 0 .. 255. None if the layer does not round to bytes."""
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
@@ -85,8 +85,7 @@ def left_rows(
 ) -> Left:  # fmt: skip
     """The `rows` float32 rows at `source`, `stride` elements apart, as the left operand of matrix
     `number` of the layer (0: input weights, 1: recurrent weights). Emits code that rounds them into
-    the workspace, to bytes by `quant`, or to bfloat16 if the matrix is `halves`. Else they stay
-    where they are."""
+    the workspace, to bytes by `quant`, or to bfloat16 if the matrix is `halves`; else they stay."""
     b, matrix = em.b, layer.matrices[number]
     if quant is None and not matrix.halves:
         return Left(source, stride)

@@ -17,8 +17,7 @@ from tinsmith.sizes import typical
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
     """The choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
-    `divisible`: threads may share the hidden units of a step, as no unit needs a result of another
-    unit in the same step."""
+    `divisible`: threads may share a step's units, as none needs another's result of this step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices
@@ -67,7 +66,7 @@ def _kinds(layer: Layer) -> str:
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
-    """The phase of all time steps, if threads do not share steps. A tile is a direction."""
+    """The phase of all time steps, if threads share none. A tile is a direction."""
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
@@ -81,9 +80,9 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
 
 
 def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
-    """The phases that compute all time steps, if threads share the hidden units of each step in
-    `shares` parts: one that loads the initial states, one that is repeated for each step, one that
-    stores the last states. Each thread's part of the recurrent weights stays in its L2."""
+    """The phases of all time steps, if threads share the hidden units of each step in `shares`
+    parts: one that loads the initial states, one that is repeated for each step, one that stores
+    the last states. Each thread's part of the recurrent weights stays in its L2."""
     ways = len(layer.directions)
 
     def begin(em: Emit) -> None:

@@ -29,7 +29,7 @@ hidden units for each gate. `unit` is the first unit of the block of this number
 @dataclass
 class TimeStep:
     """One time step of one direction, for the blocks [first, last) of hidden units, while its code
-    is emitted. All pointers are to data of the direction; states are float32 [row][padded]."""
+    is emitted. All pointers are to data of the direction; states are [row][padded]."""
 
     em: Emit
     layer: Layer
@@ -48,9 +48,9 @@ class TimeStep:
     peepholes: Ptr | None  # [block][i, o, f][V]
 
     def each_block(self, left: Ptr, gates: Sequence[int], body: UnitBody) -> None:
-        """Emit `body` (see `UnitBody`) for each of the blocks and each row of the batch. Its sums
-        are products of the float32 rows [row][padded] at `left` and the recurrent weights of
-        `gates`: the numbers of neighbouring gates."""
+        """Emit `body` (see `UnitBody`) for each block and each row of the batch. Its sums are
+        products of the float32 rows [row][padded] at `left` and the recurrent weights of `gates`:
+        numbers of neighbouring gates."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size, matrix = layer.gates * v, layer.matrices[1]
         quant = quantisation_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
@@ -80,9 +80,8 @@ class TimeStep:
             each_row_panel(b, panels, 0, panels.count, rows)
 
     def output(self, h: Val, row: Position, unit: Position) -> None:
-        """Emit stores of h, a vector of V units from `unit` on, as the next state and as the step's
-        output, which has no padding. If the row's sequence has ended, the state stays and the
-        output is 0."""
+        """Emit stores of h, V units from `unit` on, as the next state and the step's output, which
+        has no padding. If the row's sequence has ended, the state stays and the output is 0."""
         layer, v = self.layer, self.layer.lanes
         place = row * layer.padded + unit
         (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
@@ -182,7 +181,7 @@ def buffers(states: int) -> int:
 
 
 def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
-    """Emit a copy of `count` neighbouring elements, in vectors of `lanes`."""
+    """Emit a copy of `count` neighbouring elements."""
 
     def body(i: Position, width: int, mask: Val | None) -> None:
         (sink + i).store((source + i).load(width, mask), mask)

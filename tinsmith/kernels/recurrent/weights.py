@@ -64,8 +64,7 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
 
 def _inputs(w: np.ndarray, lanes: int, columns: Columns, row: str) -> np.ndarray:
     """Input weights (D, gates, H, I), packed for the phase of input products: the panels of
-    `columns` of each direction in turn, flat, in lanes of the row named `row` of the table of
-    products."""
+    `columns` of each direction in turn, flat, in lanes of row `row` of the table of products."""
     return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes, row)])
 
 
@@ -94,8 +93,8 @@ def _last(b: np.ndarray, lanes: int) -> np.ndarray:
 
 def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
     """Weights (D, gates, H, K) as D matrices of lanes for the row named `row` of the table of
-    products: (K / g rounded up, columns), where g is the row's k-group. Columns are those of the
-    module, padded with zeros."""
+    products: (K / g rounded up, columns), where g is the row's k-group. Columns are the module's,
+    padded with zeros."""
     if PRODUCTS[row].left == BF16:
         (weights,) = split_array(weights, 1)
     found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
