@@ -1,8 +1,8 @@
 """Reductions along any axes of plain tensors, vectorised along whichever axis is contiguous.
 
-Dimensions are merged into alternating runs that are kept or reduced. Where the innermost run is
-reduced, rows are folded along it; where it is kept, vectors of neighbours are folded together.
-The other reduced runs are loops.
+Dimensions are merged into runs, in turn kept and reduced. Where the innermost run is reduced, rows
+are folded along it; where it is kept, vectors of neighbouring results are folded side by side. The
+other reduced runs are loops.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ before(x, k) over its elements x."""
 @dataclass(frozen=True)
 class Kind:
     """A kind of reduction: result = after(fold of before(x) over all x, count), where `count` is
-    how many elements x there are. `evaluate` emits it by `total`, and returns the result for each
-    accumulator."""
+    how many elements x there are. `evaluate` emits it by `total` and `fold`, which has the element
+    type's identity, and returns the result for each accumulator."""
 
     fold: Fold
     before: Callable[[Val], Val] = lambda x: x
@@ -108,7 +108,7 @@ KINDS = {
 @dataclass(frozen=True)
 class Run:
     """Neighbouring dimensions of the input, all kept or all `reduced`, merged into one: its extent
-    and its stride in elements."""
+    and stride, in elements."""
 
     extent: int
     stride: int
@@ -116,16 +116,16 @@ class Run:
 
 
 def runs_of(dims: Sequence[int], reduced: set[int]) -> list[Run]:
-    """The dimensions of a dense tensor merged into runs, outermost first, of which each is kept or
-    reduced unlike its neighbours; extents of 1 vanish."""
+    """The dimensions of a dense tensor merged into runs, outermost first, in turn kept and
+    `reduced`; extents of 1 vanish."""
     steps = plain_strides(dims)
     result = [0 if d in reduced else step for d, step in enumerate(steps)]
     return [Run(e, steps[d], d in reduced) for e, d in merged(dims, [steps, result])]
 
 
 def axes_of_site(site: Site, rank: int) -> set[int]:
-    """The dimensions that a Reduce site reduces, of an input of this rank; an empty list of axes
-    means all, or none with `noop_with_empty_axes`. Raises Skip where it is not constant."""
+    """The dimensions that a Reduce site reduces, of an input of this rank; no axes mean all, or
+    none with `noop_with_empty_axes`. Raises Skip where the axes are not constant."""
     numbers: tuple[int, ...] = ()
     if site.has(1):
         numbers = tuple(int(a) for a in site.const(1, "the list of axes").reshape(-1))
@@ -135,8 +135,8 @@ def axes_of_site(site: Site, rank: int) -> set[int]:
 
 
 def identity_of(fold: Fold, dtype: np.dtype) -> Fold:
-    """The fold with the identity that it has for an element type: for MAX and MIN of integers and
-    truth values, which have no infinity, the least or the greatest value."""
+    """The fold with its identity for an element type: for MAX and MIN of integers and truth values,
+    which have no infinity, the least or the greatest value."""
     if dtype.kind == "f" or fold in (SUM, PRODUCT):
         return fold
     if dtype.kind == "b":
@@ -163,7 +163,7 @@ class Plan:
 
     @property
     def inner(self) -> Run | None:
-        """The innermost run, whose elements are the lanes."""
+        """The innermost run, whose elements are the lanes; None if there is none."""
         return self.runs[-1] if self.runs else None
 
     @property
@@ -178,7 +178,7 @@ class Plan:
 
     @property
     def blocks(self) -> Blocks | None:
-        """The innermost run, if it is kept, in blocks that are folded side by side."""
+        """The innermost run in blocks that are folded side by side; None if it is not kept."""
         if self.inner is None or self.inner.reduced:
             return None
         return Blocks(self.inner.extent, self.lanes, BLOCK)
@@ -219,8 +219,8 @@ def reduce(site: Site) -> Choice:
 
 
 def plan_of(site: Site) -> Plan:
-    """The reduction of a Reduce site. Raises Skip where the input is empty, the output has another
-    size, or the kind has no native code for the element type."""
+    """The reduction of a Reduce site. Raises Skip where the input is empty, axes are not constant,
+    the output has another number of elements, or the kind has no code for the element type."""
     x = site.input(0)
     dims, name = x.dims, site.attr("kind")
     axes = axes_of_site(site, len(dims))
@@ -243,8 +243,7 @@ def plan_of(site: Site) -> Plan:
 
 
 def outer_offset(plan: Plan, flat: Position) -> Position:
-    """The offset in the input, in elements, of the place number `flat` of `plan.outer`: a flat
-    number over the kept runs without the innermost run."""
+    """The offset in the input, in elements, of place number `flat` over `plan.outer`."""
     offset: Position = 0
     for k, digit in digits(flat, [(r.extent, k) for k, r in enumerate(plan.outer)]):
         offset = digit * plan.outer[k].stride + offset
@@ -266,9 +265,8 @@ def nest(
 
 
 def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
-    """Emit the code of result number `unit`, where the innermost run is reduced: each row of
-    contiguous elements is folded along the lanes of vectors. If there is no run, the row is one
-    element."""
+    """Emit result number `unit`, where the innermost run is reduced: each row of contiguous
+    elements is folded along the lanes of vectors. Without runs the row is one element."""
     b = em.b
     x = (em.input(0).pointer + outer_offset(plan, unit)).fixed()
     n = plan.inner.extent if plan.inner else 1
@@ -290,8 +288,8 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
 
 
 def _fold_across(plan: Plan, columns: list[Val]) -> Val:
-    """Emit the results of short rows, a vector with one lane for each row; `columns[j]` has element
-    j of all rows."""
+    """The results of short rows, as one vector with a lane for each row; `columns[j]` has element j
+    of all rows."""
 
     def total(fold: Fold, before: Before) -> list[Val]:
         return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in columns])]
@@ -301,7 +299,7 @@ def _fold_across(plan: Plan, columns: list[Val]) -> Val:
 
 def _fold_vectors(em: Emit, plan: Plan, blocks: Blocks, unit: Val) -> None:
     """Emit block number `unit` of neighbouring results, where the innermost run is kept: vectors of
-    neighbouring elements are folded to vectors of results."""
+    neighbours are folded to vectors of results."""
     b, (row, block) = em.b, (unit // blocks.number, unit % blocks.number)
     x = (em.input(0).pointer + outer_offset(plan, row)).fixed()
 

@@ -48,7 +48,7 @@ def roi_align(site: Site) -> Choice:
 @dataclass(frozen=True)
 class _Room:
     """The workspace for the tables (`_Axis`) of one axis, on which a region has `cells` cells, the
-    image has `size` elements, and a cell has `ratio` samples (0: as many as it has elements).
+    image `size` elements, and a cell `ratio` samples (0: as many as it has elements).
 
     Samples ascend along the axis, so the elements that they read come in order, each as one entry.
     Two entries with the place -1, which no element has, lie before those of each cell.
@@ -75,10 +75,10 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Tables of one axis in the workspace. An entry is an input element that samples of a cell
-    read: its place on the axis (`places`), and the least and the greatest weight that a sample
-    gives it (`low`, `high`; for the mean: the sum of its weights, in `low`). `spans` has the range
-    of entries of each cell."""
+    """Tables of one axis in the workspace, and code that fills them. An entry is an input element
+    that samples of a cell read: its place on the axis (`places`), and the least and the greatest
+    weight that a sample gives it (`low`, `high`), or, for the mean, the sum of weights (`low`).
+    `spans` has the range of entries of each cell."""
 
     room: _Room
     spans: Ptr
@@ -90,8 +90,8 @@ class _Axis:
         return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
 
     def add(self, count: Val, place: Val, weight: Val, mean: bool) -> Val:
-        """Add a sample's weight for the element at `place`: to one of the last two entries, if it
-        has that place, else as a new entry behind `count` entries. Returns the new count."""
+        """Add a sample's weight for the element at `place`: to one of the last two of `count`
+        entries, if that has this place, else as a new entry. Returns the new count."""
         last, former = ((self.places + count + k).load() for k in (-1, -2))
         at = former.eq(place).select(count - 2, count)
         at = last.eq(place).select(count - 1, at)
@@ -106,9 +106,8 @@ class _Axis:
         return new.select(count + 1, count)
 
     def add_sample(self, count: Val, at: Val, weight: Val, mean: bool) -> Val:
-        """Add a sample of this `weight` at the coordinate `at` on the axis: its shares of the two
-        elements between which it lies. A coordinate outside is moved to the edge. Returns the new
-        count of entries."""
+        """Add a sample of this `weight` at the coordinate `at`, moved to the edge if it is outside:
+        its shares of the two elements between which it lies. Returns the new count of entries."""
         at = at.max(0.0).min(at.b.index(self.room.size - 1).to("f32"))
         low = floor(at)
         part, place = at - low, low.to("i64")
@@ -162,8 +161,9 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
 
 
 def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
-    """Emit the code that writes the tables of `axis`: which elements each cell of the region from
-    `start` to `end` samples, and their weights. Returns the number of samples of a cell."""
+    """Emit code that writes the tables of `axis`: which elements each cell of the region from
+    `start` to `end` (at least 1 apart, unless `shifted`) samples, and their weights. Returns the
+    number of samples of a cell."""
     room = axis.room
     size = b.index(room.size).to("f32")
     extent = end - start if shifted else (end - start).max(1.0)
@@ -196,8 +196,7 @@ def _place_cut_samples(
     b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool
 ) -> Val:
     """`_place_samples` for cells that are cut off at the edges of the image: each cell has its own
-    number of samples, by which their weights are divided already. Returns 1, so that the caller
-    does not divide again."""
+    number of samples, and weights divided by it. Returns 1: the caller need not divide."""
     room = axis.room
     size = b.index(room.size).to("f32")
     extent = end - start if shifted else (end - start).max(1.0)
@@ -227,8 +226,8 @@ def _cell(
     b: Builder, source: View, first: Val | int, count: int, axes: list[_Axis],
     spans: tuple[Span, Span], mean: bool,
 ) -> list[Val]:  # fmt: skip
-    """Emit the weighted sums (with `mean`) or maxima of one cell, for `count` channel blocks from
-    number `first` on of the image `source`; one vector for each. `spans` are the cell's entries in
+    """Emit the weighted sums (with `mean`) or maxima of one cell: a vector for each of `count`
+    channel blocks of the image `source`, from number `first` on. `spans` are the cell's entries in
     the tables of both `axes`."""
     lanes, steps = source.spec.layout.block, source.spec.strides
     start = b.splat(0.0 if mean else float("-inf"), F32, lanes)

@@ -1,8 +1,8 @@
 """Copies of a tensor from one layout to another, of the same dims and element type.
 
 The planner asks `relayout` for a copy if a reader wants another layout than the writer made: plain
-to blocked and back, another halo, out of or into a part of a larger tensor. Four-byte elements move
-as V x V squares that are transposed in registers; elements of other sizes move one by one.
+to blocked and back, another halo, out of or into a part of a larger tensor. Elements of one and
+four bytes move as V x V squares that are transposed in registers, others one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tinsmith.sizes import Size, typical
 
 class RelayoutOp:
     """The operator of copies between layouts. The planner makes nodes of it for sites; none is in a
-    model's graph, and so it has only the methods of `graph.OpLike`."""
+    model's graph, so it has only the methods of `graph.OpLike`."""
 
     name = "Relayout"
     traits = frozenset({"move"})
@@ -70,9 +70,9 @@ Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
 
 def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     """Emit the copy. A tile is one of `parts` parts of a channel block of one image or, where
-    `block` is 0, of all elements. `row(em, src, dst, c, lo, hi, length)` emits the copy of the
-    units [lo, hi) of a row from src to dst: of `length` pixels of channel block c, `block` in each
-    unit, or of `length` elements, a vector in each unit."""
+    `block` is 0 (plain layouts), of all elements. `row(em, src, dst, c, lo, hi, length)` emits the
+    copy of the units [lo, hi) of a row: of `length` pixels of channel block c, `block` in each
+    unit, or of `length` elements, a vector in each."""
     b, source, target = em.b, em.input(0), em.outs[0]
     skip = 2 if block else 0
     walk = Walk(
@@ -97,7 +97,7 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
 
 
 def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
-    """The address of the first pixel of a channel block."""
+    """The address of the first pixel of channel block c of image n; p is the tensor's."""
     step = spec.strides[1] * (block if spec.layout.is_plain else 1)
     return p + n * spec.strides[0] + c * step
 
@@ -107,7 +107,7 @@ def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
 
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
     """Emit the copy of the units [lo, hi) of a row of n pixels, V in each unit, between layouts of
-    equal blocks; or of a row of n elements, a vector in each unit, between plain layouts."""
+    equal blocks; or of n elements, a vector in each unit, between plain layouts."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     block = target.spec.layout.block
@@ -143,8 +143,7 @@ def _innermost(spec: Spec) -> int:
 
 def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: int) -> None:
     """Emit the copy of unit number `unit` of a row of n pixels between layouts blocked by `block`
-    channels. A unit is `block` pixels, or fewer at the row's end; `src` and `dst` are the addresses
-    of the row's first pixel."""
+    channels: `block` pixels, or fewer at the row's end. The row begins at `src` and `dst`."""
     first = unit * block
     last = b.minimum(first + block, n)
     run(b, first, last, lambda i: (dst + i * block).store((src + i * block).load(block)))
@@ -194,7 +193,7 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
 class _Mover:
     """Emits moves of pixels of one row between a plain layout, whose channels are `step` elements
     apart, and a blocked one. The methods move the first `count` channels of a block; in a blocked
-    destination the other lanes become zero."""
+    destination other lanes become zero."""
 
     def __init__(
         self, em: Emit, src: Ptr, dst: Ptr, to_blocked: bool, block: int, step: int, pixels: int
@@ -204,8 +203,8 @@ class _Mover:
         self.block, self.step, self.pixels = block, step, pixels
 
     def square(self, pixel: Position, count: int) -> None:
-        """Move V pixels from number `pixel` on, by transposing a square in registers. The caller
-        lets the last square of a row overlap the one before it, so that none is partial."""
+        """Move V pixels from number `pixel` on, by transposing a square in registers. The last
+        square of a row overlaps the one before, so that none is partial."""
         b, block = self.b, self.block
         if self.to_blocked:
             rows = [(self.src + pixel + k * self.step).load(block) for k in range(count)]

@@ -1,9 +1,8 @@
-"""Resize: copies by index (nearest) and weighted sums (linear, cubic), from one table for each
-axis.
+"""Resize: copies by index (nearest) and weighted sums (linear, cubic), from a table for each axis.
 
-The tables are those of the numpy reference. The tables of the outer axes say which input rows are
-summed with which weights to one output row; the table of the innermost axis is then applied along
-the row. Plain images that grow are stretched along their rows before rows are summed.
+The tables are those of the numpy reference. Those of the outer axes say which input rows are summed
+with which weights to one output row; that of the innermost axis is then applied along the row.
+Plain images that grow are stretched along their rows before rows are summed.
 """
 
 from __future__ import annotations
@@ -84,9 +83,8 @@ def _given(site: Site, i: int) -> Any:
 
 def _repeated(site: Site) -> dict[int, int]:
     """{axis: times} for the axes of free sizes along which nearest resizing repeats each element
-    `times` times, a whole number > 1. Whether it does is tested on an axis of LONGEST elements, so
-    in calls with longer ones the result does not hold: that becomes a condition on the sizes.
-    Raises Skip if the example's axis is longer."""
+    `times` times, a whole number > 1. This is tested on an axis of LONGEST elements; that none is
+    longer becomes a condition on the sizes. Raises Skip if the example has a longer one."""
     dims, outs = site.input(0).dims, site.out.dims
     plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
     if site.attr("mode") != "nearest" or not plain:
@@ -132,7 +130,7 @@ def _computed(site: Site, every: Mapping[int, int]) -> list[Computed]:
 
 
 def _tables(site: Site, every: Mapping[int, int], wanted: Collection[int]) -> list[Table]:
-    """The tables (`ops/resize`) of those of the site's axes that are `wanted`. Axes in `every` have
+    """The tables (`ops/resize`) of those of the `wanted` axes that change. Axes in `every` have
     free sizes; their tables are made for LONGEST elements."""
     dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
     own = [a % len(dims) for a in site.attr("axes") or range(len(dims))]

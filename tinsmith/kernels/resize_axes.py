@@ -65,7 +65,7 @@ class Axis:
 
     @property
     def repeats(self) -> int:
-        """How often each element is repeated, where all are repeated equally; else 0."""
+        """How often each element is repeated, if all are equally; else 0."""
         if self.table is None:
             return self.every
         if self.weighted or isinstance(self.table, Computed):
@@ -110,8 +110,8 @@ def axes_of(
 
 def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
     """The choice with packed arrays and scratch for the tables of the axes. Known tables are
-    packed, in the order of axes: places, then weights, if there are any. Computed ones are written
-    to scratch by a further phase, of one tile, before all others."""
+    packed, in the order of axes: places, then weights, if any. A first phase, of one tile, writes
+    computed ones to scratch."""
     packed: list[Packed] = []
     computed = [axis for axis in axes if isinstance(axis.table, Computed)]
     for k, axis in enumerate(axes):
@@ -135,8 +135,8 @@ def with_tables(choice: Choice, axes: Sequence[Axis]) -> Choice:
 
 
 def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
-    """Seconds of a resize: `each` nanoseconds for each tap (for one tap of all results together),
-    and the time in which input and output are moved."""
+    """Seconds of a resize: the time in which input and output are moved, and `each` nanoseconds
+    (for one tap of all results) times the taps along `axes`."""
     moved = site.input(0).type.nbytes + site.out.type.nbytes
     return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
 
@@ -148,7 +148,7 @@ def rows_at(
     """Find the input rows of which one output row is the weighted sum. Return them, with weights
     (None: one row, which is copied), and a pointer to the output row. `flat` is the number of the
     output row over all axes but the innermost; `src` and `dst` point to the first elements, `steps`
-    are the strides of input and output."""
+    are the strides of input and output along `axes`."""
     b = em.b
     rows: list[Row] = [(src, None)]
     for k, at in digits(flat, [(a.out, k) for k, a in enumerate(axes[:-1])]):
@@ -171,7 +171,7 @@ def rows_at(
 
 
 def weighted_sum(terms: Sequence[tuple[Val, Val | None]]) -> Val:
-    """The sum of values times their weights (either all have a weight, or none)."""
+    """The sum of values times their weights; a value without a weight is the only one."""
     total: Val | None = None
     for value, weight in terms:
         if weight is None:
@@ -187,7 +187,7 @@ def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
 
 def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
     """Load the taps of result i along an axis: (index of an input element, its weight) for each
-    element of which the result is the sum; the weight is None if one element is copied."""
+    element that the result sums up; the weight is None if one element is copied."""
     first = em.b.index(i) * axis.taps
     every = axis.arrays(em)
     places = (every[0] + first).fixed()

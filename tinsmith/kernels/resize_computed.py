@@ -61,8 +61,8 @@ class Computed:
 
     def emit(self, b: Builder, places: Ptr, weights: Ptr) -> None:
         """Emit code that writes the table: int64 places and float32 weights, [out, taps] both. If
-        the axis turns out not to change, all taps are the element itself, so that neighbours, which
-        may be NaN, are not read."""
+        the axis does not change, all taps are the element itself, so that neighbours, which may be
+        NaN, are not read."""
         last = b.const(self.size, F64) - 1.0
         first, taps = self.first, self.taps
         stays = b.index(self.out).eq(b.index(self.size)) if self.factor is None else None
@@ -113,7 +113,7 @@ class Computed:
 
     def _shares(self, part: Val, places: list[Val], last: Val) -> list[Val]:
         """The weights of the elements at `places` of one coordinate, which lies `part` after the
-        element at or below it."""
+        element at or below it; `last` is the last place."""
         b, how = part.b, self.how
         shares = []
         for k in range(len(places)):

@@ -71,16 +71,16 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _grows(axes: Sequence[Axis]) -> bool:
-    """Whether two axes change, both are interpolated, and there will be more rows: then it is
-    cheaper to stretch rows before they are summed."""
+    """Whether two axes change, both are interpolated, and there will be more rows: then rows are
+    better stretched before they are summed."""
     down, along = axes if len(axes) == 2 else (None, None)
     return bool(down and along and down.weighted and along.weighted and down.out > down.size)
 
 
 def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     """The choice that interpolates along rows first: the input rows that a band of results reads
-    are stretched into the workspace, and the rows of the result are sums of these. For plain images
-    that get more rows."""
+    are stretched into the workspace, and rows of results are sums of these. For plain images that
+    get more rows."""
     down, along = axes
     images = prod(site.out.dims[:lead])
     nbytes = typical(4 * down.size * along.out)
@@ -141,9 +141,8 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 
 
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
-    """Emit one row of the result at `dst` from the input row at `row`, by the table or the
-    repetition of `axis`: vectors where neighbours are copied or each element is repeated, else
-    elements one by one."""
+    """Emit the result's row at `dst` from the input row at `row`, by the table or the repetition of
+    `axis`: in vectors if neighbours are copied or each element is repeated, else singly."""
     b = em.b
     lanes = lanes_of(em.target, dst.elem.nbytes)
 

@@ -90,7 +90,7 @@ def grid_sample(site: Site) -> Choice:
 
 
 def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
-    """Emit the sums for all channels at one of the `points` points of image n."""
+    """Emit the results of all channels at number `point` of the `points` points of image n."""
     b, source, table = em.b, em.input(0), em.input(1)
     channels, rank = em.site.input(0).dims[1], len(over.sizes)
     size = prod(over.sizes)
@@ -130,9 +130,9 @@ def _place(over: Grid, g: Val, size: int) -> Val:
 
 
 def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
-    """The weights of the elements around a place along one axis, as a vector with a lane for each
-    of `over.reach` (in the mode "nearest" the scalar 1); `rest` is the distance from the element
-    at or below the place."""
+    """The weights, of type `elem`, of the elements around a place along one axis, as a vector with
+    a lane for each of `over.reach` (in the mode "nearest" the scalar 1); `rest` is the distance
+    from the element at or below the place."""
     b, lanes, own = rest.b, len(over.reach), rest.ty
     if over.mode == "nearest":
         return b.const(1, elem)
@@ -148,8 +148,7 @@ def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
 
 class _Inside:
     """Emits the sums at a point if all elements to be read lie inside the image: those along the
-    last axis are loaded as one vector. Places and weights are found once for all channels; `start`
-    is the offset of the first element in a channel's plane."""
+    last axis are read as one vector. `start`: the offset of the first one in a channel's plane."""
 
     def __init__(self, b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> None:
         lows = [floor(p) for p in places]

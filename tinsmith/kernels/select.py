@@ -30,7 +30,7 @@ OUT = "-"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kernel's answer for one site: a choice, or the reason why it declines."""
+    """A kernel's answer for one site: a choice, or None and the reason why it declines."""
 
     kernel: str
     tier: Tier
@@ -47,8 +47,8 @@ class Candidate:
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     """`kernels=`, or if it is None the environment's `TINSMITH_KERNELS`, as {operator or node:
-    kernel}; "*" is all. A kernel that is left out is {kernel: "-"}: a key "winograd*" stands for
-    all that begin so, and becomes an entry for each.
+    kernel}; the key "*" is all nodes. A kernel that is left out is {kernel: "-"}: "winograd*"
+    stands for all that begin so, and becomes an entry for each.
 
     Raises UnknownName, with suggestions, for a kernel that does not exist; OptionError for `text`
     that is neither text nor a mapping.
@@ -79,7 +79,7 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
-    """Raise UnknownName for an override of an operator or node that does not exist."""
+    """Raise UnknownName for an override of neither an operator nor one of the `nodes`."""
     for key, name in overrides.items():
         known = key in ("*", ELEMENTWISE) or key in nodes or key in OPS
         if name != OUT and not known:
@@ -87,15 +87,15 @@ def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
 
 
 def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
-    """The keys of overrides that reach no node of `placed`, a graph after all passes, since the
-    operators or nodes that they name were fused into others or replaced."""
+    """The keys of overrides that reach no node of `placed`, a graph after all passes, since what
+    they name was fused into others or replaced."""
     reached = {"*"} | _reached(placed)
     return [key for key, name in overrides.items() if name != OUT and key not in reached]
 
 
 def _reached(graph: Graph) -> set[str]:
-    """The keys of overrides that reach a node of a graph or of the graphs nested in it: the names
-    of its nodes and operators."""
+    """The keys of overrides that reach a node of a graph or of graphs nested in it: the names of
+    its nodes and operators."""
     names: set[str] = set()
     for node in graph.nodes:
         names |= {node.name, node.op.name}
@@ -110,7 +110,7 @@ def _reached(graph: Graph) -> set[str]:
 
 
 def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
-    """The kernel that the overrides demand for a node, if any: node before operator before all."""
+    """The kernel that is demanded for a node, by its name, else its operator, else "*"; or None."""
     for key in (site_name, op, "*"):
         if key in overrides and overrides[key] != OUT:
             return overrides[key]
@@ -131,11 +131,12 @@ def candidates(
     checks: bool = False,
     without: Collection[str] = frozenset(),
 ) -> list[Candidate]:
-    """Every kernel of the site's operator with its choices or its reason, best tier first. With
-    `checks`, kernels that do not check sizes decline; so do those that are `without`.
+    """What every kernel of the site's operator, or only `force`, answers, best tier first: its
+    choices or its reason. With `checks`, kernels that do not check sizes decline; so do those in
+    `without`.
 
-    Raises KernelChoiceError if `force` names a kernel of another operator, NoKernel if the forced
-    kernel declines the site.
+    Raises KernelChoiceError if `force` names a kernel of another operator, NoKernel if it declines
+    the site.
     """
     op = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
     rows = kernels_for(op)

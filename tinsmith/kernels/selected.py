@@ -27,8 +27,8 @@ def each_held(
 ) -> None:  # fmt: skip
     """Emit `put(n, i)` for each index i below `count` at which `holds` is true, where n counts
     these from 0, and store their number at `size`. `holds(i, lanes, mask)` gives a mask for the
-    `lanes` elements from i on. `put` runs for other i, too, but the last call for each n is right;
-    n is never above i."""
+    `lanes` elements from i on. `put` runs for other i, too: for each n below that number, its last
+    call is right. n is never above i."""
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:
@@ -100,8 +100,7 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """The place in scratch where selected indices are kept, as u32: behind `counts` counters of 8
-    bytes."""
+    """The address in scratch of selected indices, u32, behind `counts` counters of 8 bytes."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 

@@ -30,7 +30,7 @@ def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
 
 def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> tuple[Phase, ...]:
     """The phases (one) of a kernel whose work is `units` equal units, which take `seconds` together
-    on one core: `body(em, unit)` emits a unit, and a tile is several neighbouring units."""
+    on one core: `body(em, unit)` emits a unit, and a tile is several neighbouring ones."""
     tiles = parts_for(units, seconds)
 
     def emit(em: Emit) -> None:
@@ -45,17 +45,17 @@ def by_positions(
     site: Site, source: Value, read: float, flops: float, units: int, panels: int, *,
     planes: int = 0, weights: float | None = None,
 ) -> bool:  # fmt: skip
-    """Whether threads should share positions rather than channels.
+    """Whether threads should share positions rather than channels; not if there is one thread.
 
     By positions: each thread computes some of the `units` positions of every panel of output
-    channels; all threads read all `weights` (bytes). By channels: each thread computes some of the
-    `panels` panels, and all threads read all `read` bytes of `source`. Without `weights` an output
-    channel depends on its own input channel alone (depthwise).
+    channels; all threads read all `weights` (bytes). By channels: each computes some of the
+    `panels` panels, and all read all `read` bytes of `source`. Without `weights` an output channel
+    depends on its own input channel alone (depthwise).
 
-    The cheaper way wins: the time of the busiest thread, plus that of reading bytes that another
-    thread has written. These are all of `source` if this kernel shares it another way than its
-    producer did, else only the edges of `planes`, the number of channel planes that are read or
-    written apart from each other.
+    The cheaper way wins: the busiest thread's time, of `flops` in all, plus that of reading what
+    other threads have written: most of what it reads of `source`, if the producer shared the other
+    way or all threads read all; else the edges of `planes`, the number of channel planes that are
+    read or written apart from each other.
     """
     threads, target = site.threads, site.target
     if threads == 1:

@@ -20,7 +20,7 @@ Args = tuple[Expr, ...]
 
 def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr | None:
     """A simpler expression for the function `name` of `args`, with a result of `dtype`: a constant
-    if all `args` are, else what the function's row of `_RULES` gives. None if there is nothing
+    if all `args` are, else what the function's row of `_RULES` gives. None if nothing is
     simpler."""
     if all(a.name == "const" for a in args):
         with np.errstate(all="ignore"):
@@ -31,8 +31,8 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
 
 
 def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
-    """The conversion of `e` to `dtype` as the one function "narrowed" (`codegen/functions.py`):
-    rint(x), or rint(x) + a whole number, of float32 to bytes; or the result of that back to
+    """The conversion of `e` to `dtype` as the one function "narrowed" (`codegen/functions.py`): of
+    float32 rint(x), or rint(x) + a whole number, to bytes; or of the result of that back to
     float32. None for any other conversion."""
     if e.name == "narrowed" and dtype == np.float32:
         return Expr("narrowed", e.args, dtype, e.param)

@@ -30,10 +30,10 @@ class Site:
     """What a kernel sees: an anchor node (None for a purely elementwise region), its operands, and
     the epilogue that must be applied to its result.
 
-    `inputs` are the anchor's inputs (None if absent), `extras` the other operands of the epilogue,
-    `operands` both in this order. All shapes are static. `epilogue` is an expression: leaf 0 is the
-    anchor's result, leaf 1 + k is extras[k]. It is None if nothing was fused. Without an anchor
-    leaf k is extras[k].
+    `node` is the anchor or the node into which it is fused. `inputs` are the anchor's inputs (None
+    if absent), `extras` the other operands of the epilogue, `operands` both in this order. All
+    shapes are static. `epilogue` is an expression: leaf 0 is the anchor's result, leaf 1 + k is
+    extras[k]. It is None if nothing was fused. Without an anchor leaf k is extras[k].
     """
 
     node: Node
@@ -99,17 +99,17 @@ class Site:
         return dims
 
     def need_no_epilogue(self, why: str) -> None:
-        """Raise Skip for this reason if anything is fused to the node."""
+        """Raise Skip for the reason `why` if an epilogue is fused to the node."""
         if self.extras or self.epilogue is not None:
             raise Skip(why)
 
     def layout(self, value: Value | None) -> Layout:
-        """The layout in which a value lies now (plain for inputs and constants)."""
+        """The layout in which a value lies now (plain for the graph's inputs and constants)."""
         return self.layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def extra_reads(self, layout: Layout) -> tuple[Layout, ...]:
-        """The layouts that extras must have if the output has `layout`: blocked like it, or plain
-        if their channel axis has extent 1 (one element is then broadcast to all lanes)."""
+        """The layouts that extras must have if the output has `layout`: its blocks, or plain if
+        their channel axis has extent 1 (an element is then broadcast to all lanes)."""
         if layout.is_plain:
             return (PLAIN,) * len(self.extras)
         rank, channels = len(self.out.dims), self.out.dims[1]
@@ -122,10 +122,10 @@ class Site:
         return tuple(map(one, self.extras))
 
     def reads(self, inputs: Sequence[Layout | None], layout: Layout) -> tuple[Layout | None, ...]:
-        """`Choice.reads`: the given layouts for the inputs, then those of the extras."""
+        """`Choice.reads` for an output in `layout`: the layouts of `inputs`, then of the extras."""
         assert len(inputs) == len(self.inputs), (inputs, self.inputs)
         return (*inputs, *self.extra_reads(layout))
 
     def reads_first(self, first: Layout, layout: Layout) -> tuple[Layout | None, ...]:
-        """`reads` if the first input alone is read at run time."""
+        """`reads` if of the inputs only the first, in layout `first`, is read at run time."""
         return self.reads([first, *(None for _ in self.inputs[1:])], layout)

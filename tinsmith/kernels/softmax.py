@@ -68,8 +68,7 @@ def log_softmax(site: Site) -> Choice:
 
 
 def _rows(axis: int, n: int, log: bool) -> Unit:
-    """The function that emits one unit of a softmax along contiguous rows of n elements: a unit is
-    one row."""
+    """The function that emits a unit of a softmax along contiguous rows of n elements: one row."""
 
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
@@ -109,8 +108,8 @@ def _rows(axis: int, n: int, log: bool) -> Unit:
 
 
 def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
-    """The function that emits one unit of a softmax whose axis is not the last: a unit is a block
-    of neighbours in the inner dimensions, with vectors along these and loops along the axis."""
+    """The function that emits a unit of a softmax whose axis is not the last: a block of neighbours
+    in the inner dimensions, with vectors along these and loops along the axis."""
     n, inner = split.n, split.inner
 
     def emit(em: Emit, unit: Val) -> None:
@@ -138,9 +137,9 @@ def _factors(
     b: Builder, x: Ptr, kept: Ptr, split: Around, parts: Sequence[Part], log: bool
 ) -> list[Val]:
     """Emit the sums of a block of columns, which begins at x. Return for each of its vectors
-    (`parts`) 1 / the sum of e^(x - largest), or with `log` the logarithm of the sum. The code
-    writes e^(x - largest), or with `log` x - largest, to `kept`, [row of the axis][column of the
-    block]."""
+    (`parts`) the last step's operand: 1 / the sum of e^(x - largest), or with `log` the logarithm
+    of the sum. The code writes e^(x - largest), or with `log` x - largest, to `kept`, [row of the
+    axis][column of the block]."""
     n, inner, pitch = split.n, split.inner, sum(p.lanes for p in parts)
     with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(p.lanes)) for p in parts]) as loop:
         tops = []

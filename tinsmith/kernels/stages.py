@@ -13,9 +13,9 @@ Stage = Callable[..., None]
 
 
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
-    """Emit `body(em, *indices)` as a function of its own. Return `call(*indices)`, which emits a
-    call of it into the kernel, or, given `b`, into another function with the kernel's parameters,
-    such as another stage.
+    """Emit `body(em, *indices)` as a function `name` of its own. Return `call(*indices)`, which
+    emits a call of it into the kernel, or, given `b`, into another function with the kernel's
+    parameters, such as another stage.
 
     The function has the kernel's own parameters, and behind them an i64 for each name in `params`;
     a name that ends in `*` is a pointer to float32 instead. Every pointer of `em` must be a

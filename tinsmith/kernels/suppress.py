@@ -1,6 +1,5 @@
-"""Non-maximum suppression: boxes are kept in order of their scores, but for those that overlap a
-kept box too much. A heap gives the best score; a box is compared with a vector of kept boxes at
-once."""
+"""Non-maximum suppression: boxes are kept in order of scores, but for those that overlap a kept box
+too much. A heap gives the best score; a box is compared with a vector of kept boxes at once."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ DTYPES = ("float32", "float32", "int64", "float32", "float32")
 
 @kernel("NonMaxSuppression", Tier.VECTOR, dtypes="float32", checks=True)
 def suppress(site: Site) -> Choice:
-    """One class after the other: its boxes by falling score, each against vectors of kept boxes."""
+    """Non-maximum suppression by class: boxes by falling score, against vectors of kept boxes."""
     for value, name in zip(site.inputs, DTYPES, strict=False):
         if value is not None and value.dtype.name != name:
             raise Skip(f"{value.name} is {value.dtype.name}")
@@ -47,7 +46,7 @@ def suppress(site: Site) -> Choice:
 
 @kernel("BestBoxes", Tier.VECTOR, dtypes="float32", checks=True)
 def best_boxes(site: Site) -> Choice:
-    """Suppression in one class after the other; the best of all classes, as rows."""
+    """Non-maximum suppression by classes, then the best boxes of all classes, as rows."""
     batch, classes, boxes = _counts(site)
     taken, most = site.attr("candidates"), site.attr("most")
     limit = boxes if taken is None else smallest(boxes, taken)
@@ -70,7 +69,7 @@ def best_boxes(site: Site) -> Choice:
 
 def _counts(site: Site) -> tuple[int, int, int]:
     """(elements of the batch, classes, boxes). Raises Skip where the boxes do not fit the scores,
-    or the model declares how many rows the result has."""
+    for an epilogue, or if the model declares how many rows the result has."""
     batch, classes, boxes = site.input(1).dims
     if site.input(0).dims != (batch, boxes, 4):
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
@@ -97,12 +96,12 @@ class _Classes:
 
     @property
     def padded(self) -> int:
-        """Kept boxes in whole vectors."""
+        """`kept`, rounded up to whole vectors."""
         return -(-self.kept // self.lanes) * self.lanes
 
     @property
     def workspace(self) -> int:
-        """Bytes: the number of scores, a heap of these, and the kept boxes."""
+        """Bytes of workspace: the number of scores, a heap of these, and the kept boxes."""
         return 8 + 8 * self.boxes + 4 * 5 * self.padded
 
     def keys(self, em: Emit, tile: Val) -> tuple[Ptr, Ptr]:
@@ -145,8 +144,8 @@ def _choice(
 
 
 def _one_class(em: Emit, of: _Classes, task: _Task, tile: Val) -> None:
-    """Emit the suppression in class number `tile` over all elements of the batch. The code writes
-    how many boxes are kept, and their keys, the best first, to scratch (`_Classes.keys`)."""
+    """Emit the suppression in class number `tile` over all elements of the batch. It writes the
+    number of kept boxes, and their keys, the best first, to scratch (`_Classes.keys`)."""
     b, (boxes, scores) = em.b, (em.input(0).pointer, em.input(1).pointer)
     size, (kept, keys) = em.workspace.cast(I64), of.keys(em, tile)
     heap = _Heap(b, (size + 1).cast(U64))
@@ -189,7 +188,7 @@ def _fill(
 @dataclass(frozen=True)
 class _Heap:
     """A binary heap of u64 keys with the least at the top. A key is the score's bits, mapped so
-    that higher scores have lower keys, above the box's index.
+    that higher scores have lower keys, above 32 bits of the box's index.
 
     Equal scores are ordered by index; NaN comes last.
     """
@@ -213,7 +212,7 @@ class _Heap:
             self.sink(top, (self.keys + top).load(), count)
 
     def take(self, count: Val) -> Val:
-        """Take out the least of `count` keys."""
+        """Take out the least of `count` keys, and return it."""
         best, last = self.keys.load(), (self.keys + (count - 1)).load()
         self.sink(self.b.index(0), last, count - 1)
         return best
@@ -246,7 +245,7 @@ def _zeros(x: Val) -> Val:
 
 
 def _box(at: Ptr, task: _Task) -> list[Val]:
-    """Load the box at `at`: its least coordinates on both axes, its greatest ones, and its area.
+    """Load the box at `at`: the two least coordinates on both axes, the two greatest, and the area.
     The order of the axes does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
     if task.centred:
@@ -262,8 +261,7 @@ def _box(at: Ptr, task: _Task) -> list[Val]:
 
 def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, near: Val) -> Val:
     """Whether a box overlaps one of the first `count` kept boxes by more than `near` (intersection
-    over union). `sides` point to five arrays over the kept boxes: the five numbers that `_box`
-    gives for each."""
+    over union). `sides` are arrays over the kept boxes, one of each number that `_box` gives."""
     lanes = b.target.lanes
     one = [v.splat(lanes) for v in box]
     none = b.zero(Ty("i1", lanes))
@@ -283,7 +281,7 @@ def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, 
 
 def _list(em: Emit, of: _Classes) -> None:
     """Emit the second phase of `suppress`: it writes (element of the batch, class, box) of all kept
-    boxes, class by class, to output 0, and how many there are to output 1."""
+    boxes, class by class, to output 0, and their number to output 1."""
     b, rows = em.b, em.outs[0].pointer
     with b.loop(0, of.tiles, carry=[b.index(0)]) as loop:
         tile, total = loop.index, loop.vars[0]
@@ -298,10 +296,9 @@ def _list(em: Emit, of: _Classes) -> None:
 
 
 def _merge(em: Emit, of: _Classes, most: int | None) -> None:
-    """Emit the second phase of `best_boxes`: it writes for each element of the batch the rows of
-    the best boxes of all its classes, best first, at most `most` of them (None: all), and rows of 0
-    behind, so that all elements have as many rows as the longest; and that number to the last
-    output."""
+    """Emit the second phase of `best_boxes`: for each element of the batch it writes rows of the
+    best boxes of all classes, best first, at most `most` (None: all), and rows of 0 behind, so that
+    all have as many rows as the longest; and that number to the last output."""
     b = em.b
 
     def held(n: Val) -> Val:

@@ -166,7 +166,7 @@ class _Sorted(_Kept):
             loop.next(list(old))
 
     def drain(self, take: Callable[[Val, Entry], None]) -> None:
-        """Call `take(rank, entry)` for every entry."""
+        """Emit `take(rank, entry)` for every entry, the best (rank 0) first."""
         with self.b.loop(0, self.count) as i:
             take(i, self.at(i))
 
@@ -202,7 +202,7 @@ class _Heap(_Kept):
         self.put(loop.out[0], entry)
 
     def drain(self, take: Callable[[Val, Entry], None]) -> None:
-        """Call `take(rank, entry)` for every entry, the worst first."""
+        """Emit `take(rank, entry)` for every entry, the worst (the highest rank) first."""
         with self.b.loop(0, self.count) as i:
             end = self.b.index(self.count - 1) - i
             take(end, self.at(1))
@@ -213,7 +213,7 @@ class _Heap(_Kept):
 
 def heap_size(count: int) -> int:
     """How many places of memory a heap of `count` entries takes, from index 1 on: both children of
-    each entry are read, even where no entries are there."""
+    each entry are read, even if no entries are there."""
     return 2 * count + 2
 
 
@@ -228,8 +228,8 @@ def _less(a: Entry, b: Entry) -> Val:
 
 
 def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
-    """Emit the search in a row of n elements at x: the first `kept.count` are pushed, then each one
-    that is better than the worst that is kept."""
+    """Emit the search for the best in a row of n elements at x: the first `kept.count` are pushed,
+    then each one that is better than the worst that is kept."""
     b, k = kept.b, kept.count
     kept.clear()
     with b.loop(0, k) as i:

@@ -32,7 +32,7 @@ MOVES = 32  # the most nodes that `is_whole` follows upwards; estimated
 
 
 class Maker:
-    """Builds expressions in which equal subexpressions are one object."""
+    """Builds simplified expressions in which equal subexpressions are one object."""
 
     def __init__(self) -> None:
         self._made: dict[Any, Expr] = {}
@@ -134,8 +134,8 @@ def _dtype(x: Any) -> np.dtype[Any]:
 
 
 def _promoted(function: Callable[..., Any], *args: Any) -> np.dtype[Any]:
-    """The dtype of a function's result for these arguments: arrays, and Python numbers, which numpy
-    promotes less."""
+    """The dtype of a function's result for these arguments: arrays or `Traced`, and Python numbers,
+    which adapt to the dtypes of those."""
     samples = [x if type(x) in Number else np.zeros(1, _dtype(x)) for x in args]
     return function(*samples).dtype
 
@@ -305,7 +305,7 @@ def _finished(
 
 def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
     """The expression and the extras that it still reads: those whose leaves simplification has
-    removed are left out, and the other leaves are numbered anew."""
+    removed are left out, and other leaves numbered anew."""
     leaves = {e.param for e in expr.nodes() if e.name == "leaf"}
     kept = sorted(i for i in leaves if i >= tracer.first)
     if len(kept) == len(tracer.extras):
@@ -322,9 +322,9 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a float32 value holds whole numbers: integers that were cast, then at most moved, or
-    a number subtracted, by up to `MOVES` nodes. Products of such values are exact, unless an
-    algorithm computes with fractions or larger sums of them."""
+    """Whether a float32 value is taken to hold whole numbers: integers that were cast, which at
+    most `MOVES` nodes move or subtract from. Products of such values are exact, unless an algorithm
+    computes with fractions or larger sums of them."""
     passed: list[Node] = []
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:
@@ -348,8 +348,9 @@ def _keeps_whole(node: Node) -> bool:
 
 
 def make_site(node: Node, target: Target, precision: str = "default") -> Site:
-    """What kernels see of a node or fused region. Raises Skip if shapes are not static or the
-    region cannot be traced."""
+    """What kernels see of a node or fused region. Its precision is at least "strict" for a
+    `precise` anchor, and "exact" if its first input is whole. Raises Skip if shapes are not static
+    or tracing fails."""
     for v in (*node.inputs, *node.outputs):
         if v is not None and not v.type.is_static:
             raise Skip(f"the shape of {v.name} ({v.type}) is not static")

@@ -25,10 +25,10 @@ class Matrix:
     """How the input weights W or the recurrent weights R of a layer are multiplied and stored.
 
     row     the row of the table of products that multiplies
-    stored  the type of a packed lane, which may be narrower than the row's
-    depth   lanes along k
-    scale   the number of the input with a scale for each output, if weights are whole numbers of 8
-            or 16 bits; None: weights are float32
+    stored  the type of a packed lane, which may be narrower than `row.lane`
+    depth   lanes along k, the summed axis
+    scale   the number of the input with a scale for each column of the products, if weights are
+            whole numbers of 8 or 16 bits; None: weights are float32
     """
 
     row: Product
@@ -56,8 +56,8 @@ class Layer:
                  products of the inputs (a GRU with linear_before_reset)
     batch_first  x is (N, T, I), y (N, T, D, H) and states are (N, D, H); otherwise these are
                  (T, N, I), (T, D, N, H) and (D, N, H)
-    matrices     the input weights and the recurrent weights
-    rounded      inputs and states are rounded to bytes before they are multiplied
+    matrices     how the input weights and the recurrent weights are multiplied
+    rounded      inputs and states h are rounded to bytes before they are multiplied
     """
 
     site: Site
@@ -78,13 +78,13 @@ class Layer:
 
     @property
     def product_strides(self) -> tuple[int, int]:
-        """The strides of steps and rows in the products of all inputs, in elements."""
+        """The strides of time steps and batch rows in the products of inputs, in elements."""
         step, row = (1, self.steps) if self.batch_first else (self.batch, 1)
         return step * self.columns, row * self.columns
 
     @property
     def output_strides(self) -> tuple[int, int, int]:
-        """The strides of steps, directions and rows in y, in elements."""
+        """The strides of time steps, directions and batch rows in y, in elements."""
         ways, hidden = len(self.directions), self.hidden
         if self.batch_first:
             return ways * hidden, hidden, self.steps * ways * hidden
@@ -92,15 +92,14 @@ class Layer:
 
     @property
     def state_strides(self) -> tuple[int, int]:
-        """The strides of directions and rows in initial and last states, in elements."""
+        """The strides of directions and batch rows in first and last states, in elements."""
         if self.batch_first:
             return self.hidden, len(self.directions) * self.hidden
         return self.batch * self.hidden, self.hidden
 
     @property
     def weights(self) -> list[int]:
-        """The numbers of the inputs, as far as they are present, that hold input weights, recurrent
-        weights, biases, peepholes and scales."""
+        """The numbers of all present inputs with weights, biases, peepholes or scales."""
         of = (1, 2, 3, self.peepholes, *(m.scale for m in self.matrices))
         return [i for i in of if i is not None and self.site.has(i)]
 
@@ -121,7 +120,7 @@ class Layer:
 
     @property
     def blocks(self) -> int:
-        """Blocks of hidden units."""
+        """The number of blocks of hidden units."""
         return -(-self.hidden // self.lanes)
 
     @property
@@ -131,7 +130,7 @@ class Layer:
 
     @property
     def columns(self) -> int:
-        """Columns of the products of one direction: [block][gate][V]."""
+        """Columns of the products of one direction, padding included: [block][gate][V]."""
         return self.blocks * self.gates * self.lanes
 
     @property
@@ -143,10 +142,10 @@ class Layer:
 def layer_of(
     site: Site, gates: int, states: int, plain: Sequence[str], apart: bool = False
 ) -> Layer:
-    """Return the layer of a site. Raises Skip if the native kernels do not compute it.
+    """The layer of a site. Raises Skip if the native kernels do not compute it.
 
     gates, states  how many gates the cell has; how many states: 2 (LSTM: h and c) or 1
-    plain          the names of the cell's activations if the site names none
+    plain          the names of the activations of one direction, if the site names none
     apart          as in `Layer`
     """
     if site.has(4) and site.input(4).dtype.kind not in "iu":
@@ -175,7 +174,7 @@ def layer_of(
 
 
 def _may_be_halves(site: Site) -> bool:
-    """Return whether weights are constant, and they and their left operands may be bfloat16."""
+    """Whether both weights are constant, and `float_product` lets them be rounded to bfloat16."""
     try:
         for i in (1, 2):
             float_product(site, VECTORS, site.const(i))
@@ -185,10 +184,10 @@ def _may_be_halves(site: Site) -> bool:
 
 
 def _matrix(site: Site, number: int, rounded: bool, halves: bool, scale: int) -> Matrix:
-    """Return how the weights that are input `number`, with scales (if any) in input `scale`, are
-    multiplied: as bytes if `rounded`; as bfloat16 if `halves`, for float32 weights without scales;
-    else as float32, if they have scales decoded from their own type. Raises Skip if `rounded` and
-    they are not int8 or int16 with scales, or if weights with scales are not constant."""
+    """How the weights that are input `number` are multiplied: as bytes if `rounded`; as bfloat16 if
+    `halves`, for float32 weights without scales; else as float32, to which weights with scales are
+    converted. Input `scale` has the scales, if present. Raises Skip if `rounded` and they are not
+    int8 or int16 with scales, or if weights with scales are not constant."""
     w, row = site.input(number), FLOAT32
     if not site.has(scale):
         if rounded:
@@ -211,8 +210,8 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """Return the functions that emit the activations of a layer. `plain`: their names if the layer
-    names none. Raises Skip if one has no native code, or if the `count` directions differ."""
+    """The functions that emit one direction's activations, with the site's `clip`. `plain`: names
+    if the site has none. Raises Skip if one has no code, or the `count` directions differ."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:

@@ -2,7 +2,7 @@
 bfloat16 or to bytes; and how sums of their products become float32 again.
 
 Rows are rounded to bytes as by DynamicQuantizeLinear, with one scale and one zero point for all
-rows that are rounded together: a byte q stands for (q - zero) scale.
+that are rounded together: a byte q stands for (q - zero) scale.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEVELS = 255.0  # the greatest byte
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How numbers are quantised to bytes q: they are (q - zero) scale. Scalars of float32."""
+    """How numbers x are rounded to bytes q: x is about (q - zero) scale. Scalars of float32."""
 
     scale: Val
     zero: Val
@@ -33,9 +33,9 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows of a left operand at `at`, `stride` lanes apart, as the layer's row of the table of
-    products multiplies them. With `quant` they are bytes; if the row multiplies wider elements,
-    their zero point is already subtracted."""
+    """Rows of a left operand at `at`, `stride` lanes apart, packed for the row of the table of
+    products that multiplies them. With `quant` their elements are bytes q; or q - zero, if that row
+    takes wider elements (`Product.centred`)."""
 
     at: Ptr
     stride: int
@@ -43,7 +43,7 @@ class Left:
 
 
 def left_bytes(layer: Layer, rows: int) -> int:
-    """Return the bytes of workspace for rounded rows: `rows` of the input, or all rows of a step's
+    """The bytes of workspace for rows that `left_rows` rounds: `rows` of the inputs, or all of a
     state. 0 if the layer does not round."""
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
@@ -55,8 +55,8 @@ def quantisation_of(
     em: Emit, layer: Layer, at: Ptr, rows: Any, width: int, stride: int
 ) -> Quantisation | None:
     """Emit the search for the least and the greatest of `rows` rows of `width` float32 at `at`,
-    `stride` elements apart, and return how all are rounded: the range from the least to the
-    greatest, 0 included, becomes the bytes 0 .. 255. None if the layer does not round to bytes."""
+    `stride` elements apart, and return how all are rounded: the range of these two and 0 becomes
+    the bytes 0 .. 255. None if the layer does not round to bytes."""
     if not layer.rounded:
         return None
     b, lanes = em.b, layer.lanes
@@ -83,9 +83,9 @@ def left_rows(
     em: Emit, layer: Layer, number: int, source: Ptr, rows: Any, stride: int,
     quant: Quantisation | None,
 ) -> Left:  # fmt: skip
-    """Return the `rows` rows at `source`, `stride` elements apart, as the left operand of matrix
+    """The `rows` float32 rows at `source`, `stride` elements apart, as the left operand of matrix
     `number` of the layer (0: input weights, 1: recurrent weights). Emits code that rounds them into
-    the workspace, to bytes by `quant` or to bfloat16, if the layer does so."""
+    the workspace, to bytes by `quant`, or to bfloat16 if the matrix is `halves`; else they stay."""
     b, matrix = em.b, layer.matrices[number]
     if quant is None and not matrix.halves:
         return Left(source, stride)
@@ -113,9 +113,9 @@ def left_rows(
 def real(
     em: Emit, layer: Layer, number: int, sums: Tile, left: Left, column: Callable[[], Position]
 ) -> Tile:
-    """Return sums of products of `left` and matrix `number` of the layer as float32. Weights with
-    scales: less what the zero point of `left` adds, times the scales of the sum's column and of
-    `left`. Otherwise: unchanged. `column()` returns the packed column of the first sum of a row."""
+    """Sums of products of `left` and matrix `number` of the layer as float32. If its weights have
+    no scales: unchanged. Else: less what the zero point of `left` adds, times the scales of the
+    column and of `left`. `column()` is the number of the first column, through all directions."""
     if layer.matrices[number].scale is None:
         return sums
     name, places = "wr"[number], dict(zip(layer.arrays, em.packed, strict=True))

@@ -16,9 +16,8 @@ from tinsmith.sizes import typical
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
-    """Return the choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
-    `divisible`: threads may share the hidden units of a step, as no unit needs a result of another
-    unit in the same step."""
+    """The choice for a layer whose time steps `cell` emits, with so many `states` (1 or 2).
+    `divisible`: threads may share a step's units, as none needs another's result of this step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     inputs, recurrent = layer.matrices
@@ -58,8 +57,8 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
 
 
 def _kinds(layer: Layer) -> str:
-    """Return how the choice's detail begins: with the element types of weights that have scales,
-    and the row of the table of products if it is not float32's; else empty."""
+    """How the choice's detail begins, such as "int8, vpdpbusd, ": with the element types of both
+    weights if any has scales, and the row of the table of products if operands are rounded."""
     if all(m.scale is None for m in layer.matrices):
         return f"{layer.matrices[1].row.name}, " if layer.matrices[1].halves else ""
     kinds = "/".join(dict.fromkeys(layer.site.input(i).dtype.name for i in (1, 2)))
@@ -67,7 +66,7 @@ def _kinds(layer: Layer) -> str:
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
-    """Return the phase of all time steps, if threads do not share them. A tile is a direction."""
+    """The phase of all time steps, if threads share none. A tile is a direction."""
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as d:
@@ -81,9 +80,9 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
 
 
 def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
-    """Return the phases that compute all time steps, if threads share the hidden units of each step
-    in `shares` parts: one that loads the initial states, one that is repeated for each step, one
-    that stores the last states. Each thread's part of the recurrent weights stays in its L2."""
+    """The phases of all time steps, if threads share the hidden units of each step in `shares`
+    parts: one that loads the initial states, one that is repeated for each step, one that stores
+    the last states. Each thread's part of the recurrent weights stays in its L2."""
     ways = len(layer.directions)
 
     def begin(em: Emit) -> None:
@@ -104,8 +103,8 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
-    """Return the phase that computes x w^T + bias for all steps, into scratch, as [direction][row
-    of x][column]. x is one matrix, with a row for each step and row of the batch."""
+    """The phase that computes x w^T + bias for all steps, in `seconds` on a core, into scratch, as
+    [direction][row of x][column]. x is one matrix: a row for each step and row of the batch."""
     matrix, columns = layer.matrices[0], tiling.columns
     cells = grid(layer.site.target, tiling, matrix.depth, seconds, len(layer.directions))
     depth = matrix.depth

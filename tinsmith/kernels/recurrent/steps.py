@@ -48,8 +48,9 @@ class TimeStep:
     peepholes: Ptr | None  # [block][i, o, f][V]
 
     def each_block(self, left: Ptr, gates: Sequence[int], body: UnitBody) -> None:
-        """Emit `body` for each block of hidden units and each row of the batch (see `UnitBody`).
-        The rows at `left` are multiplied by the recurrent weights of `gates`, neighbouring ones."""
+        """Emit `body` (see `UnitBody`) for each block and each row of the batch. Its sums are
+        products of the float32 rows [row][padded] at `left` and the recurrent weights of `gates`:
+        numbers of neighbouring gates."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size, matrix = layer.gates * v, layer.matrices[1]
         quant = quantisation_of(self.em, layer, left, layer.batch, layer.hidden, layer.padded)
@@ -79,8 +80,8 @@ class TimeStep:
             each_row_panel(b, panels, 0, panels.count, rows)
 
     def output(self, h: Val, row: Position, unit: Position) -> None:
-        """Emit stores of h, a vector of V units from `unit` on, as the next state and as the step's
-        output. The output has no padding units, and is 0 where the row's sequence has ended."""
+        """Emit stores of h, V units from `unit` on, as the next state and the step's output, which
+        has no padding. If the row's sequence has ended, the state stays and the output is 0."""
         layer, v = self.layer, self.layer.lanes
         place = row * layer.padded + unit
         (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
@@ -93,13 +94,13 @@ class TimeStep:
         place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
-        """Return the next state of a row: `new`, or that at `old` if its sequence has ended."""
+        """V units of a row's next state: `new`, or those at `old` if its sequence has ended."""
         if not self.layer.lens:
             return new
         return self._alive(row).select(new, old.load(self.layer.lanes))
 
     def _alive(self, row: Position) -> Val:
-        """Return whether the row's sequence has not ended, by the input with its length."""
+        """Whether the row's sequence has not ended, by the input with its length."""
         lens = self.em.input(4)
         return self.t < (lens.pointer + row).load().to("i64")
 
@@ -110,8 +111,8 @@ Cell = Callable[[TimeStep], None]
 
 class States:
     """The states of direction d, in scratch behind the input products, each [row][padded]: two
-    buffers of h, which swap roles after each step (read, written), and `c`: of an LSTM its c, of a
-    GRU r * h, followed by its z (`buffers`). `count`: how many states the cell has, 1 or 2."""
+    buffers of h, of which a step reads one and writes the other, in turn; and `c`: an LSTM's c, or
+    a GRU's r * h, with z behind (`buffers`). `count`: how many states the cell has, 1 or 2."""
 
     def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
         self.em, self.layer, self.d, self.count = em, layer, d, count
@@ -137,7 +138,7 @@ class States:
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
-        """Emit step s, in the order of computation, for the blocks [first, last) of units."""
+        """Emit `cell`'s step s, in order of computation, for the blocks [first, last) of units."""
         em, layer, d = self.em, self.layer, self.d
         b = em.b
         t: Val = s
@@ -174,8 +175,8 @@ class States:
 
 
 def buffers(states: int) -> int:
-    """Return how many buffers [row][padded] one direction has in scratch. Two states (LSTM): two
-    for h, one for c. One state: two for h, and for a GRU one for r * h and one for z."""
+    """How many buffers [row][padded] one direction has in scratch. Two states (LSTM): two for h,
+    one for c. One state: two for h, and two more, where a GRU has r * h and z."""
     return 3 if states > 1 else 4
 
 
@@ -189,6 +190,6 @@ def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
 
 
 def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
-    """Emit stores of `count` zeros, a multiple of `lanes`."""
+    """Emit stores of `count` float32 zeros, a multiple of `lanes`."""
     with b.loop(0, count, lanes) as i:
         (at + i).store(b.zero(F32.x(lanes)))

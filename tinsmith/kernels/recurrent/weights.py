@@ -28,14 +28,15 @@ PACKING = 3e-10
 
 
 def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
-    """Return the packed arrays of constant weights, those of `Layer.arrays`:
+    """The packed arrays of constant weights, those of `Layer.arrays`:
 
-    w, r              input weights in panels of `columns`; recurrent weights, [direction][block]
-                      [unit of the state][gate][V]
-    bias, rb          the bias of the input products; the one that the last gate adds in the step
+    w, r              input weights of each direction in panels of `columns`; recurrent weights,
+                      [direction][block][k-group of units][gate][V]
+    bias, rb          the bias of the input products, [direction][column]; the one that the last
+                      gate adds in the step, [direction][block][V]
     peepholes         [direction][block][i, o, f][V]
     w_scale, r_scale  the scale of each column
-    w_sums, r_sums    the sum of each column's weights, by which sums are corrected for zero points
+    w_sums, r_sums    the sum of each column's weights, which corrects sums for zero points
     """
     site, lanes, ways = layer.site, layer.lanes, len(layer.directions)
     w = site.const(1).reshape(ways, layer.gates, layer.hidden, layer.inputs)
@@ -62,14 +63,13 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
 
 
 def _inputs(w: np.ndarray, lanes: int, columns: Columns, row: str) -> np.ndarray:
-    """Return input weights (D, gates, H, I), packed for the phase of input products: the panels of
-    `columns` of each direction in turn, flat, in lanes of the row named `row` of the table of
-    products."""
+    """Input weights (D, gates, H, I), packed for the phase of input products: the panels of
+    `columns` of each direction in turn, flat, in lanes of row `row` of the table of products."""
     return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes, row)])
 
 
 def _states(r: np.ndarray, lanes: int, row: str) -> np.ndarray:
-    """Return recurrent weights (D, gates, H, H), packed for time steps."""
+    """Recurrent weights (D, gates, H, H) as `r` of `packed`; `row`: as in `_gated`."""
     full = np.stack(_gated(r, lanes, row))
     full = full.reshape(*full.shape[:2], -1, r.shape[1] * lanes)
     return np.ascontiguousarray(full.swapaxes(1, 2))
@@ -80,21 +80,21 @@ def _column_sums(w: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def _sums(b: np.ndarray, inner: int, lanes: int) -> np.ndarray:
-    """Return, from biases (D, 2, gates, H), the sums of both biases of the first `inner` gates, and
-    the first bias of the others."""
+    """From biases (D, 2, gates, H), `bias` of `packed`: the sums of both biases of the first
+    `inner` gates, and the first bias of the others."""
     wb, rb = b.swapaxes(0, 1)
     return _interleave(np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1), lanes)
 
 
 def _last(b: np.ndarray, lanes: int) -> np.ndarray:
-    """Return the second bias of the last gate, from biases (D, 2, gates, H)."""
+    """From biases (D, 2, gates, H), `rb` of `packed`: the second bias of the last gate."""
     return _interleave(b[:, 1, -1:], lanes)
 
 
 def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
-    """Return weights (D, gates, H, K) as D matrices of lanes for the row named `row` of the table
-    of products: (K / g rounded up, columns), where g is the row's k-group. Columns are those of the
-    module, padded with zeros."""
+    """Weights (D, gates, H, K) as D matrices of lanes for the row named `row` of the table of
+    products: (K / g rounded up, columns), where g is the row's k-group. Columns are the module's,
+    padded with zeros."""
     if PRODUCTS[row].left == BF16:
         (weights,) = split_array(weights, 1)
     found = (_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights)
@@ -102,7 +102,7 @@ def _gated(weights: np.ndarray, lanes: int, row: str) -> list[np.ndarray]:
 
 
 def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
-    """Return an array (..., gates, H) as (..., blocks * gates * `lanes`), padded with zeros."""
+    """An array (..., gates, H) as (..., columns of the module), padded with zeros."""
     *lead, g, h = per_gate.shape
     blocks = -(-h // lanes)
     wide = np.zeros((*lead, g, blocks * lanes), per_gate.dtype)
@@ -112,15 +112,15 @@ def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def floats(layer: Layer, columns: Columns) -> list[int]:
-    """Return how many float32 one direction has in each array of `packed`, for weights that the run
-    packs: w, bias, r, rb, and perhaps peepholes."""
+    """How many float32 one direction has in each array of `packed`, for weights that the run packs:
+    w, bias, r, rb, and perhaps peepholes."""
     sizes = [layer.inputs * columns.padded, layer.columns, layer.hidden * layer.columns]
     return [*sizes, layer.padded, *([3 * layer.padded] if layer.peepholes is not None else [])]
 
 
 def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
-    """Return the same phase, but with `em.packed` in scratch, from float32 number `start` on, where
-    the phase `packing` writes these arrays."""
+    """The same phase, but with `em.packed` in scratch, from float32 number `start` on, where the
+    phase `packing` writes these arrays."""
 
     sizes = [len(layer.directions) * n for n in floats(layer, columns)]
 
@@ -132,8 +132,8 @@ def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) ->
 
 
 def packing(layer: Layer, columns: Columns) -> Phase:
-    """Return a phase that packs float32 weights which are known only when the model runs, as
-    `packed` packs constant ones. A tile is one block of one direction."""
+    """A phase that packs float32 weights that only the run knows, as `packed` packs constant ones,
+    to `em.packed`. A tile is one block of one direction."""
     full = layer.hidden // layer.lanes
 
     def emit(em: Emit) -> None:
@@ -172,7 +172,7 @@ Block = tuple[Position, Position, int]  # direction, block, units of it that are
 
 
 def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, r: Ptr) -> None:
-    """Emit code that packs a block's input weights to `w` and its recurrent weights to `r`."""
+    """Emit code that packs a block's weights into the arrays `w` and `r` of its direction."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
     row = d * (gates * hidden) + block * v
@@ -189,7 +189,7 @@ def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, 
 
 
 def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
-    """Emit code that packs a block's biases to `bias` and `rb` (see `packed`)."""
+    """Emit code that packs a block's biases into the arrays `bias` and `rb` of its direction."""
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden = layer.gates, layer.hidden
     given = _vector(em, layer, 3, 2 * gates, d, block)
@@ -214,7 +214,7 @@ def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
 def _vector(
     em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
 ) -> Ptr | None:
-    """Return where block `block` of V units begins in the first row of direction d of input
+    """Where block number `block`, V units each, begins in the first row of direction d of input
     `number`, (D, rows * H); None if the input is absent."""
     view = em.ins[number] if number < len(em.ins) else None
     return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes

@@ -1,5 +1,5 @@
-"""The kernels of Strassen's method, for matrix products and for pointwise convolutions, whose rows
-are pixels of channel-blocked images: where it applies, how operands are packed."""
+"""The kernels of Strassen's method, for matrix products and pointwise convolutions, whose rows are
+pixels of channel-blocked images: where it applies, how operands are packed."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ LEAST_POWER = -126  # the least power of two that scales a column: the least nor
 
 
 def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
-    """How `m` rows times a constant `w` may be cut: a `Shape` for each level at which columns are
-    whole vectors and parts of K multiples of `unit`. Raises Skip if the method does not apply."""
+    """How `m` rows times a constant `w` (`columns_of`) may be cut: a `Shape` for each of `levels`
+    at which parts of columns are whole vectors and parts of K multiples of `unit`. Raises Skip if
+    none is, or if the method does not apply."""
     if site.is_strict:
         raise Skip(f"{site.precision} precision asks for the products themselves")
     (k, n), target = columns_of(w).shape, site.target
@@ -71,8 +72,8 @@ def columns_of(w: Array) -> Array:
 
 def scales(w: Array) -> Array:
     """For each column of the right operand a power of two, float32 (n); 0 for a column of zeros.
-    Packed columns are divided by it, and results multiplied. The largest element of a packed column
-    then is between 1 and 2; otherwise sums of columns would round away small ones."""
+    Packed columns are divided by it, and results multiplied. So the largest element of a packed
+    column is 1 to 2, and sums of columns do not round away small ones."""
     w = columns_of(w)
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     powers = np.exp2(np.maximum(np.frexp(largest)[1] - 1.0, LEAST_POWER))
@@ -80,8 +81,8 @@ def scales(w: Array) -> Array:
 
 
 def pack(w: Array, shape: Shape) -> Array:
-    """The right factors, as [panel][product][depth][column of the panel], flat, float32. Their sums
-    are computed in float64, for a few panels at a time, which stay in cache."""
+    """The right factors, of columns divided by `scales`, as [panel][product][depth][column of the
+    panel], flat, float32. Sums are computed in float64, a few panels at a time, in cache."""
     columns, side, depth = shape.tiling.columns, shape.side, shape.depth
     w, powers = columns_of(w), scales(w)
     inverse = 1 / np.where(powers, powers, 1).astype(np.float64)  # exact: they are powers of two
@@ -107,8 +108,8 @@ def choice_of(
     more: Sequence[Packed] = (),
 ) -> Choice:  # fmt: skip
     """The `Choice` of a product by the constant `w` that is cut as `shape`, with left operand and
-    result in `layout`. `ends(em)` gives the access to rows and results. Its packed arrays are the
-    right factors, the table of products, the scales of columns, then `more`."""
+    result in `layout`. `ends(em)` gives access to rows and results. Packed arrays: the right
+    factors, the table of products, the scales of columns, then `more`."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
 

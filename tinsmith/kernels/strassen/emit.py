@@ -2,8 +2,8 @@
 
 First all left factors of a group are computed. Then, for each panel of columns, come the seven (or
 49) products, each for all row panels of the group, so that its right factor is read from outer
-caches only once. A product's accumulators start from an earlier sum or 0; what they hold at its end
-is kept for later products (`sums.py`), or is a finished unit of the result.
+caches once. A product's accumulators start from an earlier sum or 0; they end as a sum for later
+products (`sums.py`), or as a finished unit of the result.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Ends(Protocol):
         ...
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        """Store the vectors `values` of one row, side by side from element `column` on, after their
-        columns' scales, bias and epilogue have been applied. Call it only once for an element, as
-        the epilogue may read the memory to which it is stored."""
+        """Emit stores of the vectors `values` of one row, side by side from element `column` on,
+        with column scales, bias and epilogue applied. Call it only once for an element, as the
+        epilogue may read the memory to which it is stored."""
         ...
 
 
@@ -58,9 +58,9 @@ class Work:
     """A product while its code is emitted, for column panels [lo, hi).
 
     ends       access to rows and results
-    weights    the address of the packed right factors (`choice.pack`)
-    table      that of `sums.table`: where each product starts, and where its sum goes
-    workspace  that of a thread's workspace, whose parts `Room` tells
+    weights    the packed right factors (`choice.pack`)
+    table      `sums.table`: where each product starts, and where its sum goes
+    workspace  a thread's workspace, whose parts `Room` tells
     """
 
     b: Builder
@@ -125,7 +125,7 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
 
 def _group(w: Work, lo: Position, hi: Position) -> None:
     """Emit one group: row panels [lo, hi), at most `Shape.together`, times the column panels of
-    `w`. First come their left factors, then the products, last the rows that are computed by the
+    `w`. First come their left factors, then the products, last rows that are computed by the
     definition (`_Panel.repair`)."""
     b, s = w.b, w.shape
 
@@ -165,7 +165,7 @@ class _Panel:
 
     @property
     def sums(self) -> Ptr:
-        """The address of the tiles that keep sums of products for later products."""
+        """The address of the panel's slot of tiles, which keep sums for later products."""
         s = self.w.shape
         return self.w.room(self.slot * s.slot + Room(s).slots)
 
@@ -182,8 +182,8 @@ class _Panel:
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:
-        """Emit by the definition the rows that are small beside the others; or all rows, if one has
-        large elements, infinities or NaN."""
+        """Emit, by the definition of the product, the results of rows that are small beside the
+        others; or of all, if one has large elements, infinities or NaN."""
         w, b = self.w, self.w.b
         limit = self.limit.load()
         with b.loop(0, w.real(self.row, self.height * w.shape.side)) as i:
@@ -213,15 +213,15 @@ class _Panel:
         return largest
 
     def left_factors(self) -> None:
-        """Emit the panel's left factors, its rows' sums of squares (`sizes`), and its `limit`: that
-        is infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
+        """Emit the panel's left factors, its rows' sums of squares (`sizes`), and its `limit`:
+        infinity, which no row exceeds, if an element may be large or not finite. Rows beyond the
         operand's last row repeat that row."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
-            """Emit all left factors of `size` elements of each block. `lines`: the address in each
-            unit's row, in part 0 of K. Returns `squares` plus the squares of the elements."""
+            """Emit all left factors of `size` elements of each block, from `out` on. `lines`:
+            addresses in units' rows, in part 0 of K. Returns `squares` plus those of elements."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
                 place = out + q * s.apart
@@ -283,8 +283,8 @@ class _Unit:
 
     def product(self, q: Val, right: Ptr) -> None:
         """Emit product number q and what row q of the table (`FIELDS`) says of its sum: it is kept
-        for later products, or stored as a finished unit of the result. `right`: the address of the
-        column panel's right factors."""
+        for later products, or stored as a finished unit of the result. `right`: the right factors
+        of the column panel."""
         panel, w = self.panel, self.panel.w
         b, s = w.b, w.shape
         line = (w.table + q * len(FIELDS)).fixed()

@@ -1,8 +1,8 @@
 """Rows that Strassen's method would compute wrongly, one by one by the definition of the product.
 
 In sums of rows an infinity, a NaN, or an overflow would reach other rows, and rounding errors of
-large rows would reach small ones. The definition needs the blocks of the right operand, of which
-only right factors are packed: blocks are computed from these by additions.
+large rows would reach small ones. The definition needs the blocks of the right operand: they are
+sums of right factors, which alone are packed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def zeros(w: Work, row: Position) -> None:
 def _store(
     w: Work, row: Position, results: Callable[[Position, Val, tuple[int, ...]], list[Val]]
 ) -> None:
-    """Emit the stores of one row's results(column panel, unit, lanes of its vectors), with the
-    epilogue, for every unit of every column panel."""
+    """Emit the stores, with the epilogue, of one row's results: `results(column panel, unit, lanes
+    of its vectors)` for every unit of every column panel."""
 
     def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
         with w.b.loop(0, w.shape.side) as unit:

@@ -1,8 +1,8 @@
 """How a product with a constant right operand is cut for Strassen's method, and what that costs.
 
-The method is not applied to the quarters of whole matrices, but to each tile of the result: a panel
-of rows consists of 2 units of rows (at level 2: 4), a panel of columns of as many units of columns,
-and K is cut into as many parts. So all that a tile needs is in cache at the same time.
+The method is applied to each tile of the result, not to quarters of whole matrices: a panel of rows
+is 2 units of rows (at level 2: 4), a panel of columns as many units of columns, and K is cut into
+as many parts. So all that a tile needs is in cache at the same time.
 
 `python -m benchmarks.micro --only strassen` prints the estimate beside the time.
 """
@@ -96,9 +96,9 @@ class Shape:
 
     @property
     def apart(self) -> int:
-        """Elements from one left factor of a row panel to the panel's next one; the same factor of
-        all panels of the group lies between. It is an odd number of cache lines, so that the lines
-        of different factors, which are written at the same time, fall into different cache sets."""
+        """Elements from one left factor of a row panel to its next one; the same factor of all
+        panels of the group lies between. An odd number of cache lines, so that lines of different
+        factors, written at the same time, fall into different cache sets."""
         return (-(-self.together * self.left // LINE) | 1) * LINE
 
     def far(self, target: Target) -> float:
@@ -114,8 +114,8 @@ class Shape:
     @property
     def slot(self) -> int:
         """Elements of the tiles of one row panel between products: a tile of zeros, place 1 and
-        place 2 (`form.Product`), and at level 2 the two places of the higher level, each of which
-        has a tile for each of four quarters."""
+        place 2 (`form.Product`), and at level 2 the two places of the higher level, each with a
+        tile for each of four quarters."""
         return (3 if self.level == 1 else 11) * self.tile
 
     @property
@@ -160,8 +160,8 @@ class Shape:
 
         Right factors come from memory once, which arithmetic hides in part. Every further group of
         row panels reads them again, from L2, L3 or memory. Left factors that L2 evicts are read
-        again for each panel of columns. Threads that share columns read rows that other threads
-        have written.
+        again for each panel of columns. Threads that share columns read rows that others have
+        written.
         """
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
@@ -228,7 +228,7 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
 def _together(shape: Shape, target: Target) -> list[int]:
     """The values of `together` to try, ascending: about 1, 2, 4, ..., up to all row panels of a
     share, as long as the tiles that keep their sums fit into LEFT of L2. Only 1 if L2 keeps the
-    right factors, as larger groups would not save reads from outer caches then."""
+    right factors: larger groups would save no reads."""
     share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))
