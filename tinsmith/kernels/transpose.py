@@ -8,7 +8,8 @@ from tinsmith.codegen.builder import Ptr, Val
 
 
 def transpose(rows: Sequence[Val]) -> list[Val]:
-    """The columns of V vectors of V lanes; V is a power of two, vectors have at most 512 bits.
+    """Transpose V vectors of V lanes: result j has lane j of each. V is a power of two, vectors
+    have at most 512 bits.
 
     First squares within 128-bit lanes are transposed, then whole 128-bit lanes are exchanged: each
     step is one shuffle instruction on x86.

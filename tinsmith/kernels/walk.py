@@ -64,7 +64,7 @@ def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
 @contextmanager
 def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
     """A context whose body is emitted once, in a loop over blocks of `size` elements that cover
-    `count` elements, at least `size`. Yields the first element of a block. If `count` is no
+    `count` >= `size` elements. Yields the number of a block's first element. If `count` is no
     multiple of `size`, the last block overlaps the one before."""
     if isinstance(count, int) and count == size:
         yield 0
@@ -77,8 +77,8 @@ def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
 
 
 def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
-    """Merge `dims` into as few axes as the strides of all tensors allow, outermost first. Extents
-    of 1 vanish.
+    """Merge `dims` into as few axes as the strides of all tensors allow: (extent, last dimension)
+    of each, outermost first. Extents of 1 vanish.
 
     merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) is [(2, 0), (12, 2)]: dimension 0, along which the
     second tensor is broadcast, is an axis of its own.
@@ -99,8 +99,7 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
 
 
 def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position]]:
-    """Split a flat number over `axes` into indices: (dimension, index) for each axis, innermost
-    first."""
+    """Split a flat number over `axes`: (last dimension, index) of each axis, innermost first."""
     for k in range(len(axes) - 1, 0, -1):
         extent, d = axes[k]
         index, flat = flat % extent, flat // extent
@@ -124,9 +123,9 @@ class Walk:
     """How to visit the elements of some tensors over the dimensions from `first` on. `dims`, and
     the `strides` of each tensor, are those of these dimensions alone.
 
-    `outer` axes count the `lines`, each of `length` elements along dimension `lane`; `steps` has
-    the stride of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4) one that is
-    broadcast,
+    `outer` axes count the `lines`, each of `length` elements along dimension `lane` of the whole
+    tensors; `steps` has the stride of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4)
+    one that is broadcast,
 
         Walk((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
 
@@ -156,7 +155,7 @@ class Walk:
         return self._index(digits(flat, self.axes))
 
     def element(self, line: Position, i: Position) -> list[Position]:
-        """The index of element i of a line."""
+        """The index, as of `index`, of element i of line number `line`."""
         return self._index([*digits(line, self.outer), (self.lane - self.first, i)])
 
     def _index(self, entries: Iterable[tuple[int, Position]]) -> list[Position]:
@@ -232,8 +231,8 @@ def shifted_to(em: Emit, first: int, last: int, flat: Position, *after: Position
 
 
 def spread(view: View, dims: Sequence[int], first: int) -> View:
-    """A plain operand that aligns with dimensions `first` and after of `dims` (1 where it is
-    broadcast), as a view with all dimensions of `dims`: stride 0 in the others."""
+    """A plain operand whose dimensions are those of `dims` from `first` on (extent 1 where it is
+    broadcast), as a view with all of `dims`: stride 0 where it is broadcast or lacks one."""
     own = view.spec.dims
     steps = [0 if e == 1 else s for e, s in zip(own, view.spec.strides, strict=True)]
     wide = (*(0,) * first, *steps, *(0,) * (len(dims) - first - len(own)))
@@ -277,7 +276,7 @@ def each_line(
 def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | None) -> None:
     """Finish (`Emit.finish`) a vector of neighbours of a plain output, from flat position `flat`
     over dimensions `first` and after on; `em` is shifted to the place in the dimensions before. If
-    these are no single line, elements are finished one by one."""
+    `first` and after take several lines, elements are finished singly (if masked, those inside)."""
     dims = em.site.out.dims
     walk = walk_of(em, first, len(dims))
     if not walk.outer:
@@ -308,8 +307,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """A line of `count` elements cut into blocks of up to `vectors` vectors of `lanes`, of which
-    all vectors are computed side by side."""
+    """A line of `count` elements cut into blocks of up to `vectors` vectors of `lanes` lanes, which
+    are computed side by side."""
 
     count: int
     lanes: int
@@ -328,8 +327,8 @@ class Blocks:
         self, b: Builder, block: Position, body: Callable[[Position, list[Part]], None]
     ) -> None:
         """Emit `body(first, parts)` for block number `block`: its first element, and its vectors.
-        In the last block these may be masked or narrower; if only a call tells the count, they come
-        one at a time, in a loop."""
+        In the last block vectors may be masked or narrower; if only a call tells the count, the
+        body is in a loop there, with one vector at a time."""
         lanes = self.lanes
         full, rest = divmod(self.count, self.width)
 
@@ -372,7 +371,6 @@ class Around(NamedTuple):
 
 
 def around(dims: Sequence[int], axis: int) -> Around:
-    """Return (outer, n, inner) for one axis of a tensor of these dims: the product of the dims
-    before it, its own, and the product of those after it. A negative axis counts from the end."""
+    """The `Around` for one axis of a tensor of these dims; a negative axis counts from the end."""
     axis %= len(dims)
     return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))

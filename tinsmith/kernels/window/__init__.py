@@ -1,1 +1,1 @@
-"""Kernels that slide a window: convolutions of every kind, and pooling, on channel-blocked data."""
+"""Kernels that slide a window: convolutions of every kind and pooling, on blocked or plain data."""

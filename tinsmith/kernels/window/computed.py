@@ -55,8 +55,8 @@ def conv_transposed_computed(site: Site) -> list[Choice]:
 
 
 def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
-    """The choices of the `kernels` for constant weights, each with phases added that pack the
-    weights of a run. Raises Skip with the reasons of all if none has a choice."""
+    """The choices of `kernels` for constant weights, each with phases added that pack the weights
+    of a run. Raises Skip if weights are constant, or with all reasons if none has a choice."""
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
@@ -110,9 +110,10 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
     weights' numbers: 1, 2, ..., and 0 for a zero.
 
     A row of the first table is a square of weights w[first + i * step + j], with i and j below
-    `width`, whose columns j are vectors of the packed array: first, step, and for each j the
-    element at which that vector begins (missing columns go behind the packed array). A row of the
-    second table is any other vector: the element at which it begins, and its weights' numbers.
+    `width`. Its column j, for all i, is a vector of the packed array. The row has first, step, and
+    for each j the packed element at which that vector begins; a missing column goes behind the
+    packed array. A row of the second table is any other vector: the packed element at which it
+    begins, and its weights' numbers.
     """
     lines = np.zeros(-(-packed.size // width) * width, np.int32)
     lines[: packed.size] = packed

@@ -50,14 +50,14 @@ class Contraction:
 
     lanes     lanes of each weight vector
     channels  the innermost loop, over input channels
-    levels    the loops around it, outermost first
+    levels    the loops around it, outermost first: over channel blocks, if `channels` has several
     stride    elements from one channel of a pixel to the next
     sides     how many groups are interleaved: a channel of a pixel is one element of each group,
               and neighbouring lanes belong to different groups
     taps      the taps that each loop body multiplies
     words     whether weights are packed as `kernels/narrow.py` does; then `channels.step` must be a
               multiple of 4
-    early     if not 0: before the innermost loop, each pixel's element so far on is prefetched
+    early     if not 0: the element so far beyond each pixel is prefetched before the innermost loop
     row       how a product is added (`codegen/products.py`). If its group is more than 1, a channel
               is a lane of so many elements, packed as the row says
     """
@@ -115,8 +115,8 @@ def products(
     it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
     masks: Sequence[Val] | None = None, weights: Iterator[list[Val]] | None = None,
 ) -> list[Val]:  # fmt: skip
-    """Emit the products of one loop body, without loops: pixels are broadcast, weights are vectors.
-    An element that several taps read is broadcast once. Returns the new accumulators.
+    """Emit the products of `it.channels.step` channels without loops: pixels are broadcast, weights
+    are vectors. An element that several taps read is broadcast once. Returns the new accumulators.
 
     masks    one for each vector: where a lane's bits are 0, a pixel's value, which may be infinite,
              counts as 0; other lanes have all bits set
@@ -203,8 +203,8 @@ def nest(
 
 
 def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
-    """The address of the bias of output channel `which` * `width`, in the last packed array. None
-    if the site has no bias."""
+    """The address of element `which` * `width` of the last packed array, the bias. None if the site
+    has no bias (input 2)."""
     return em.packed[-1] + which * width if em.site.has(2) else None
 
 

@@ -23,8 +23,8 @@ MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estima
 
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
-    """The lanes of a narrow panel that ends in half a vector, as half vectors only: (16, 8) becomes
-    (8, 8, 8). Only on targets where a whole vector takes two pipes, which compute a half each."""
+    """`lanes` of a panel. If it ends in half a vector, as at most MOST_HALVES half vectors: (16, 8)
+    becomes (8, 8, 8). Else unchanged; also on targets on which a half takes as long as a whole."""
     half = lanes[-1]
     count = sum(lanes) // half
     if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:
@@ -33,8 +33,8 @@ def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
-    """The accumulators of all pixels, `lanes` of each, as vectors of whole blocks (`width`):
-    neighbouring half vectors are joined."""
+    """The accumulators of all pixels, vectors of `lanes` for each, as vectors of `width` lanes:
+    neighbouring half vectors of a pixel are joined, an odd last one stays half."""
     if len(lanes) == 1 or lanes[0] == width:
         return values
     found: list[Val] = []

@@ -103,7 +103,7 @@ def _choice(
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
-    """Pack [C, ...taps] as [channel block][tap][lane]; channels that do not exist are zeros."""
+    """Pack weights [C, 1, *taps] or a bias [C] as [channel block][tap][lane], flat, zero-padded."""
     wide = whole_blocks(values.reshape(len(values), -1), width)
     blocks = wide.reshape(-1, width, wide.shape[1]).swapaxes(1, 2)
     return np.ascontiguousarray(blocks).reshape(-1)
@@ -258,8 +258,8 @@ def taps(
     geo: Geometry, line: Callable[[int], Ptr], gap: int, filters: Filters, start: list[Val],
     wide: int,
 ) -> list[Val]:  # fmt: skip
-    """Emit all taps of a tile whose rows have `wide` outputs; returns its sums, row by row. `start`
-    are the accumulators before. Each input vector is loaded once for all outputs that read it.
+    """Emit all taps of a tile whose rows have `wide` outputs; returns its sums, row by row, added
+    to `start`. Each input vector is loaded once for all outputs that read it.
 
     `line(i)` is the address of the tile's first input in line i of those that its windows cover;
     neighbouring inputs are `gap` elements apart.

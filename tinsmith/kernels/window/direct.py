@@ -1,10 +1,10 @@
 """Direct convolution of channel-blocked data, with any kernel size, stride, dilation and padding.
 Grouped convolutions use it too.
 
-A tile is some pixels by some vectors of output channels, whose accumulators stay in registers while
-the products of all input channels and taps are added. The input is read with the halo that its
-windows need, so there is no code for edges. In a 1x1 convolution (`Geometry.is_pointwise`) all
-pixels of an image are treated as one row, if no halo lies between the rows of its tensors.
+The accumulators of a tile stay in registers while the products of all input channels and taps are
+added. The input is read with the halo that its windows need, so there is no code for edges. In a
+1x1 convolution (`Geometry.is_pointwise`) all pixels of an image are treated as one row, if no halo
+lies between the rows of its tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def conv_direct(site: Site) -> Choice:
 
 def direct(conv: ConvSite) -> Choice:
     """The `Choice` of a direct convolution. If there are several groups, the caller has checked
-    that the inputs and the outputs of each fill whole blocks of channels."""
+    that the inputs and outputs of each fill whole blocks."""
     site, geo, w, groups = conv.site, conv.geo, conv.weights, conv.groups
     rows, cols = rows_of(geo)
     way = way_of(site.target, geo, groups)
@@ -99,8 +99,8 @@ def way_of(target: Target, geo: Geometry, groups: int = 1) -> Blocked:
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
-    """The geometry of a pointwise convolution with all pixels of an image as one row, if they lie
-    one after the other in memory. Otherwise `geo` unchanged."""
+    """`geo`, or, if the convolution is pointwise and all pixels of an image lie one after the other
+    in memory, the geometry with them as one row."""
     if not lies_flat(em, geo):
         return geo
     row = (1, 1, prod(geo.out))

@@ -2,8 +2,8 @@
 
 An output is the sum of (x - zero) w over the taps inside the image. The kernel adds up x w, in
 which padding counts 0; so its sum must begin with the sum of -zero w over the taps inside the
-image. That is a table of starts: which taps lie inside depends on the output's row and column. All
-rows far from an edge are alike and share one row of the table.
+image. That is a table of starts: which taps lie inside depends on the output's row and column. Rows
+far from an edge share one row of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Edges:
     top      rows of outputs before this number have a row of the table each
     last     rows of outputs from this number on likewise; all rows between share one
     rows     for each row of the table: whether each kernel row lies inside the image
-    columns  for each column of outputs, which is a column of the table: whether each tap does
+    columns  for each column of outputs, each a column of the table: the same of kernel columns
     """
 
     top: int
@@ -42,7 +42,8 @@ class Edges:
         tile: tuple[int, int],
     ) -> list[Val]:  # fmt: skip
         """Load what the sums of a tile of (rows, columns) begin with: a vector for each output, row
-        by row. `first`: its first output; `table`: the address of the starts of a channel block."""
+        by row. `first`: the (row, column) of its first output; `table`: the address of the starts
+        of a channel block."""
         assert table is not None
         if self.places == 1:
             return [table.load(width)] * (tile[0] * tile[1])
@@ -64,8 +65,8 @@ NO_EDGES = Edges(0, 1, ((True,),), ((True,),))
 
 
 def edges_of(geo: Geometry, zero: int) -> Edges:
-    """The table's rows and columns, for the input's zero point. Raises Skip where that is not 0 and
-    windows read padding, if sizes are free or the kernel is deep."""
+    """The table for the input's zero point: NO_EDGES if that is 0 or no window reads padding.
+    Otherwise raises Skip if sizes are free or the kernel has several planes."""
     if not zero or not any(map(any, geo.halo)):
         return NO_EDGES
     if geo.is_free:
@@ -91,7 +92,7 @@ def pack_start(
     w: np.ndarray, zero: int, edges: Edges, width: int, dtype: str = "float32"
 ) -> np.ndarray:
     """The table of starts as [channel block][row][column][lane], flat: -zero times the sum of the
-    weights [C, 1, *taps] of the taps that lie inside the image."""
+    weights w [C, 1, *taps] of the taps inside the image; of all taps for NO_EDGES."""
     if edges == NO_EDGES:
         sums = w.reshape(len(w), -1).sum(axis=1, dtype=np.int64)[:, None, None]
     else:

@@ -59,15 +59,15 @@ def _pixels(target: Target, outputs: int) -> int:
 
 
 def _pack(w: np.ndarray, width: int) -> np.ndarray:
-    """Pack weights [K, C, *taps] as [channel block][tap][output][channel], flat, with zeros."""
+    """Pack weights [K, C, *taps] as [channel block][tap][output][channel], flat; padding is 0."""
     wide = whole_blocks(w.reshape(*w.shape[:2], -1).swapaxes(0, 1), width)
     shaped = wide.reshape(-1, width, *wide.shape[1:])
     return np.ascontiguousarray(shaped.transpose(0, 3, 2, 1)).reshape(-1)
 
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
-    """Emit the kernel; its tiles are (batch, band), the band innermost. The contraction treats a
-    block of `width` input channels as one channel of `width` interleaved groups (`sides`)."""
+    """Emit the kernel for `blocks` channel blocks; its tiles are (batch, one of `count` bands). The
+    contraction treats a block of V input channels as one of V interleaved groups (`sides`)."""
     b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
     image, lanes = image_of(em.input(0), geo), (width,) * outputs

@@ -39,8 +39,8 @@ def pool_average_plain(site: Site) -> Choice:
 
 
 def _pool(site: Site, fold: Fold, table: np.ndarray | None) -> Choice:
-    """The `Choice` of a pooling on plain data. `table`: the factors of an average, which are the
-    tables of `shares_of` one after the other; None for a maximum."""
+    """The `Choice` of a pooling on plain data. `table`: of an average the factors, the tables of
+    `shares_of` one after the other; None for a maximum."""
     geo, _ = pool_geometry(site)
 
     def work(em: Emit, width: int) -> Sum:
@@ -101,9 +101,9 @@ def conv_plain(site: Site) -> Choice:
     return plain_choice(site, geo, widths.inputs, packed, Work(work, panels))
 
 
-def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:
-    """Pack weights [K, C, *taps] as [group][panel][channel][tap][output], flat."""
-    flat = w.reshape(group, -1, *w.shape[1:2], prod(w.shape[2:]))
+def _pack(w: np.ndarray, groups: int, panels: Pieces) -> np.ndarray:
+    """Pack weights [K, C/groups, *taps] as [group][panel][channel][tap][output], flat."""
+    flat = w.reshape(groups, -1, *w.shape[1:2], prod(w.shape[2:]))
     parts = np.split(flat, np.cumsum(sizes_of(panels))[:-1], axis=1)  # panels of all groups
-    each = [part[g].transpose(1, 2, 0) for g in range(group) for part in parts]
+    each = [part[g].transpose(1, 2, 0) for g in range(groups) for part in parts]
     return np.concatenate([part.reshape(-1) for part in each])

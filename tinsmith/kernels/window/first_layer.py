@@ -100,9 +100,8 @@ class Rows:
 def emit_first_layer(
     em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
 ) -> None:
-    """Emit the kernel; its tiles are (batch, output plane, band), the band innermost. The input
-    rows of a band are copied once to the workspace for all panels, or read in place where nothing
-    pads them (`band.copied`)."""
+    """Emit the kernel; its tiles are (batch, output plane, band), the band innermost. Input rows
+    are copied once for all panels of the band, or read in place (`band.copied`)."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
         index, d, n = digits(t, band.count, geo.out[0])
@@ -137,7 +136,7 @@ def _rows_of(
 def _emit_panel(
     em: Emit, source: Rows, blocks: ChannelBlocks, panel: Panel, rows: Val | int, sink: Sink
 ) -> None:
-    """Emit `rows` rows of outputs of one panel of channels; `sink` stands at the first row."""
+    """Emit `rows` rows of outputs of one panel; `sink` stands at the first."""
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = typical(em.outs[0].spec.nbytes) > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
@@ -163,7 +162,7 @@ def _emit_panel(
 
 
 def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
-    """Prefetch the lines of `wide` results for writing: stores would wait if they are far away."""
+    """Prefetch the cache lines of `wide` results for writing: stores would wait for far ones."""
     out = sink.em.outs[0]
     for o in range(vectors):
         for j in range(0, wide, max(1, LINE // sink.width)):

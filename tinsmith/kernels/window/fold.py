@@ -18,8 +18,8 @@ Part = tuple[Val, ...]
 @dataclass(frozen=True)
 class Fold:
     """How the taps of a window are reduced to one value. In loops: from `start`, the value of no
-    taps, by `add`, tap after tap. Unrolled: each column of the window by `column`, then the columns
-    by `across`; windows that overlap share columns."""
+    taps, by `add(value so far, tap)`. Unrolled: the taps of each column of the window by `column`,
+    then what that gives by `across`; windows that overlap share columns."""
 
     start: float
     add: Callable[[Val, Val], Val]
@@ -49,7 +49,7 @@ def _largest_of(parts: Sequence[Part]) -> Val:
 
 
 def _by(start: float, join: Callable[[Any, Any], Any], flops: float) -> Fold:
-    """The fold that reduces taps, columns and windows by the same function `join`."""
+    """The fold that joins any two values by `join`, taps as well as columns."""
     return Fold(
         start, join, flops, lambda xs: (reduce(join, xs),),
         lambda parts: reduce(join, (x for (x,) in parts)),

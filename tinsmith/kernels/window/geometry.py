@@ -67,7 +67,7 @@ class Geometry:
 
     @property
     def after(self) -> Triple:
-        """How far the last window reaches beyond the input's end; an upper bound for free sizes."""
+        """How far the last window reaches beyond the input, or 0; an upper bound for free sizes."""
         reach = [self.span(i, self.out[i]) - self.size[i] - self.begin[i] for i in range(3)]
         return triple([
             most if isinstance(r, Size) and most is not None else int(max(0, r))
@@ -167,8 +167,8 @@ def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any)
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:
-    """The geometry of a pooling site and its window on the real axes. Raises Skip for other than 1
-    to 3 spatial axes, and where there is nothing to compute."""
+    """The geometry of a pooling site, and its `Window` on the axes that it has. Raises Skip as
+    `conv_geometry` does."""
     x = site.input(0)
     names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
     win = window(x.dims[2:], *(site.attr(name) for name in names))

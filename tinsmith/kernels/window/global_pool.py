@@ -65,8 +65,8 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     def turns(
         depth: int, carried: Carried, body: Callable[[Val | int, Carried], Carried]
     ) -> Carried:
-        """Emit `body(index, carried)` for every index of the loop nest's level `depth`, of which
-        there are counts[depth]. After about `LONG` terms sums begin anew and are added to the
+        """Emit level `depth` of the loop nest: `carried = body(index, carried)` for every index.
+        Returns the last `carried`. After about `LONG` terms sums begin anew and are added to the
         earlier ones, so that rounding errors stay small."""
         count, inner = counts[depth], prod(counts[depth + 1 :])
         once = max(1, LONG // max(1, typical(inner)))

@@ -18,7 +18,7 @@ from tinsmith.kernels.window.site import conv_site
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_grouped(site: Site) -> list[Choice]:
-    """Grouped convolution of any width."""
+    """Grouped convolution of any width, except depthwise."""
     conv = conv_site(site)
     widths, width = conv.widths, conv.width
     if widths.groups == 1:

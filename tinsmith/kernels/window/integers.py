@@ -216,7 +216,8 @@ def _multiply(em: Emit, plan: Plan) -> None:
 
 
 def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
-    """The addresses of a group's panel of weights that begins with `column`, and of its table."""
+    """The addresses of a group's panel of weights that begins with `column`, and of that column in
+    the group's table (`pack_tables`), if there is one."""
     columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
     if plan.constant:
         weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
@@ -228,9 +229,9 @@ def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[P
 
 
 class _Panel:
-    """One panel of weights, of columns from `column` on, and one group of one image that it
-    multiplies. `table`: the address of the columns' zero points and sums; `left`: the input's zero
-    point if sums must be corrected for it, else None."""
+    """One panel of weights, columns of `group` from `column` on in vectors of `widths` lanes, and
+    what it multiplies: `image`, a number among the groups of all images. `weights`, `table`: as of
+    `_weights`; `left`: the input's zero point if it corrects finished sums, else None."""
 
     def __init__(
         self, em: Emit, plan: Plan, image: Position, group: Position, column: Position,

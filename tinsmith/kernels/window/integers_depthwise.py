@@ -1,8 +1,8 @@
 """Depthwise convolution of bytes on channel-blocked data, exact in int32.
 
 One instruction multiplies and adds up the bytes of four taps of a kernel row, for each channel of a
-block. It needs the four pixels of a channel side by side. Blocked data has the channels of a pixel
-side by side; so four neighbouring pixels are loaded together and reordered to [channel][pixel].
+block. It needs the four pixels of a channel side by side, but blocked data has the channels of a
+pixel so. Four neighbouring pixels are loaded together and reordered to [channel][pixel].
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def conv_integer_depthwise(site: Site) -> Choice:
 
 
 def pack_taps(w: Array, width: int) -> Array:
-    """Pack weights [C, 1, ...taps] as [channel block][kernel row][four taps][channel][tap of the
-    four], flat, each four bytes in an int32. Channels and taps that do not exist are zeros."""
+    """Pack int8 weights [C, 1, *taps] as [channel block][kernel row][four taps][channel], flat,
+    the four taps in the bytes of an int32. Channels and taps that do not exist are zeros."""
     across = w.shape[-1]
     rows = whole_blocks(w, width).reshape(-1, across)
     wide = np.pad(rows, [(0, 0), (0, -across % GROUP)])
@@ -147,8 +147,8 @@ def _sums(
     em: Emit, geo: Geometry, corner: Ptr, line: int, weights: Ptr, start: list[Val], wide: int
 ) -> list[Val]:
     """Emit all taps of a tile whose rows have `wide` outputs; returns its sums, row by row, added
-    to `start`. The first window begins at `corner`, input rows are `line` elements apart, and
-    `weights` is the address of the channel block's weights."""
+    to `start`. The first window begins at `corner`, the channel block's weights at `weights`; input
+    rows are `line` elements apart."""
     width, acc = block_of(em.target), list(start)
     row = product_of(em.target, "uint8", "int8")
     groups = -(-geo.kernel[2] // GROUP)

@@ -61,15 +61,15 @@ class Form:
         return self.window**2
 
     def result(self, i: int, j: int, v: Val) -> Val:
-        """Result (i, j) of a tile from `v`, its value times the scales, modulo 2^32."""
+        """Emit result (i, j) of a tile from `v`, its value times the scales, modulo 2^32."""
         odd, shift = _odd_and_shift(self.scales[i] * self.scales[j])
         if odd > 1:
             v = v * _signed(pow(odd, -1, MODULUS))
         return v >> shift if shift else v
 
     def transformed(self, w: Array) -> Array:
-        """The transformed weights G w G', as [point, inputs, outputs], of w [outputs, inputs, 3,
-        3]. They are whole numbers that float32 holds exactly."""
+        """The transformed weights G w G' of w [outputs, inputs, 3, 3], as [point, inputs, outputs]:
+        whole numbers, exact in float32."""
         g = np.array(self.taps, np.float32)
         points = np.kron(g, g) @ w.reshape(-1, 9).T.astype(np.float32)
         return points.reshape(self.points, *w.shape[:2]).swapaxes(1, 2)
@@ -83,7 +83,7 @@ class Form:
 
 def most_of_one_sign(w: Array) -> int:
     """The largest sum, over all outputs, of an output's positive weights, or of the magnitudes of
-    its negative ones. Results are at most BYTES times that. `w` is [outputs, k]."""
+    its negative ones. A result's magnitude is at most BYTES times that. `w` is [outputs, k]."""
     both, rest = (v.sum(axis=1, dtype=np.int64) for v in (np.abs(w), w))
     return int((both + np.abs(rest)).max()) // 2
 

@@ -15,7 +15,7 @@ from tinsmith.sizes import Number, Size
 
 
 def pack_input(em: Emit, plan: Plan) -> None:
-    """Emit the phase that copies the input with its padding to scratch; a tile is one row."""
+    """Emit the phase that packs the input with its padding to scratch; a tile is a padded row."""
     row = plan.size[2] * plan.cut.lanes * plan.row.group
     sink = em.scratch.cast(plan.left.packed)
     zero = plan.left.zeros(em, 0, 1)
@@ -24,8 +24,8 @@ def pack_input(em: Emit, plan: Plan) -> None:
 
 
 def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> None:
-    """Emit the copy of one row of the input with its padding to `to`. `t` is its number among the
-    padded rows of all groups of all images; `zero` the input's zero point, None for 0."""
+    """Emit the packing of one row of the input with its padding to `to`. `t` is its number among
+    the padded rows of all groups of all images; `zero` the input's zero point, None for 0."""
     depth, height, width = plan.size
     image, d, h = t // (depth * height), t // height % depth, t % height
     begin, size = plan.geo.begin, plan.geo.size
@@ -43,7 +43,8 @@ def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> No
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:
-    """Emit the copy of the row at `place` (image, depth, height), with padding at both ends."""
+    """Emit the packing of the row at `place` (number among the groups of all images, depth, height)
+    of the input, with padding at both ends."""
     b, pixel = em.b, plan.cut.lanes * plan.row.group
     begin, width, after = plan.geo.begin[2], plan.geo.size[2], plan.geo.after[2]
     _padding(em, plan, to, begin, zero)
@@ -71,9 +72,9 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
 
 
 def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
-    """Emit `body(block, channels, elements)` for each channel block of a pixel of one group. So
-    many channels of the block exist, and it takes so many elements when packed. Blocks of 0
-    channels may follow, which only fill up lanes."""
+    """Emit `body(block, channels, elements)` for each channel block of a pixel of one group:
+    `channels` of the block exist, and packed it takes `elements`. Blocks of 0 channels may follow,
+    which only fill up lanes."""
     whole, rest = divmod(plan.cut.inputs, plan.block)
     if whole == 1:
         body(0, plan.block, plan.block)
@@ -116,8 +117,8 @@ def pack_computed(em: Emit, plan: Plan) -> None:
 
 def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
     """Emit the packing of one column of a group's weights, and, if there is a table, of its zero
-    point and the sum of its elements less that. Where groups were merged, weights between channels
-    of different groups are the zero point, which contributes nothing."""
+    point and the sum of its elements less that. Weights between channels of different groups that
+    were merged are the zero point."""
     b, cut, right, g = em.b, plan.cut, plan.right, plan.row.group
     own = plan.geo.channels // em.site.attr("group")  # input channels of a group as it was
     each = plan.geo.out_channels // em.site.attr("group")

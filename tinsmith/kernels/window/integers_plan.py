@@ -8,8 +8,7 @@ multiplied as they are. Then k goes through the channels of a block, the taps of
 blocks. Otherwise the input is packed into scratch with its padding, the channels of a pixel side by
 side: a row of a window is one stretch of k.
 
-Groups whose inputs or outputs do not fill whole blocks are merged; weights between channels of
-different groups contribute nothing.
+Groups whose inputs or outputs do not fill whole blocks are merged (`cut_groups`).
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int, constant: b
 @dataclass(frozen=True)
 class Plan:
     """How a convolution of packed elements is computed. In scratch lie, in order: the packed input,
-    sums of windows, and, if the run computes weights, packed weights and their tables."""
+    sums of windows, packed weights that the run computes, and their tables."""
 
     geo: Geometry
     cut: Cut
@@ -121,8 +120,8 @@ class Plan:
 
     @property
     def joined(self) -> bool:
-        """Whether the taps along the width read adjacent pixels (dilation 1), or there is only one
-        tap, so that a row of a window is one stretch of memory."""
+        """Whether a row of a window is one stretch of memory: its taps read adjacent pixels, or
+        there is only one."""
         return self.geo.dilation[2] == 1 or self.geo.kernel[2] == 1
 
     @property

@@ -53,7 +53,7 @@ class Source:
 
 
 def source_of(em: Emit, plan: Plan) -> Source:
-    """Where the windows of a plan lie: in scratch, if the input is packed, else in place."""
+    """The `Source` of a plan: in scratch, if the input is packed, else in place."""
     if not plan.direct:
         _, height, width = plan.size
         lanes = plan.cut.lanes
@@ -92,8 +92,8 @@ def contract(
 
 
 class Stretches:
-    """The stretches of k of which the window at `a` consists, and with it a panel of weights of
-    `size` columns. `count`: how many there are; `first`: the operands of the first one."""
+    """The stretches of k of which the window at `a`, and a panel of `size` columns at `weights`,
+    consist. `count`: how many there are; `first`: the operands of the first one."""
 
     def __init__(self, em: Emit, plan: Plan, a: Ptr, weights: Ptr, size: int) -> None:
         source, d = source_of(em, plan), plan.geo.dilation

@@ -88,8 +88,8 @@ class Tiles:
     @property
     def point(self) -> int:
         """Distance from a point's transformed tiles to the next point's, in [point][tile][lane] of
-        a band or of all images. A cache line more than needed, so that points are in different
-        cache sets."""
+        a band (`at_once`) or of all images. A cache line more than needed, so that points are in
+        different cache sets."""
         tiles = self.together if self.at_once else self.geo.batch * self.high * self.wide
         return (-(-tiles * self.lanes // LINE) + 1) * LINE
 
@@ -223,9 +223,9 @@ def _multiply_all(em: Emit, tiles: Tiles) -> None:
 
 
 def _band(room: int, high: Number, nbytes: Number) -> Number:
-    """How many of `high` rows of tiles are a band, if they take `nbytes` bytes each and `room`
-    bytes are there: the largest divisor of `high` that fits, or 1. Of free sizes: as many as fit,
-    or fewer, so that all bands have about equally many."""
+    """How many of `high` rows of tiles are a band, if a row takes `nbytes` bytes and `room` bytes
+    are there: the largest divisor of `high` that fits, or 1. Of free sizes: as many as fit, or
+    fewer, so that all bands have about equally many."""
     if isinstance(high, Size) or isinstance(nbytes, Size):
         return -(-high // -(-high // largest(room // nbytes, 1)))
     return max((n for n in range(1, high + 1) if high % n == 0 and n * nbytes <= room), default=1)
@@ -250,13 +250,14 @@ def pack_weights(
 
 
 def _both(lines: list[list[Val]], change: Axis) -> list[list[Val]]:
-    """Emit the transform `change` of one axis for the columns, then for the rows, of `lines`."""
+    """Emit the transform `change` for the columns, then for the rows, of a square of `lines`."""
     columns = [change(list(column)) for column in zip(*lines, strict=True)]
     return [change(list(line)) for line in zip(*columns, strict=True)]
 
 
 def _transform(em: Emit, tiles: Tiles, t: Val, to: Ptr) -> None:
-    """Emit the packing of the input of row of tiles t, and the transform of its tiles to `to`."""
+    """Emit the packing of the input of row of tiles t, counted over all images, and the transform
+    of its tiles to `to`, the address of point 0 of the first."""
     b, plan, form, group = em.b, tiles.plan, tiles.form, tiles.plan.row.group
     pixel, row = tiles.lanes * group, tiles.row * group
     width = 2 * plan.block if pixel % (2 * plan.block) == 0 else plan.block

@@ -86,8 +86,8 @@ class Interleaved:
 
     def output(self, lane: int) -> int:
         """The output channel, counted within a set, that a lane of its panels computes. Lane
-        k * sides + s has output k of side s; but of two sides, the second begins with an output at
-        which a block begins, and wraps around: so two vectors hold one whole block of each side."""
+        k * sides + s has output k of side s. Of two sides, the second begins with its first output
+        at which a block begins, and wraps around: so two vectors hold a whole block of each."""
         side, k = lane % self.sides, lane // self.sides
         outputs = self.widths.outputs
         turn = outputs % self.width if self.sides == 2 else 0
@@ -117,8 +117,7 @@ class Interleaved:
         return found
 
     def rows(self) -> np.ndarray:
-        """The output channel that each lane of all sets computes; may be beyond the last
-        channel."""
+        """The output channel that each lane of all sets computes; some may not exist."""
         lanes = self.out_blocks * self.width
         order = np.array([self.output(lane) for lane in range(lanes)])
         return (np.arange(self.sets)[:, None] * lanes + order).reshape(-1)
@@ -194,8 +193,8 @@ def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
 
 
 def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
-    """For each of `count` bands: (its first row, the row after its last one), int64. Panels may cut
-    rows into tiles in several ways (`downs`); a band has all rows that any of them gives it."""
+    """For each of `count` bands: (its first row of outputs, the row after its last one), int64.
+    Panels may cut rows into tiles in several ways (`downs`); a band has all that any gives it."""
     starts = [np.cumsum([0, *sizes_of(down)]) for down in downs]
     units = [(len(start) - 1) * np.arange(count + 1) // count for start in starts]
     found = np.array([start[unit] for start, unit in zip(starts, units, strict=True)])
@@ -203,9 +202,9 @@ def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
 
 
 def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, count: int) -> None:
-    """Emit the kernel; its tiles are (set, batch, plane, band), the band innermost. All panels read
-    the input rows that were copied once for the band, to `room` in the workspace. Where groups have
-    a single channel, the input is interleaved as it lies and is not copied."""
+    """Emit the kernel; its tiles are (set, batch, plane, band), the band innermost of `count`. All
+    panels read the input rows that are copied once for the band, to `room` in the workspace. Groups
+    of a single input are not copied: they lie interleaved."""
     b, cut, width, source = em.b, plan.cut, plan.width, em.input(0)
     image = image_of(source, geo)
     copied = plan.widths.inputs > 1
@@ -286,8 +285,8 @@ def _blended(vectors: Sequence[Val], mix: Mix) -> Val:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A `Place` for output blocks that need not be neighbours: block o of a tile is stored by
-    parts[o]. With `ragged`, blocks beyond the output's last are left out."""
+    """A `Place` for output blocks that need not be neighbours: parts[o] stores block o of a tile.
+    With `ragged`, blocks beyond the output's last are left out."""
 
     parts: tuple[Sink, ...]
     ragged: bool

@@ -19,11 +19,11 @@ UNROLLED = 4  # vectors of a row that are copied without a loop, at most; estima
 @dataclass(frozen=True)
 class Reach:
     """The part of an image that some windows read, which is copied to the address `space`, without
-    gaps, as [channels][kernel planes][rows][columns].
+    gaps, as [channels][planes that a window reads][rows][columns].
 
     image    the address of the first channel's element (0, 0, 0)
     corner   the (plane, row, column) at which the part begins; it may lie outside the image
-    extent   the rows and columns to copy
+    extent   how many (rows, columns) to copy
     channel  elements from a channel to the next in the image
     step     elements from a (plane, row, pixel) to the next in the image
     """
@@ -39,8 +39,8 @@ class Reach:
 
 
 def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
-    """Emit the copy of a `Reach`, with the value `fill` where it lies outside the image. Whole
-    vectors are written, in ascending order; the last one may reach beyond the copy (`room`)."""
+    """Emit the copy of a `Reach`, with `fill` where it lies outside the image. Whole vectors are
+    written, in ascending order; the last one may reach beyond the copy (`room`)."""
     geo, step, (front, top, first) = reach.geo, reach.step, reach.corner
     lines, pitch = reach.extent
     flat = lines * pitch
@@ -88,9 +88,9 @@ def copy_inside(b: Builder, reach: Reach) -> None:
 
 
 def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
-    """How `pitch` columns from column `first` on overlap an image of `size` columns. Returns (how
-    many lie before the image, how many columns of the image come before them, how many lie inside
-    the image, how many lie after it). For first = -2, pitch 5, size 9: (2, 0, 3, 0)."""
+    """How `pitch` columns from column `first` on overlap an image of `size` columns: (how many lie
+    before the image, how many columns of the image lie before them, how many lie inside, how many
+    after it). For first = -2, pitch 5, size 9: (2, 0, 3, 0)."""
     left = b.minimum(b.maximum(0 - first, 0), pitch)
     skipped = b.maximum(first, 0)
     inside = b.maximum(b.minimum(size - skipped, pitch - left), 0)
@@ -98,14 +98,14 @@ def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val |
 
 
 def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
-    """Write the value `fill` to `count` elements, by whole vectors that may reach beyond them."""
+    """Emit stores of `fill` to `count` elements, by whole vectors that may reach beyond them."""
     lanes = b.target.lanes
     around = b.splat(fill, F32, lanes)
     run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
 
 
 def room(elements: int) -> int:
-    """Elements of workspace for a copy: a cache line more, as vectors may be written beyond it."""
+    """Elements of workspace for a copy: whole cache lines, and one for vectors that go beyond."""
     return -(-elements // LINE) * LINE + LINE
 
 
@@ -114,7 +114,8 @@ def each_vector(
 ) -> None:
     """Emit `body(index, lanes, mask)` for the vectors of a row of `count` elements. A row of at
     least one vector has whole vectors (mask None), of which the last overlaps the one before, and
-    no loop if `count` is known and at most `unrolled` vectors. Shorter: as `Builder.vectors`."""
+    no loop if `count` is an int and at most `unrolled` vectors. Shorter rows: as
+    `Builder.vectors`."""
     lanes = b.target.lanes
 
     def whole() -> None:

@@ -17,8 +17,8 @@ Which = Literal["all", "main", "tail"]
 
 @dataclass(frozen=True)
 class Panel:
-    """Output channels that are computed together. `lanes`: the channels of each vector; `block` and
-    `channel`: the numbers of the first block of channels and of the first channel."""
+    """Output channels that are computed together. `lanes`: how many each vector has; `block` and
+    `channel`: the numbers of its first vector and lane among those of the panels of all groups."""
 
     lanes: tuple[int, ...]
     block: Val | int
@@ -28,8 +28,7 @@ class Panel:
 @dataclass(frozen=True)
 class PanelPlace:
     """One tile of a kernel: a band of image n for one panel of a group. `band` is (its number, how
-    many there are). The panel's `block` and `channel` count the vectors and lanes of all packed
-    panels before it, including those of other groups."""
+    many there are)."""
 
     panel: Panel
     group: Val | int
@@ -51,9 +50,9 @@ def pick_panel(
     b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None],
     group: Val | int = 0, among: Which = "all",
 ) -> None:  # fmt: skip
-    """Emit `body(panel)` for panel number `which` of a group. Where `which` may be a wide panel or
-    the narrower last one, this is a branch with two copies of the body; `among` tells that it can
-    only be one of them."""
+    """Emit `body(panel)` for panel number `which` of group number `group`. Where `which` may be a
+    wide panel or the narrower last one, this is a branch with two copies of the body; `among` can
+    tell which it is."""
     vectors, lanes = len(cut.main), sum(cut.main)
     block = group * (cut.count * vectors + len(cut.tail))
     channel = group * (cut.count * lanes + sum(cut.tail))

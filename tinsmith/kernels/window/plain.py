@@ -63,8 +63,8 @@ def segments(
     geo: Geometry, channels: int, most: int = WORKSPACE, longest: int = LONGEST, least: int = 1
 ) -> Segments:
     """Cut an output plane whose windows read `channels` channels into segments of at most `longest`
-    columns, whose input takes at most `most` bytes, in at least `least` bands. Raises Skip for a
-    stride of more than MOST_STRIDE."""
+    columns, whose input takes at most `most` bytes unless one row takes more, in at least `least`
+    bands. Raises Skip for a stride along rows of more than MOST_STRIDE."""
     if geo.stride[2] > MOST_STRIDE:
         raise Skip(f"a stride of {geo.stride[2]} leaves too little of a vector")
     copied = any(geo.begin) or any(geo.after) or geo.stride[2] > 1
@@ -108,10 +108,10 @@ def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: f
 class Sum:
     """Three functions that emit the sums (or maxima) of a tile:
 
-    body    body(weights or None, input vectors, accumulators, outputs of the panel) adds one tap
-            and returns the new accumulators, [vector][output]
-    start   start(first output channel, outputs) gives the accumulators with which a vector starts,
-            one for each output
+    body    body(address of the tap's weights or None, its input vectors, accumulators, outputs of
+            the panel) adds one tap and returns the new accumulators, [vector][output]
+    start   start(first output channel of the panel, outputs) gives the accumulators with which a
+            vector of pixels starts, one for each output
     finish  finish(accumulator, (d, r, c)) gives the result at that place of the output plane
     """
 
@@ -150,9 +150,8 @@ class Windows:
 def plain_choice(
     site: Site, geo: Geometry, inputs: int, packed: Sequence[Packed], work: Work
 ) -> Choice:
-    """The `Choice` of an operator on plain data. `work`: what it computes of its windows, which
-    read `inputs` channels, those of a group; `packed`: the arrays that this code reads. Raises Skip
-    as `segments` does."""
+    """The `Choice` of an operator on plain data. `inputs`: channels of a group, which a window
+    reads; `packed`: the arrays that the code of `work` reads. Raises Skip as `segments` does."""
     target, cut = site.target, segments(geo, inputs)
     tile = tile_of(target, geo, cut, work.panels[0][1], work.slots)
     windows = Windows(geo, inputs, work, cut, tile)
@@ -173,8 +172,8 @@ def plain_choice(
 
 
 def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
-    """Whether the rows or columns of some segment are no multiple of a tile's, so that its last
-    tiles overlap others and store some results twice (`Choice.repeats`)."""
+    """Whether the rows or columns of some segment are no multiple of a tile's, so that last tiles
+    store some results again (`Choice.repeats`)."""
     rows, columns = (
         {cut.rows, -(-geo.out[1] // cut.bands)},
         {cut.columns, -(-geo.out[2] // cut.parts)},
@@ -318,7 +317,7 @@ def _sums(
     start: list[Val],
 ) -> list[Val]:  # fmt: skip
     """Emit one tile over all channels and taps; returns its accumulators, [row][vector][output].
-    `corner` is the address of its first input; `start`: the first accumulators of a vector."""
+    `corner` is the address of its first input; `start`: how each output's sums begin."""
     geo, tile = windows.geo, windows.tile
     outputs, across = len(start), geo.kernel[2]
     row = 0 if weights is None else outputs
@@ -344,8 +343,8 @@ def _sums(
 
 
 def strided(x: Ptr, width: int, stride: int) -> Val:
-    """The vector of the `width` elements at x, x + stride, x + 2 stride, ... It is picked from
-    `stride` whole vectors; so elements up to x + stride * width are read."""
+    """Load the `width` elements at x, x + stride, x + 2 stride, ... as a vector. It is picked from
+    `stride` whole vectors: all `stride` * `width` elements from x on are read."""
     value = x.load(width)
     if width == 1:
         return value
