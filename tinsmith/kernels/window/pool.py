@@ -60,7 +60,7 @@ def pool_max(site: Site) -> Choice:
 
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
 def pool_average(site: Site) -> Choice:
-    """Average over windows, on channel-blocked data; divides by the taps that count."""
+    """Average over windows, on channel-blocked data; padding counts if `count_include_pad`."""
     geo, win = pool_geometry(site)
     if not geo.is_free:
         return _pool(site, geo, SUM, shares_of(site))
@@ -72,16 +72,16 @@ def pool_average(site: Site) -> Choice:
 
 
 def shares_of(site: Site) -> tuple[np.ndarray, ...]:
-    """The factors of an average: three tables, with a number for each output index along depth,
-    height and width. An output is its sum times the product of its three numbers."""
+    """The factors of an average of constant sizes: three tables, with a number for each output
+    index along depth, height and width. An output is its sum times its three numbers."""
     geo, win = pool_geometry(site)
     pads, ends = site.attr("count_include_pad"), triple(win.end, 0)
     return tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
 
 
 def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
-    """For each output along one axis: 1 / the number of its taps that count, float32. None of the
-    padding counts if `end` is None; else all before the input, and `end` places behind it."""
+    """For each output along one axis: 1 / the number of its taps that count (at least 1), float32.
+    No padding counts if `end` is None; else all before the input, and `end` places behind it."""
     low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
     taps = (_taps_within(geo, axis, o, low, high) for o in range(geo.out[axis]))
     counts = np.array([last - first for first, last in taps])
@@ -98,9 +98,9 @@ def _pool(
     site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None,
     counted: Counted = (),
 ) -> Choice:  # fmt: skip
-    """The `Choice` of a pooling. An average multiplies each sum by a factor. Of constant sizes it
-    comes from the tables `shares` (see `shares_of`); where sizes are free, it is computed from the
-    number of taps in the ranges `counted`. A maximum has neither."""
+    """The `Choice` of a pooling. An average multiplies each sum by a factor. With constant sizes it
+    comes from the tables `shares` (of `shares_of`), with free sizes from the number of taps in the
+    ranges `counted`. A maximum has neither. Raises Skip for more than MOST_RUNS runs."""
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = typical(geo.points) * blocks * width * geo.taps
@@ -136,7 +136,7 @@ def _pool(
 @dataclass(frozen=True)
 class Run:
     """`count` neighbouring columns of the output, from `start` on, whose windows have the same taps
-    [low, high) of a kernel row inside the image. `share`: their factor of an average, or 1."""
+    [low, high) of a kernel row in the image. `share`: the width's factor of an average, or 1."""
 
     start: int
     count: int
@@ -146,8 +146,8 @@ class Run:
 
 
 def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
-    """All columns of the output as runs. `shares`: the width's table of an average. Where sizes are
-    free: one run, of the columns whose windows lie inside the input."""
+    """All columns of the output as runs. `shares`: the width's table of an average, or None. With
+    free sizes: one run, of the columns whose windows lie inside the input."""
     if geo.is_free:
         first, behind = inner_columns(geo)
         return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
@@ -185,7 +185,8 @@ def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
-    """The taps [low, high) of output `o` inside the input, along one axis: numbers or code."""
+    """The taps [low, high) of output `o` inside the input, along one axis, none if low >= high;
+    code for a bound that only the run knows."""
     if isinstance(o, int):
         if not isinstance(geo.size[axis], Size):
             return _taps_inside(geo, axis, o)
@@ -205,8 +206,9 @@ def emit_pool(
     em: Emit, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None, counted: Counted,
     blocks: int, count: int,
 ) -> None:  # fmt: skip
-    """Emit a pooling; its tiles are (batch, band of rows, channel block), the block innermost. They
-    are taken from last to first, as the input that was written last is still in the cache."""
+    """Emit a pooling (see `_pool`); its tiles are (batch, one of `count` bands of rows, one of
+    `blocks` channel blocks), the block innermost. They are taken from last to first, as the input
+    that was written last is still in the cache."""
     b, image = em.b, image_of(em.input(0), geo)
     step, stride = image.step, image.stride
     runs = _runs(geo, None if shares is None else shares[2])
@@ -257,9 +259,9 @@ def emit_pool(
 def _lines(
     b: Builder, geo: Geometry, fold: Fold, step: Triple, ranges: tuple[Range, Range]
 ) -> list[Val | int] | None:
-    """The offsets, in elements, of the rows of a window from kernel plane and row 0, if the loop
-    over them is unrolled; else None. `ranges`: the kernel planes and rows inside the input. If only
-    the run knows these, a maximum reads the first or last row inside in place of others."""
+    """The offsets, in elements, from kernel plane and row 0 of a window to its rows inside the
+    input (`ranges`: kernel planes, rows); None if the loop over them is not unrolled. If only the
+    run knows `ranges`, a maximum reads the first or last row inside in place of others."""
     found: list[Val | int] = [0]
     for axis, (low, high) in enumerate(ranges):
         if isinstance(low, int) and isinstance(high, int):

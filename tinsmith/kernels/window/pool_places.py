@@ -21,7 +21,8 @@ TAP = 8.0
 def pool_places(site: Site) -> Choice:
     """The first maximum of each window and its place, on channel-blocked data.
 
-    Output 0 has the maxima; output 1 has their int64 indices in the flattened plain input."""
+    Output 0 has the maxima; output 1 has their int64 indices in the flattened plain input, whose
+    planes are column-major if `storage_order` is 1."""
     if not site.attr("with_indices"):
         raise Skip("no places are wanted")
     geo, _ = pool_geometry(site)
@@ -73,9 +74,10 @@ def _window(
     em: Emit, geo: Geometry, x: Ptr, out: tuple[Val | int, Val | int, Val | int], step: Triple,
     distances: Triple, width: int,
 ) -> tuple[Val, Val]:  # fmt: skip
-    """Emit the window of output `out`. Returns two vectors, with a channel in each lane: the maxima
-    and their int32 numbers in the plane, -1 if the window has only padding. `x` is the address of
-    the plane, `step` its strides, `distances` those of `_distances`."""
+    """Emit the window of output `out`, (depth, height, width). Returns two vectors, with a channel
+    in each lane: the maxima and their int32 numbers in the plane, -1 if the window has only
+    padding. `x` is the address of the input's plane, `step` its strides, `distances`: see
+    `_distances`."""
     b = em.b
     corner = [o * s - p for o, s, p in zip(out, geo.stride, geo.begin, strict=True)]
 
@@ -97,7 +99,8 @@ def _window(
 
 def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
     """One step of the search for the maximum, lane by lane. `held` is the [value, place] found so
-    far; returns it, or [value, place] where `value` is larger. NaN is larger than all numbers."""
+    far, place -1: none. Returns it, or [value, place] where it is none or `value` is larger. NaN is
+    larger than all numbers."""
     best, where = held
     better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
     return [better.select(value, best), better.select(place, where)]

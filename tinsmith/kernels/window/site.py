@@ -87,6 +87,6 @@ def dense_site(site: Site) -> ConvSite:
 
 
 def constants_of(site: Site, geo: Geometry) -> ConvSite:
-    """As `conv_site`, for a site whose geometry is known."""
+    """As `conv_site`, given the geometry; also of a ConvTranspose site."""
     bias = site.const(2, "the bias") if site.has(2) else None
     return ConvSite(site, geo, site.const(1, "the weights"), bias)

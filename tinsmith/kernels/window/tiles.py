@@ -34,10 +34,10 @@ ROW_AND_COLUMN = 4.0  # issue slots to find the row and column of such a pixel (
 WRAPPING = 0.03  # share of its time that its addresses cost (estimated)
 L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache (estimated)
 CROWDED, CROWDING = 0.05, 1.8
-"""Beyond this share of the second-level cache, weights that stream past every tile push out each
-other and the input: so much of their time comes on top, for each share beyond. (Fitted to depths
-of 256 to 6144 at 7x7 places and a cache of 2 MB, where 7 pixels a tile fall from 100 to 73 % of the
-peak; machine and command were not recorded.)"""
+"""Beyond this share of L2, weights that stream past every tile push out each other and the input:
+so much of their time comes on top, for each share beyond. (Fitted to depths of 256 to 6144 at 7x7
+places and a cache of 2 MB, where 7 pixels a tile fall from 100 to 73 % of the peak; machine and
+command were not recorded.)"""
 
 
 @cached(4096)
@@ -100,7 +100,8 @@ def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
 
 
 def fits(target: Target, pixels: int, vectors: int) -> bool:
-    """Whether a tile's accumulators, a weight for each vector, and a pixel stay in registers."""
+    """Whether registers hold a tile's `pixels` * `vectors` accumulators, a weight for each vector,
+    and a pixel."""
     sums = pixels * vectors
     if target.registers >= 32:
         return sums <= 26 and sums + vectors <= 28
@@ -244,8 +245,8 @@ def unroll(channels: int) -> int:
 
 def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
     """Into how many bands each of `units` (image, panel) pairs is cut, so that threads can share
-    them: at least `threads`, and so many that there are PARTS tiles in all, but at most `most`. One
-    if the whole work is at most PARALLEL_FLOPS `flops`."""
+    them: at least `threads`, and so many that there are PARTS tiles in all, but at most `most`. 1
+    if `flops`, those of all pairs, are at most PARALLEL_FLOPS."""
     with estimating():
         found = max(1, min(most, max(threads, -(-PARTS // units))))
         return typical(found) if flops > PARALLEL_FLOPS else 1
@@ -327,8 +328,8 @@ def sweep(
     tile: Callable[[Val | int, Val | int, int, int], None],
 ) -> None:  # fmt: skip
     """Emit `tile(row, col, rows, cols)` for every tile of band number `band` of `count`: for the
-    tile of rows x cols outputs that begins at (row, col). Bands divide the rows of tiles, or the
-    columns where there are fewer rows than bands and columns."""
+    tile of rows x cols outputs that begins at (row, col). Bands divide the rows of tiles; or the
+    columns of tiles, if rows are fewer than both bands and columns."""
     with estimating():
         by_rows = bool(tiles.row_units >= min(count, tiles.col_units))
     rows = partial(walk, b, tiles.rows, band, count if by_rows else 1)

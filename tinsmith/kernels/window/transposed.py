@@ -44,9 +44,9 @@ from tinsmith.sizes import typical
 
 @dataclass(frozen=True)
 class AxisPhase:
-    """One phase of an axis: the `count` outputs at, at + stride, at + 2 stride, ..., which use the
-    same taps. Output number t of these adds up, for each j, input first + t + j * gap times kernel
-    element taps[j]; gap is that of `Axes.gaps`."""
+    """One phase of an axis, or a run of its outputs: the `count` outputs number at, at + stride,
+    ..., which use the same taps. The t-th of these adds up, for each j, input first + t + j * gap
+    times kernel element taps[j]; gap: see `Axes.gaps`."""
 
     at: int
     count: int
@@ -72,7 +72,7 @@ class Group:
 class Phases:
     """A transposed convolution as direct convolutions of stride 1.
 
-    geometry  the transposed convolution's, but with `begin` as the direct ones need it
+    geometry  the transposed convolution's, but `begin` is how far direct ones read before the input
     dilation  of the direct convolutions
     after     how far they read beyond the input's end, on each axis
     """
@@ -90,7 +90,8 @@ class Phases:
 
 
 def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -> list[AxisPhase]:
-    """The phases of one axis: o reads input i at tap k where i*stride + k*dilation == o + begin."""
+    """The phases of an axis of `out` outputs: output o adds up input i times tap k for all i and k
+    with i*stride + k*dilation == o + begin."""
     seen: dict[int, list[int]] = {}
     for k in reversed(range(kernel)):
         seen.setdefault((k * dilation - begin) % stride, []).append(k)
@@ -133,8 +134,8 @@ class Axes:
 
     @property
     def least(self) -> Triple:
-        """On each axis, the first input that output number 0 of any phase reads; in padding below
-        0."""
+        """On each axis, the lowest input index that output number 0 of a phase reads; negative in
+        padding."""
         return triple([min([p.first for p in axis if p.taps], default=0) for axis in self.phases])
 
 
@@ -218,7 +219,8 @@ def _way(target: Target, widths: Widths, largest: Group) -> Way:
 
 
 def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
-    """The weights [C, K/group, *taps] of each member of each group, packed, one after the other."""
+    """The weights `w`, [C, K/groups, *taps]: those of the taps of each member of each of
+    `plan.groups`, packed by `way`, one after the other, flat."""
     taps = triple(w.shape[2:])
     turned = w.reshape(widths.groups, widths.inputs, widths.outputs, *taps).swapaxes(1, 2)
     whole = turned.reshape(-1, *turned.shape[2:])  # [K, C/group, *3 taps]
@@ -243,8 +245,8 @@ def _row(member: Member) -> list[int]:
 
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
-    """Emit the kernel; its tiles are (channel group, panel, batch, band), the band innermost. A
-    tile computes its band of every direct convolution."""
+    """Emit the kernel; its tiles are (channel group, panel, batch, one of `count` bands), the band
+    innermost. A tile computes its band of every direct convolution."""
     geo = plan.geometry
     image = image_of(em.input(0), geo)
     beside = way.blocks.count * image.plane if isinstance(way, Blocked) else 0
@@ -265,8 +267,9 @@ def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
 def _emit_group(
     em: Emit, plan: Phases, way: Way, group: Group, at: PanelPlace, x: Ptr, sink: Sink
 ) -> None:
-    """Emit a band of each direct convolution of a group. `em.packed` begins with the group's
-    weights and its rows of the table."""
+    """Emit the band `at` of each direct convolution of `group`. `em.packed` begins with the group's
+    weights and its rows of the table. `x`: where the input of the image and channel group begins;
+    `sink`: at the panel's first output."""
     geo, tap = plan.geometry, way.rows * way.stored
     step = image_of(em.input(0), geo).step
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)

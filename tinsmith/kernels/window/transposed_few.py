@@ -110,7 +110,7 @@ def _weights(flat: np.ndarray, sums: list[Terms]) -> np.ndarray:
 
 
 def _table(few: Few, number: int) -> np.ndarray:
-    """Where each column of each panel of a way begins in a row of the buffer; int64."""
+    """Where each column of each panel of a way begins in a row of the buffer: elements, int64."""
     numbers = [c.number for k in few.tile.kinds[number] for p in k.panels for c in p]
     return np.array(numbers, np.int64) * few.pitch
 
@@ -165,9 +165,9 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
 
 def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
-    """The input of `count` channels of a segment's group, from channel `first` on, without the sums
-    of `mix`. Emits the copy to the workspace, if the plan copies. Where the input is one long row
-    (`Few.reads_inside`), segments that need no padding are not copied, but read in place."""
+    """The input of `count` channels of a segment's group, from channel `first` on, for plans
+    without `mix`. Emits the copy to the workspace, if the plan copies. Where the input is one long
+    row (`Few.reads_inside`), segments that need no padding are not copied, but read in place."""
     b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
     rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:
@@ -188,7 +188,7 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
     """A loop over tiles of `size` along an axis of `count`, as a context with the start of each.
-    The last tile overlaps the one before, or reaches beyond the end if tiles add to the buffer."""
+    The last tile overlaps the one before, or, with `Few.adds`, reaches beyond the end."""
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 
@@ -214,7 +214,7 @@ class Part:
 
 def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Ptr) -> None:
     """Emit the products of a part by all panels of a kind, for the tiles that begin with row `r`.
-    They are added to the buffer if it has sums of earlier input channels, else stored there."""
+    They are added to the buffer if channels come in several parts, else stored there."""
     b, tile = em.b, few.tile
     weights, depth = part.weights + part.count * kind.weights, part.count * kind.products
     grid = list(product(range(tile.rows), range(tile.vectors), range(kind.columns)))

@@ -31,7 +31,7 @@ DROPPED = 17  # bits of logarithms, so that their sums stay below 2^31
 
 def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
     """An i1: whether the inputs of a segment (and perhaps some beside it) are finite and of similar
-    size, so that sums of them lose no accuracy. `space` has room for `judged` elements."""
+    size, so that sums of them lose no accuracy. `space`: workspace, of judged(...)[1] elements."""
     b, source, geo, cut = em.b, em.input(0), at.geo, at.cut
     lanes, space = b.target.lanes, space.cast(I32)
     _, channel, step = steps(source.spec, geo.rank)
@@ -91,8 +91,8 @@ def mix(
     em: Emit, few: Few, way: Way, at: Segment, first: Val | int, count: Val | int, space: Ptr
 ) -> Rows:
     """Emit the sequences of a way (its sums of inputs) for `count` channels of a segment from
-    number `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns the rows for
-    tiles."""
+    channel `first` on, to `space` as [channel][plane][sequence][line][pitch]. Returns them
+    as `Rows`."""
     b, (lines, pitch) = em.b, mixed(few.places, few.cut, few.ways, em.target.lanes)
     planes, plane, number = few.places.kernel[0], lines * pitch, len(way.sequences)
     copied = at.rows(em, first, count) if few.cut.copied else None
@@ -116,7 +116,7 @@ def _mix_rows(
     the segment.
 
     They go to `to` as [sequence][line][pitch], with zeros for inputs outside the image. `filled`:
-    an i1, whether an earlier channel has written the zeros at both ends of lines already."""
+    an i1, whether an earlier channel has written the zeros at both ends of lines."""
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes

@@ -26,13 +26,13 @@ MOST_COLUMNS = 4096  # outputs of a place, at most; estimated
 # These six are estimated.
 MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels
 TILES_EACH = 4  # tiles that a thread gets at least, where there are threads
-ROOM = 4  # the input of a segment should take no more than the second-level cache / ROOM
-NEAR = 0.75  # the share of the first-level cache that what is read again and again may take
+ROOM = 4  # the input of a segment should take no more than L2 / ROOM
+NEAR = 0.75  # the share of L1 that what is read again and again may take
 LEAST = 4  # channels that may be worth a pass over the sums
-ONE_ROW = 16  # channels of one row that the first-level cache should hold
+ONE_ROW = 16  # channels of one row that L1 should hold
 MOST_BYTES = 1 << 40  # of a segment, where the search knows no limit
 MOST_ALONE = 4  # columns of one vector with 16 registers: weights then take as many loads
-SHOWN = 1.0  # of the time that inputs take from the second-level cache
+SHOWN = 1.0  # of the time that inputs take from L2
 COPYING = 12.0  # bytes of memory traffic that take as long as copying an element
 INSIDE = 0.5  # of the time of a copy, where what is around the image is there already
 ADDED = 64.0  # bytes a cycle, by which sums are loaded and stored where others are added to them
@@ -101,16 +101,17 @@ class Few:
 
     @property
     def reads_inside(self) -> bool:
-        """Whether the input is one row, of which segments without padding are read in place."""
+        """Whether the input is one row, cut into parts, of which those without padding are read in
+        place."""
         places, cut = self.places, self.cut
         one = places.size[:2] == places.kernel[:2] == (1, 1)
         return one and cut.parts > 1 and cut.copied and not self.saves
 
     @property
     def adds(self) -> bool:
-        """Whether the last tiles reach beyond the rows and columns of a segment, for which the
-        buffer has room, rather than overlap those before: with `saves`, and if tiles add to the
-        buffer, as they must where input channels come in several parts."""
+        """Whether the last tiles reach beyond the rows and columns of a segment (the buffer has
+        room) rather than overlap those before: with `saves`, or where input channels come in
+        several parts, which tiles add up in the buffer."""
         return self.saves or self.depth < self.inputs
 
     @property
@@ -176,8 +177,8 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
 
 @cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
-    """The cheapest plan for so many threads. Raises Skip if a place has too many columns, or these
-    have too many different taps. With the precision "exact" the only way is the definition."""
+    """The cheapest plan for so many threads. Raises Skip if a place has too many columns, or
+    columns have too many different taps. Precision "exact" leaves only the definition."""
     geo = axes.geometry
     outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
@@ -257,8 +258,8 @@ def _plan(target: Target, threads: int, axes: Axes, groups: int, ways: tuple[Way
 
 def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
     """Numbers of input channels that may be worth multiplying at a time, if a segment of one takes
-    `nbytes` bytes: as many as the first-level cache holds, as many as a share of the second-level
-    cache holds, and all `inputs`, if these are at most `most` times the latter."""
+    `nbytes` bytes: as many as L1 holds, as many as a share of L2 holds, and all `inputs`, if these
+    are at most `most` times the latter. May be empty."""
     near, far = int(NEAR * target.l1 / nbytes), target.l2 // ROOM // nbytes
     found = {n for n in (near, far) if LEAST <= n < inputs}
     return found | {inputs} if inputs <= most * far else found
@@ -295,7 +296,7 @@ def _tile(
     ways: tuple[Way, ...], far: bool,
 ) -> Tile:  # fmt: skip
     """The cheapest tile. Raises Skip if the code of every tile is too long. `far`: whether the
-    input that tiles read comes from the second-level cache."""
+    input that tiles read comes from L2."""
     best: Tile | None = None
     saves = len(ways) > 1
     columns = len(ways[0].columns)
@@ -344,7 +345,8 @@ def _mixing(
 
 
 def _most_columns(target: Target, sums: int) -> int:
-    """The most columns of a panel whose `sums` each stay in registers, with inputs and a weight."""
+    """The most columns of a panel, so that registers hold `sums` vectors of sums for each, `sums`
+    inputs and a weight; below 1 if they can't."""
     registers = 24 if target.registers >= 32 else 16 if target.has_fma else 10
     most = (registers - sums - 1) // sums
     return min(most, MOST_ALONE) if sums == 1 and target.registers < 32 else most
@@ -376,7 +378,7 @@ def _slots(
     """Issue slots of a tile of `sums` vectors for one panel and `depth` input channels.
 
     share   slots of a multiply-add: 1, or 0.5 for half vectors if two are computed at once
-    nbytes  bytes of each channel that are read from the second-level cache
+    nbytes  bytes of each channel that are read from L2
     adds    whether sums in the buffer are loaded and added to
     """
     stream = target.pipes * nbytes / L2_BYTES

@@ -90,7 +90,7 @@ class Way:
     sequences  sums of inputs along `axis`, which columns read in place of the input: sequence s of
                input plane z is their plane z * len(sequences) + s
     reach      on each axis, how many neighbouring offsets columns read
-    span       how many neighbouring inputs along `axis` one place takes, before they are summed
+    span       how many neighbouring inputs along `axis` the places computed as one take together
     """
 
     algorithm: Bilinear

@@ -75,7 +75,7 @@ class Way:
     @property
     def lanes(self) -> tuple[int, ...]:
         """The lanes of each vector of a whole panel; if there is none, of the only panel, which is
-        narrower. Behind whole panels the last one may be narrower, too (`panels.tail`)."""
+        narrower. After whole panels the last may be narrower, too (`panels.tail`)."""
         return self.panels.main if self.panels.count else self.panels.tail
 
     @property
@@ -89,7 +89,7 @@ class Way:
         raise NotImplementedError
 
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
-        """The function that adds the products of a tile of `panel`."""
+        """The function that emits the products of a tile of `panel`."""
         raise NotImplementedError
 
     def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
@@ -127,8 +127,8 @@ def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0)
 
 
 def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
-    """The function that adds the products of a tile, in loops over channel blocks, then taps, then
-    the channels of a block. `it` says what a loop body multiplies; its `levels` are set here."""
+    """The function that emits the products of a tile, in loops over channel blocks, then taps, then
+    the channels of a block. `it` says what a loop body multiplies; its `levels` are replaced."""
     image, blocks = image_of(em.input(0), geo), it.channels
     stored = blocks.stored * sum(it.lanes)
     levels = [Level(blocks.count, image.plane, geo.taps * stored)]
@@ -153,8 +153,8 @@ def _share_reads(
     target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
     """Whether the loop over the taps of a kernel row (`last`) should be unrolled, so that each
-    pixel is loaded once: if several taps read the same, and registers hold the weights of the
-    row."""
+    pixel is loaded once: if several taps read the same (`pixels`: offsets of a tile's), and
+    registers hold the row's weights. False if only the run knows a number."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
         return False
     places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]

@@ -1,1 +1,1 @@
-"""Winograd convolutions: fewer multiplications for more additions, for any tile and kernel size."""
+"""Winograd convolutions: fewer multiplications for more additions, in tiles of many sizes."""

@@ -4,9 +4,9 @@ what it costs.
 F(m, r) computes m results of r taps. U are the transformed weights, V the transformed data, M their
 products. A position is one element of the transform domain (`tiling.py` has the layouts).
 
-The transforms are bound by loads and stores: with copies in place of their arithmetic they take as
-long. Tried without gain: other strides between positions of V and M, all positions of a tile side
-by side, huge pages, and transforming the next block between the products of the current one.
+The transforms are bound by loads and stores: copies alone take as long. Tried without gain: other
+strides between positions of V and M, a tile's positions side by side, huge pages, and transforming
+the next block between the products of the current one.
 
 A slot is the time in which a core issues one multiply-add of vectors. `python -m benchmarks.micro
 --only winograd` prints the estimate beside the time.
@@ -94,8 +94,9 @@ BEYOND_L2, BEYOND_L3 = 1.15, 1.5
 
 @cached(1024)
 def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
-    """Return the pairs of algorithms (for rows, for columns) that are worth comparing: square
-    tiles, and others that need fewer products in all. No tile is larger than the output."""
+    """The pairs of algorithms (vertical, horizontal) that `precision` allows (GROWTH) and that are
+    worth comparing: square tiles, and others that need fewer products in all. No tile is larger
+    than the output."""
     found: dict[tuple[Bilinear, Bilinear], int] = {}
     apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
     axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))
@@ -120,7 +121,7 @@ def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Biline
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
-    """Return the multiplications of the definition, divided by those of the algorithm."""
+    """The definition's multiplications for a tile, divided by those of the algorithms."""
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
@@ -129,7 +130,7 @@ def best_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1,
     split: bool = False, words: bool = False,
 ) -> tuple[WinogradPlan, float]:  # fmt: skip
-    """Return the cheapest plan of a convolution for an algorithm (`rows`, `cols`), and its seconds
+    """The cheapest plan of a convolution for an algorithm (`rows`, `cols`), and its seconds
     (`cost`). `split`: products are in split precision; `words`: weights have 24 bits."""
     width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
@@ -154,7 +155,7 @@ def best_plan(
 
 
 def typical_geometry(geo: Geometry) -> Geometry:
-    """Return the same convolution with the example's numbers for sizes that only a call tells."""
+    """The same convolution with the example's numbers for sizes that only a call tells."""
     if not is_free(geo):
         return geo
     triples = {name: triple(list(map(typical, getattr(geo, name)))) for name in SPATIAL}
@@ -166,13 +167,13 @@ SPATIAL = ("size", "out", "begin")
 
 
 def is_free(geo: Geometry) -> bool:
-    """Return whether only a call tells some size, that of the batch included."""
+    """Whether only a call tells some size, that of the batch included."""
     return geo.is_free or isinstance(geo.batch, Size)
 
 
 def without_sizes(plan: WinogradPlan) -> WinogradPlan:
-    """Return the same plan with the example's numbers for sizes that only a call tells: packed
-    arrays, which depend on no such size, are made from it."""
+    """The same plan with the example's numbers for sizes that only a call tells: packed arrays,
+    which depend on no such size, are made from it."""
     if not plan.is_free:
         return plan
     return replace(plan, geo=typical_geometry(plan.geo), blocks=typical(plan.blocks))
@@ -181,9 +182,9 @@ def without_sizes(plan: WinogradPlan) -> WinogradPlan:
 def free_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
 ) -> tuple[WinogradPlan, float]:
-    """Return a plan for sizes that only a call tells, cut as is best for the example's sizes, and
-    its seconds for these. If a call has several blocks, each has at least half of the plan's
-    `tiles`, which are enough for `MOST_SHARE`."""
+    """A plan for sizes that only a call tells, cut as is best for the example's sizes, and its
+    seconds for these. If a call has several blocks, each has at least half of the plan's `tiles`:
+    enough for `MOST_SHARE`."""
     draft, _ = best_plan(target, typical_geometry(geo), rows, cols, threads)
     seen = replace(draft, geo=geo).seen
     tiles = max(draft.tiles, 2 * math.ceil(seen / MOST_SHARE))
@@ -201,8 +202,8 @@ def free_plan(
 def taps_plan(
     target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[WinogradPlan, float] | None:
-    """Return the plan of an algorithm whose weights are kept as taps, and its seconds; None if it
-    needs more accumulators than `taps.MOST_SUMS`."""
+    """The plan of an algorithm whose weights are kept as taps, and its seconds; None if it needs
+    more accumulators than `taps.MOST_SUMS`."""
     width = block_of(target)
     plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
@@ -217,7 +218,7 @@ def taps_plan(
 
 
 def _counts(target: Target, draft: WinogradPlan) -> set[int]:
-    """Return the numbers of blocks that are worth considering:
+    """The numbers of blocks that are worth considering:
 
     - one block, and one for each image, if V and M of a block then fit the caches;
     - so many that V and M of a block fill one of several shares of L2. Blocks are then whole rows
@@ -246,10 +247,10 @@ def _counts(target: Target, draft: WinogradPlan) -> set[int]:
 def register_tiles(
     target: Target, tiles: int, outputs: int, depth: int, words: bool = False
 ) -> tuple[int, Partition, float]:
-    """Return the cheapest register tiling of a block of `tiles` tiles: the vectors of output
-    channels of a panel, how the tiles are cut into register tiles, and the slots of one input
-    channel at one position. `outputs`: output blocks; `depth`: input channels; `words`: slots that
-    unpack 24-bit weights are included."""
+    """The cheapest register tiling of a block of `tiles` tiles: the vectors of output channels of a
+    panel, how the tiles are cut into register tiles, and the block's slots for one input channel at
+    one position. `outputs`: output blocks; `depth`: input channels; `words`: slots that unpack
+    24-bit weights are included."""
     found: list[tuple[int, Partition, float]] = []
     # The most accumulators, and registers beside them for a panel's weights. The factors below are
     # the loads of data, for each vector of a panel, and a narrower last panel. Estimated.
@@ -275,17 +276,16 @@ def register_tiles(
 
 
 def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float]:
-    """Return what `register_tiles` returns, (vectors, cut of the tiles, slots), for matrix
-    registers, which hold 16 tiles or 16 output channels each."""
+    """What `register_tiles` returns, (vectors, cut of the tiles, slots), for matrix registers,
+    which hold 16 tiles or 16 output channels each."""
     count = -(-tiles // SIDE)
     slots = product_slots(replace(draft, tiles=tiles).product) / draft.depth
     return min(2, draft.outputs), Partition(count, -(-tiles // count)), slots
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
-    """Return the time of one step (one input channel) of a register tile of `tiles` tiles by
-    `vectors` vectors of output channels, in issue slots of multiply-adds. It includes 1 / `depth`
-    of the time to start and store the tile's sums."""
+    """The slots of one step (one input channel) of a register tile of `tiles` tiles by `vectors`
+    vectors of output channels, with 1 / `depth` of those that start and store its sums."""
     done = tiles * vectors
     if target.pipes == 1:
         start = STARTING * max(0, done - APART)
@@ -297,9 +297,9 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
 
 
 def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> float:
-    """Return the estimated seconds of a plan on one core; with several threads, those of the
-    busiest thread times their number. `slots`: of one input channel at one position, as
-    `register_tiles` returns them. For its first block each thread reads weights from memory."""
+    """The estimated seconds of a plan on one core; with several threads, the busiest thread's times
+    `threads`. `slots`: of a block, as `register_tiles` returns them. For its first block each
+    thread reads weights from memory."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
@@ -332,8 +332,8 @@ def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> 
 
 
 def _foreign(plan: WinogradPlan, threads: int) -> float:
-    """Return how many elements of V and M threads read that other threads have written, in a plan
-    whose stages are phases. If threads share output blocks (`of_taps`), all read all of V."""
+    """How many elements of V and M threads read that others have written, in a `whole` plan. If
+    threads share output blocks (`of_taps`), all read all of V."""
     others = threads - 1
     if plan.of_taps:
         return others * (plan.m_start + (plan.size - plan.m_start) / threads)
@@ -341,8 +341,8 @@ def _foreign(plan: WinogradPlan, threads: int) -> float:
 
 
 def transforms(target: Target, plan: WinogradPlan) -> float:
-    """Return the slots that the transforms of the data and of the results take, of all tiles; more
-    if input and results are larger than the second- or third-level cache."""
+    """The slots that the transforms of data and results of all tiles take; more if input and
+    results exceed L2 or L3."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
     into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))

@@ -18,21 +18,21 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
 Prefetch = Callable[[Val], None]
-"""prefetch(i) emits the prefetches that belong to register tile number i of a block."""
+"""prefetch(i) emits the prefetches of register tile i of a block, counted through all units."""
 INTO_L1, INTO_L2 = 3, 2  # localities of LLVM's prefetch: into L1 (highest), into L2
 
 
 def is_far(target: Target, nbytes: int) -> bool:
-    """Return whether caches may not hold input and output, `nbytes` bytes together."""
+    """Whether input and output, `nbytes` together, take half of L2 or more."""
     return typical(nbytes) >= target.l2 // 2
 
 
 def tensors(
     em: Emit, plan: WinogradPlan, source: View, start: Val, count: Val | int
 ) -> Prefetch | None:
-    """Return the function that emits the prefetches of register tile i of a block, the `count`
-    tiles from tile `start` on. None if input and output fit in caches, or neighbouring tiles do not
-    lie side by side (dilation, frames)."""
+    """The `Prefetch` of a block, the `count` tiles from tile `start` on: of the next block's input
+    in `source`, and of this one's output lines. None if they are not far (`is_far`), or
+    neighbouring tiles do not lie side by side (dilation, frames)."""
     out = em.outs[0]
     apart = max(plan.geo.dilation) > 1 or plan.frames is not None
     if apart or not is_far(em.target, source.spec.nbytes + out.spec.nbytes):
@@ -51,8 +51,8 @@ def tensors(
 
 
 def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """Emit and return the address in `view` of the first element of a tile: at (`down` * row,
-    `right` * column) of its first result; `padded`: less the padding before the image."""
+    """Emit the address in `view` of a tile's first element: at (`down` * row, `right` * column) of
+    its first result; `padded`: less the padding before the image."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
@@ -75,8 +75,8 @@ class Lines:
 
 
 def _fetcher(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
-    """Return the function that emits register tile i's prefetches of `of`, whose cache lines are
-    divided evenly among all register tiles of a block."""
+    """The `Prefetch` of `of`, whose cache lines are divided evenly among all register tiles of a
+    block."""
     b, line, rows = em.b, LINE, of.rows
     _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
     length = -(-plan.tiles * of.wide * pixel // line)

@@ -27,22 +27,22 @@ class Rooms:
     before: int = 0
 
     def space(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Return the address of V, behind which M lies: in scratch, which threads share, if the
-        plan is `whole`, otherwise in the thread's workspace."""
+        """The address of V, behind which M lies: in scratch, which threads share, if the plan is
+        `whole`, otherwise in the thread's workspace."""
         return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
 
     def edge(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Return the address of workspace for one tile's results and one input channel's taps."""
+        """The address of workspace for one tile's results and one input channel's taps."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
     def registers(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Return the address of workspace for the configuration of matrix registers."""
+        """The address of workspace for the configuration of matrix registers."""
         return self.edge(em, plan) + plan.edge
 
 
 def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
-    """Return the offset in the input, in elements, of image n of the plan, or of the first frame
-    that it reads if images are frames."""
+    """The offset in the input, in elements, of image n of the plan, or of the first frame that it
+    reads if images are frames."""
     batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -52,8 +52,8 @@ def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
 
 
 def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
-    """Return the address of the first element that a tile reads of channel block 0 (`channels_at`
-    has the others). The tile's first result is at row y, column x of image n."""
+    """The address of the first element that a tile reads of channel block 0 (`channels_at` has the
+    others). The tile's first result is at row y, column x of image n."""
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     at = source.pointer + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
     at = at + image_at(plan, source, n)
@@ -61,7 +61,7 @@ def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val
 
 
 def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
-    """Return the offset, in elements, of channel block c of an image of the plan from block 0."""
+    """The offset, in elements, of channel block c of an image of the plan from block 0."""
     _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -70,8 +70,7 @@ def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
 
 
 def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
-    """Return the output's image, channel block and depth for image n, output block k of the
-    plan."""
+    """The output's image, channel block and depth for image n, output block k of the plan."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
 
@@ -79,7 +78,7 @@ def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val,
 def extent_inside(
     b: Builder, plan: WinogradPlan, y: Val | int, x: Val | int
 ) -> tuple[Val | int, Val | int]:
-    """Return how many rows and columns of results lie in the image, of the tile at (y, x)."""
+    """How many rows and columns of results of the tile at (y, x) lie in the image."""
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     below = b.minimum(plan.rows.m, (plan.geo.out[1] + apart - 1 - b.index(y)) // apart)
     right = b.minimum(plan.cols.m, (plan.geo.out[2] + beside - 1 - b.index(x)) // beside)
@@ -91,7 +90,7 @@ def put_inside(
     result: Callable[[Val, Val], Ptr],
 ) -> None:  # fmt: skip
     """Emit code that finishes the results of a tile that lie in the image (`extent` rows and
-    columns), and stores them by `out`. `result(row, column)` is the address of a result."""
+    columns), and stores them by `out`, at its first. `result(row, column)`: the address of one."""
     below, right = extent
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     with b.loop(0, below) as i, b.loop(0, right) as j:

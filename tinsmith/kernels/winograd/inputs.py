@@ -97,8 +97,8 @@ class Strip:
     stop: Val
 
     def transform(self, c: Val, put_at: Callable[[Val], Put]) -> None:
-        """Emit the transform of channel block c of all tiles, and store the squares of their
-        witnesses. `put_at(t)` returns the function that stores the transformed data of tile t."""
+        """Emit the transform of channel block c of the strip's tiles, and store their sums of
+        squares of witnesses. `put_at(t)` returns what stores the transformed data of tile t."""
         plan, b, width = self.plan, self.em.b, self.plan.width
         _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
@@ -137,8 +137,8 @@ class Strip:
         return found
 
     def _add_squares(self, at: Ptr, values: Sequence[Val], started: bool) -> None:
-        """Emit the addition of the squares of a tile's witnesses to the vector at `at`, or to 0 if
-        no group before has `started` the sum."""
+        """Emit the addition of the squares of a tile's witnesses `values` to the vector at `at`,
+        taken as 0 unless `started`."""
         width = self.plan.width
         total = at.load(width) if started else self.em.b.zero(F32.x(width))
         for v in values:

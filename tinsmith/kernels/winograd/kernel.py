@@ -56,7 +56,7 @@ smaller, and must not be denormal."""
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd(site: Site) -> list[Choice]:
-    """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile."""
+    """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile size."""
     return choices(site, site.precision)
 
 
@@ -79,8 +79,8 @@ def winograd_taps(site: Site) -> list[Choice]:
 
 
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
-    """Return one choice for each algorithm whose error growth `precision` allows, or raise Skip.
-    `words`: weights have 24 bits (`kernels/narrow.py`); `of_taps`: kept as taps (`taps.py`)."""
+    """One choice for each algorithm whose error growth `precision` allows. Raises Skip if none
+    fits. `words`: weights have 24 bits (`kernels/narrow`); `of_taps`: kept as taps (`taps.py`)."""
     conv = plane_site(site)
     geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:
@@ -119,9 +119,9 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
 
 
 def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
-    """Return a three-dimensional convolution as one of planes, whose channels are those of all
-    frames that a plane of the output reads: how frames are read, and the geometry of the planes.
-    `width`: channels of a block."""
+    """A three-dimensional convolution as one of planes, whose channels are those of all frames that
+    a plane of the output reads: how frames are read, and the geometry of the planes. `width`:
+    channels of a block."""
     blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
@@ -134,8 +134,8 @@ def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
 
 
 def planes(w: Array, plan: WinogradPlan) -> Array:
-    """Return the weights [K, C, *taps] as those of a plan's planes, [K, C', r_h, r_w]: if images
-    are frames, C' counts the channels of all frames that a result reads."""
+    """The weights [K, C, *taps] as those of a plan's planes, [K, C', r_h, r_w]: if images are
+    frames, C' counts the channels of all frames that a result reads."""
     high, wide = plan.geo.kernel[1:]
     if plan.frames is None:
         return w.reshape(*w.shape[:2], high, wide)
@@ -145,8 +145,8 @@ def planes(w: Array, plan: WinogradPlan) -> Array:
 
 
 def plane_site(site: Site) -> ConvSite:
-    """Return a Conv site (of any rank), decoded. Raises Skip if Winograd's method cannot compute
-    it: if it has groups, both a stride and dilation, or weights or a bias that are not constant."""
+    """A Conv site (of any rank), decoded. Raises Skip if Winograd's method cannot compute it: if it
+    has groups, both a stride and dilation, or weights or a bias that are not constant."""
     conv = dense_site(site)
     geo = conv.geo
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:
@@ -155,8 +155,8 @@ def plane_site(site: Site) -> ConvSite:
 
 
 def is_normal(w: Array) -> bool:
-    """Return whether some weight is at least SMALLEST, so that transformed weights are not
-    denormal: `Packed.fits` of most plans. The functions that follow are those of other plans."""
+    """Whether some weight's magnitude is at least SMALLEST, so that transformed ones are not
+    denormal: `Packed.fits` of most plans (of others: the functions below)."""
     return any(np.abs(part).max() >= SMALLEST for part in w)
 
 
@@ -179,7 +179,7 @@ def need_normal(w: Array) -> None:
 
 
 def need_algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
-    """Return the `algorithms` for a convolution. Raises Skip if there is none."""
+    """The `algorithms` for a convolution. Raises Skip if there is none."""
     if found := algorithms(typical_geometry(geo), precision):
         return found
     kind = "in split precision" if precision == "split" else f"of {precision} precision"
@@ -199,8 +199,8 @@ Turn = Callable[[Array, WinogradPlan], Array]
 def choice(
     conv: ConvSite, plan: WinogradPlan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
-    """Return the choice for a plan that takes `seconds`. `turn`: see `Turn`; `rooms`: where the
-    plan's memory lies, by default `Rooms()`."""
+    """The choice for a plan that takes `seconds`. `turn`: see `Turn`; `rooms`: by default
+    `Rooms()`."""
     rooms = rooms or Rooms()
     own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
@@ -211,9 +211,9 @@ def choice(
 
 
 def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
-    """Return the packed arrays of a plan: its weights, its bias, and, unless weights are kept as
-    taps, the matrix that recovers taps from transformed weights and the mask of taps that are not
-    zero (`repair.py`). `w` are the site's weights, which `turn` converts."""
+    """The packed arrays of a plan: its weights, its bias, and, unless weights are kept as taps, the
+    matrix that recovers taps from transformed weights and the mask of taps that are not zero
+    (`repair.py`). `w` are the site's weights, which `turn` converts."""
     make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
         make, fits = pack_taps, can_be_taps
@@ -228,12 +228,12 @@ def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> t
 
 
 def _turned(pack: Turn, turn: Turn, w: Array, plan: WinogradPlan) -> Array:
-    """Return what `pack` makes of the weights that `turn` converts: one function for `Packed`."""
+    """What `pack` makes of the weights that `turn` converts: one function for `Packed`."""
     return pack(turn(w, plan), plan)
 
 
 def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
-    """Return one phase over blocks or, if the plan is `whole`, one for each of the three stages."""
+    """One phase over blocks or, if the plan is `whole`, one for each of the three stages."""
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
 
@@ -248,14 +248,14 @@ def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
 
 
 def input_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    """Emit `input_stage` as a function of its own, and return its caller."""
+    """Emit `input_stage` as a function of its own; return what emits calls of it (`stage`)."""
     return stage(
         em, "inputs", "g0 g1 t0 t1 base", lambda em, *at: input_stage(em, plan, rooms, *at)
     )
 
 
 def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    """Emit `output_stage` as a function of its own, and return its caller."""
+    """Emit `output_stage` as a function of its own; return what emits calls of it (`stage`)."""
     return stage(
         em, "outputs", "k0 k1 t0 t1 base", lambda em, *at: output_stage(em, plan, rooms, *at)
     )
@@ -293,7 +293,8 @@ def emit_lines(em: Emit, plan: WinogradPlan, transform: Stage) -> None:
 
 
 def emit_products(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
-    """Emit the phase of the products. A tile of the phase is one of `WinogradPlan.units`."""
+    """Emit the phase of the products. A tile of the phase is one of `WinogradPlan.units`; the first
+    also judges the sizes of the block's tiles (`Sizes.judge`)."""
     with em.b.when(em.begin.eq(0)):
         Sizes(plan, rooms.space(em, plan)).judge(em.b, plan.tiles)
     multiply(em, plan, rooms, em.begin, em.end, plan.tiles)
@@ -303,9 +304,9 @@ def multiply(
     em: Emit, plan: WinogradPlan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """Emit the products of the units [u0, u1) of work (`WinogradPlan.units`) of a block of `count`
-    tiles: in split precision, by weights that are made of taps, or by transformed weights in
-    float32, as the plan says. `prefetch(i)`: see `product_stage`."""
+    """Emit the products of the units [u0, u1) (`WinogradPlan.units`) of a block of `count` tiles:
+    in split precision, by weights that are made of taps, or by transformed weights, as the plan
+    says. `prefetch(i)`: see `product_stage`."""
     space = rooms.space(em, plan)
     if plan.split:
         split_precision.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)

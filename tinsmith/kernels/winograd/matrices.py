@@ -37,7 +37,7 @@ MOST = max(_TABLE)
 
 
 def points(count: int) -> tuple[Fraction, ...]:
-    """Return `count` distinct finite evaluation points of the Cook-Toom algorithm."""
+    """`count` distinct finite evaluation points of the Cook-Toom algorithm."""
     return tuple(map(Fraction, _TABLE[count].split()))
 
 
@@ -85,13 +85,13 @@ class Bilinear:
 
 
 def floats(matrix: Matrix) -> np.ndarray:
-    """Return a matrix of fractions as float64."""
+    """A matrix of fractions as float64."""
     return np.array([[float(v) for v in row] for row in matrix])
 
 
 @functools.lru_cache(maxsize=256)
 def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
-    """Return the algorithm for m results of r taps. Raises ValueError if it is not `supported`."""
+    """The algorithm for m results of r taps. Raises ValueError if it is not `supported`."""
     if not supported(m, r, stride):
         raise ValueError(f"no Winograd algorithm for {m} results of {r} taps at stride {stride}")
     at: list[list[Fraction]] = [[] for _ in range(m)]
@@ -110,9 +110,9 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
 
 @functools.lru_cache(maxsize=256)
 def with_whole_taps(axis: Bilinear) -> Bilinear:
-    """Return an equal algorithm whose G takes hardly any multiplication: each row of G is divided
-    by its first element that is not 0, so that plain powers of a point are left, such as 1, 2 and
-    4; the columns of A^T are multiplied by the same numbers."""
+    """An equal algorithm whose G takes hardly any multiplication: each row of G is divided by its
+    first element that is not 0, so that plain powers of a point are left, such as 1, 2 and 4; the
+    columns of A^T are multiplied by the same numbers."""
     scales = [next(v for v in row if v) for row in axis.g]
     g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
     at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)
@@ -120,20 +120,20 @@ def with_whole_taps(axis: Bilinear) -> Bilinear:
 
 
 def supported(m: int, r: int, stride: int) -> bool:
-    """Return whether `bilinear` can make this algorithm, as `points` has enough points for it."""
+    """Whether `bilinear` can make this algorithm, as `points` has enough points for it."""
     taps = -(-r // stride)
     return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)
 
 
 def _spread(row: tuple[Fraction, ...], start: int, step: int, length: int) -> tuple[Fraction, ...]:
-    """Return `length` zeros, but with the elements of `row` at `start`, `start` + `step`, ..."""
+    """`length` zeros, but with the elements of `row` at `start`, `start` + `step`, ..."""
     wide = [ZERO] * length
     wide[start : start + step * len(row) : step] = row
     return tuple(wide)
 
 
 def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return (A^T, G, B^T) for m results of r taps at stride 1."""
+    """(A^T, G, B^T) for m results of r taps at stride 1."""
     if m == 1:
         return ((ONE,) * r,), _unit(r), _unit(r)
     if r == 1:
@@ -155,12 +155,12 @@ def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _unit(n: int) -> Matrix:
-    """Return the identity matrix."""
+    """The n x n identity matrix."""
     return tuple(tuple(Fraction(i == j) for j in range(n)) for i in range(n))
 
 
 def _monic(roots: list[Fraction] | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    """Return the coefficients, lowest first, of the monic polynomial with these roots."""
+    """The coefficients, lowest first, of the monic polynomial with these roots."""
     p = [ONE]
     for root in roots:
         p = [a - root * b for a, b in zip([ZERO, *p], [*p, ZERO], strict=True)]

@@ -28,15 +28,15 @@ F(6x6,3x3) loses up to some 3e-3 of the other windows' results (docs/numerics.md
 
 @functools.lru_cache(maxsize=256)
 def witnesses(rows: Bilinear, cols: Bilinear) -> frozenset[tuple[int, int]]:
-    """Return the positions (row, column) of the witnesses: a few that together depend on every
-    input element of a tile, and one that is not 0 for constant data."""
+    """The positions (row, column) of the witnesses: a few that together depend on every input
+    element of a tile, and one that is not 0 for constant data."""
     covers = {(p, q) for p in _cover(rows) for q in _cover(cols)}
     return frozenset(covers | {(_steady(rows), _steady(cols))})
 
 
 def _cover(axis: Bilinear) -> tuple[int, ...]:
-    """Return a few positions of one axis that together depend on every input element, except those
-    that a stride skips."""
+    """A few positions of one axis that together depend on every input element, except those that a
+    stride skips."""
     parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
     left, found = set[int]().union(*parts), list[int]()
     while left:
@@ -47,7 +47,7 @@ def _cover(axis: Bilinear) -> tuple[int, ...]:
 
 
 def _steady(axis: Bilinear) -> int:
-    """Return the position of one axis whose transformed element is largest for equal input values,
+    """The position of one axis whose transformed element is largest for equal input values,
     relative to the Euclidean norm of its row of B^T."""
     bt = floats(axis.bt)
     return int(np.argmax(np.abs(bt.sum(1)) / np.linalg.norm(bt, axis=1)))
@@ -64,12 +64,13 @@ class Sizes:
         self.sums = self.squares + plan.channels.count * plan.tiles * plan.width
 
     def at(self, c: Val, t: Val) -> Ptr:
-        """Return where the sums of squares of tile t and channel block c lie: one vector."""
+        """Where the sums of squares of tile t and channel block c lie: one vector."""
         return self.squares + (c * self.plan.tiles + t) * self.plan.width
 
     def judge(self, b: Builder, count: Val | int) -> None:
         """Emit code that adds up the squares of each of the block's `count` tiles to its size, and
-        stores the limit: RATIO^2 times the typical size, at most LARGE^2."""
+        stores the limit: RATIO^2 times the typical size of those between 0 and LARGE^2, at most
+        LARGE^2."""
         plan, width = self.plan, self.plan.width
         with b.loop(0, count, carry=[b.const(0, I64), b.const(0, I64)]) as t:
             with b.loop(0, plan.channels.count, carry=[b.zero(F32.x(width))]) as c:
@@ -88,9 +89,9 @@ class Sizes:
         (self.sums + plan.tiles).store(limit)
 
     def limit(self) -> Val:
-        """Load the limit: larger tiles are computed again."""
+        """Load the limit: tiles of this size or more are computed again."""
         return (self.sums + self.plan.tiles).load()
 
     def are_fit(self, t: Val, limit: Val) -> Val:
-        """Emit and return whether tile t of the block is small enough for exact transforms."""
+        """Emit an i1: whether the size of tile t of the block is below `limit`."""
         return (self.sums + t).load() < limit

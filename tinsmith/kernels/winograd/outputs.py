@@ -28,8 +28,9 @@ bound, in flops.)"""
 
 
 def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *tiles: Val) -> None:
-    """Emit code that makes the results of the tiles [t0, t1) and the output blocks [k0, k1), and
-    stores them. `tiles` is (t0, t1, base), where `base` is the first tile of V and M."""
+    """Emit code that makes the results of the tiles [t0, t1) and the output blocks [k0, k1), those
+    of outliers by `repair`, and stores them. `tiles` is (t0, t1, base): `base` is the first tile of
+    V and M."""
     b, width, (t0, t1, base), space = em.b, plan.width, tiles, rooms.space(em, plan)
     edge, products, sizes = rooms.edge(em, plan), space + plan.m_start, Sizes(plan, space)
     again = stage(
@@ -52,8 +53,8 @@ def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *
 @dataclass(frozen=True)
 class Tile:
     """Emits the results of one tile and one block of output channels: transforms its `products` (in
-    M, the products in the transform domain), adds `bias` and puts them to `out`. (y, x) is the
-    place of the tile's first result; a tile that extends beyond the image goes through `edge`."""
+    M), adds `bias` and puts them to `out`. (y, x) is the place of the tile's first result; a tile
+    that extends beyond the image goes through `edge`."""
 
     em: Emit
     plan: WinogradPlan
@@ -65,8 +66,8 @@ class Tile:
     x: Val | int
 
     def finish(self) -> None:
-        """Emit the epilogue and the stores of all results. A tile that extends beyond the image is
-        first stored to `edge`, so that a loop can take the results inside the image."""
+        """Emit the epilogue and the stores of all results. A tile that extends beyond the image, or
+        has a long epilogue, is first stored to `edge`, for a loop over the results inside."""
         b, plan, out = self.em.b, self.plan, self.plan.geo.out
         # Tiles that lie wholly in the image begin below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
@@ -106,12 +107,12 @@ class Tile:
                     yield i, j, value + self.bias
 
     def _product(self, p: int, q: int) -> Val:
-        """Load the tile's products at position (p, q)."""
+        """Load the tile's products at position (p, q): a vector."""
         position = p * self.plan.cols.products + q
         return (self.products + position * self.plan.m_step).load(self.plan.width)
 
 
 def epilogue_functions(em: Emit) -> int:
-    """Return how many functions the epilogue applies to each result."""
+    """How many functions the epilogue applies to each result; 0 without one."""
     epilogue = em.site.epilogue
     return 0 if epilogue is None else sum(bool(e.args) for e in epilogue.nodes())

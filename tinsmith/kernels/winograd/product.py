@@ -32,7 +32,7 @@ def product_stage(
 ) -> None:  # fmt: skip
     """Emit M = V U for the units [u0, u1) of a block of `count` tiles. Unit u is position u //
     panels and panel u % panels. `space`: the address of V; `prefetch(i)` is emitted in register
-    tile i of the block."""
+    tile i of the block, counted through all units."""
     b, width = em.b, plan.width
     row = plan.vectors * width
     runs = _runs(b, plan, count)
@@ -70,13 +70,13 @@ begins at tile i * size + before."""
 
 
 def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
-    """Return how the `count` tiles of a block are cut into register tiles: of two neighbouring
-    sizes, the larger first.
+    """How the `count` tiles of a block are cut into register tiles: of two neighbouring sizes, the
+    larger first.
 
-    If only a call tells `count`, there is a run for each of `_sizes`, and the call leaves most of
-    them empty. If two neighbouring sizes cut the block without a rest, these are used; otherwise
-    one size, whose last register tile overlaps the one before, or extends beyond the block, where V
-    and M have space for it."""
+    With free sizes there is a run for each of `_sizes`, and a call leaves most of them empty. If
+    two neighbouring sizes cut the block without a rest, these are used; otherwise one size, whose
+    last register tile overlaps the one before, or extends beyond the block, where V and M have
+    space for it."""
     if not plan.is_free:
         larger, size = plan.micro.larger(count), plan.micro.size  # type: ignore[arg-type]
         runs: list[Run] = [(0, larger, size, 0), (larger, plan.micro.count, size - 1, larger)]
@@ -99,9 +99,9 @@ def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
 
 
 def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
-    """Return the sizes of register tiles for which code is emitted if only a call tells how many
-    tiles a block has, the largest first: the two largest, those that the blocks of the example call
-    are cut into, and the largest halved again and again, down to LARGE_TILE or less."""
+    """The sizes of register tiles for which code is emitted if only a call tells how many tiles a
+    block has, the largest first: the two largest, those that the blocks of the example call are cut
+    into, and the largest halved again and again, down to LARGE_TILE or less."""
     most = plan.micro.size
     total, blocks = typical(plan.total), typical(plan.blocks)
     found = {most, most - 1}
@@ -114,7 +114,8 @@ def _sizes(plan: WinogradPlan) -> tuple[int, ...]:
 
 
 def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:
-    """Emit `unit(vectors)` for panel number `panel`; the last panel may have fewer vectors."""
+    """Emit `unit(vectors)` for the vectors of panel `panel`, which are fewer in the last; a branch,
+    if need be."""
     if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
     elif plan.panels == 1:
@@ -126,7 +127,7 @@ def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], N
 
 
 def _following(plan: WinogradPlan, vectors: int, i: Val) -> Fetch:
-    """Return what each loop body of register tile i prefetches: a share of the next weights."""
+    """What loop bodies of register tile i of a unit prefetch of the next unit's weights."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)

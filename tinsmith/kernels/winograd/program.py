@@ -44,26 +44,26 @@ class Program:
 
 
 def _operations(terms: Terms) -> int:
-    """Return the instructions of a sum: additions and multiply-adds, and one more if its first term
-    has to be multiplied or negated."""
+    """The instructions of a sum: additions and multiply-adds, and one more if its first term has to
+    be multiplied or negated."""
     units = sum(abs(c) == 1 for c, _ in terms)
     return len(terms) - 1 + (units == 0) + (all(c == -1 for c, _ in terms))
 
 
 @functools.lru_cache(maxsize=256)
 def data_program(axis: Bilinear) -> Program:
-    """Return the program that transforms data along one axis: multiplication by B^T."""
+    """The program that transforms data along one axis: multiplication by B^T."""
     return program(axis.bt)
 
 
 @functools.lru_cache(maxsize=256)
 def result_program(axis: Bilinear) -> Program:
-    """Return the program that makes results of products along one axis: multiplication by A^T."""
+    """The program that makes results of products along one axis: multiplication by A^T."""
     return program(axis.at)
 
 
 def program(matrix: Matrix) -> Program:
-    """Return the program for matrix @ inputs."""
+    """The program for matrix @ inputs."""
     inputs = len(matrix[0])
     rows = [{k: float(v) for k, v in enumerate(row) if v} for row in floats(matrix)]
     steps: list[Terms] = []
@@ -93,15 +93,15 @@ def program(matrix: Matrix) -> Program:
 
 
 def _is_exact(value: float) -> bool:
-    """Return whether a factor is exact in float32, so that code can multiply by it."""
+    """Whether a factor is exact in float32, so that code can multiply by it."""
     return float(np.float32(value)) == value
 
 
 def _groups(
     inputs: int, steps: Sequence[Terms], rows: Sequence[Terms]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of the rows, in groups. Rows that use a step in common, directly or
-    through other rows, are one group; rows that use no step are put together by twos."""
+    """The numbers of the rows, in groups. Rows that use a step in common, directly or through other
+    rows, are one group; rows that use no step are put together by twos."""
     needs = []
     for step in steps:
         needs.append(
@@ -125,8 +125,8 @@ def _groups(
 
 
 def run(code: Program, read: Callable[[int], Val], rows: Sequence[int] | None = None) -> list[Val]:
-    """Emit the rows of a program with these numbers (None: all), and return their values. `read(k)`
-    emits input k; it is called once, where that is first used."""
+    """Emit the `rows` of a program, by number (None: all), and return their values. `read(k)` emits
+    input k; it is called at most once, where that is first used."""
     memo: dict[int, Val] = {}
 
     def value(k: int) -> Val:

@@ -31,13 +31,13 @@ TOGETHER = 6  # taps that are recovered at a time, in independent chains of addi
 
 
 def pack_inverse(plan: WinogradPlan) -> Array:
-    """Return the matrix [tap][position], flat, that recovers taps from transformed weights."""
+    """The matrix [tap][position], flat, that recovers taps from transformed weights."""
     rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
     return np.kron(rows, cols).astype(np.float32).reshape(-1)
 
 
 def pack_present(w: Array, plan: WinogradPlan) -> Array:
-    """Return a mask [channel][tap], flat: 0 if the tap is 0 for all output channels, otherwise 1.
+    """A mask [channel][tap], flat: 0 if the tap is 0 for all output channels, otherwise 1.
     Recovered from transformed weights, such a tap would only be nearly 0."""
     present = np.zeros((plan.depth, w[0, 0].size), np.float32)
     present[: w.shape[1]] = np.any(w, axis=0).reshape(w.shape[1], -1)
@@ -45,8 +45,8 @@ def pack_present(w: Array, plan: WinogradPlan) -> Array:
 
 
 def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """Return a function that loads the transformed weights of output block `k` and one input
-    channel at a position: a vector of output channels."""
+    """A function that loads the transformed weights of output block `k` and one input channel at a
+    position: a vector of output channels."""
     if plan.split:
         return split_precision.transformed_weights(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors
@@ -100,7 +100,8 @@ def _copy_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) ->
 
 
 def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Emit code that recovers the same taps from transformed weights, and stores them."""
+    """As `_copy_taps`, but the taps are recovered from transformed weights (`pack_inverse`), or 0
+    (`pack_present`)."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
     transformed = transformed_weights(em, plan, k, channel)
@@ -121,8 +122,8 @@ def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) 
 def _add_channel(
     b: Builder, plan: WinogradPlan, source: View, data: Ptr, taps: Ptr, sums: Ptr
 ) -> None:
-    """Emit code that adds the products of one input channel, whose data begin at `data`, and its
-    `taps` to the results of a tile at `sums`, row by row."""
+    """Emit code that adds the products of one input channel of a tile, whose data in `source` begin
+    at `data`, and its `taps` to the tile's results at `sums`, row by row."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel

@@ -1,9 +1,8 @@
-"""Winograd's method on matrix registers: V and U in split precision, in the layouts of
-`kernels/amx`.
+"""Winograd's method on matrix registers: V and U in split precision (sums of high and low
+bfloat16), in the layouts of `kernels/amx`.
 
-In split precision a float32 is the sum of two bfloat16, a high and a low part. V is
-[position][pair of channel blocks][high, low][tile][32 channels]. U of a position is laid out as
-`amx.pack_right.pack` packs weights of one tap. `choose.GROWTH` bounds how much the transforms
+V is [position][pair of channel blocks][high, low][tile][32 channels]. U of a position is laid out
+as `amx.pack_right.pack` packs weights of one tap. `choose.GROWTH` bounds how much the transforms
 amplify the errors of the parts.
 """
 
@@ -33,7 +32,7 @@ TOP = 0xFFFF0000  # mask of the bits of a word that are its upper bfloat16
 
 
 def pack(w: Array, plan: WinogradPlan) -> Array:
-    """Return the weights [K, C, r_h, r_w] as U, flat, as bits of bfloat16; computed in float64."""
+    """The weights [K, C, r_h, r_w] as U, flat, as bits of bfloat16; computed in float64."""
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
     step = max(64, SMALL // both.size)
     packed, at = np.empty((plan.positions, plan.product.weight_bytes // 2), np.uint16), 0
@@ -80,7 +79,7 @@ def product_stage(
 ) -> None:  # fmt: skip
     """Emit M = V U for the units [u0, u1) of a block, pairs of a position and a panel, on matrix
     registers. `space`: the address of V; `configuration`: workspace for that of the registers;
-    `prefetch(i)` is emitted in register tile i of the block."""
+    `prefetch(i)` is emitted in register tile i of the block, counted through all units."""
     b, product, count = em.b, plan.product, plan.micro.count
     with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
         position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
@@ -110,7 +109,7 @@ def product_stage(
 
 
 def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
-    """Return what register tile i of a unit prefetches of the weights of the next unit; None if all
+    """What register tile i of a unit prefetches of the weights of the next unit; None if all
     weights fit in a quarter of L2. `wide`: vectors of outputs in the unit's panel."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
@@ -119,8 +118,8 @@ def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
 
 
 def transformed_weights(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """Return a function that loads the transformed weights of output block `k` and one input
-    channel at a position: the sum of their high and low parts."""
+    """A function that loads the transformed weights of output block `k` and one input channel at a
+    position: the sum of their high and low parts."""
     b, product = em.b, plan.product
     panel, block, lane = k // 2, channel // DEPTH, channel % DEPTH
     wide = (panel < plan.outputs // 2).select(b.index(2), b.index(1))

@@ -71,7 +71,7 @@ def winograd_stem(site: Site) -> list[Choice]:
 
 
 def space_to_depth(geo: Geometry) -> Geometry:
-    """Return the convolution of the smaller image: without padding, at stride 1."""
+    """The geometry of the convolution of the smaller image: no padding, stride 1."""
     taps = tuple(-(-k // 2) for k in geo.kernel)
     size = tuple(o + k - 1 for o, k in zip(geo.out, taps, strict=True))
     return replace(
@@ -81,8 +81,9 @@ def space_to_depth(geo: Geometry) -> Geometry:
 
 
 def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
-    """Return the dims of the smaller image in scratch, with the rows and columns beyond it that
-    tiles read. A width that only a call tells is rounded up to whole vectors of pairs."""
+    """The (batch, channels, height, width) of the smaller image in scratch, with the rows and
+    columns beyond it that tiles read. A width that only a call tells is rounded up to whole vectors
+    of pairs."""
     (_, below), (_, right) = plan.halo
     _, high, wide = plan.geo.size
     wide, pairs = wide + right, plan.width // 2
@@ -92,7 +93,7 @@ def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
 
 
 def fold(w: Array, _: WinogradPlan) -> Array:
-    """Return weights [K, C, r_h, r_w] for the smaller image: [K, 4 C, (r_h + 1) // 2, ...]."""
+    """Weights [K, C, r_h, r_w] for the smaller image: [K, 4 C, (r_h + 1) // 2, ...]."""
     outputs, channels, high, wide = w.shape
     even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
     parts = even.reshape(outputs, channels, -(-high // 2), 2, -(-wide // 2), 2)
@@ -102,7 +103,8 @@ def fold(w: Array, _: WinogradPlan) -> Array:
 
 
 def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
-    """Emit the phase that makes the smaller image. A tile is one row of one image.
+    """Emit the phase that makes the smaller `image` in scratch; `geo` is the site's. A tile is one
+    row of one image.
 
     A vector of an input row holds V / 2 pairs (even column, odd column). V / 2 such vectors, from
     different rows and channels, are transposed to V / 2 pixels of the blocked image.
@@ -115,7 +117,7 @@ def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
     zero, free = b.zero(F32.x(width)), isinstance(wide, Size)
 
     def inside(j: Val | int) -> Val | None:
-        """Return the mask of elements in the row, of the vector from pair j on; None: all are."""
+        """The mask of elements in the row, of the vector from pair j on; None: all are."""
         before, stop = j * -2 + geo.begin[2], j * -2 + (geo.begin[2] + geo.size[2])
         if not isinstance(before, int):
             return b.first_lanes(stop, width)

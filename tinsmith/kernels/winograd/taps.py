@@ -1,10 +1,10 @@
 """Products by weights that are kept as taps, and transformed in registers in each run.
 
 Transformed weights take three to nine times the bytes of their taps. If few tiles use them, reading
-them from memory takes longer than multiplying by them, all the more if threads share the bandwidth.
-Here the taps of a few channels are transformed to the weights of a position just before these are
-used. The sums of all positions of an output block stay in L1, and so do the data of a block of
-channels: V and M are [block][position][tile][lane].
+them from memory takes longer than multiplying by them. Here the taps of a few channels are
+transformed to the weights of a position just before these are used. The sums of an output block
+at all positions stay in L1, and so do the data of a channel block: V and M are
+[block][position][tile][lane].
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ data of 16 lanes they fill 32 KiB. Code is emitted for each, without loops."""
 
 @cached(256)
 def tap_program(axis: Bilinear) -> Program:
-    """Return the program that transforms taps along one axis: multiplication by G."""
+    """The program that transforms taps along one axis: multiplication by G."""
     return program(axis.g)
 
 
 def tap_operations(plan: WinogradPlan) -> int:
-    """Return how many instructions transform the taps of one input channel and output block."""
+    """How many instructions transform the taps of one input channel and output block."""
     rows, cols = tap_program(plan.rows), tap_program(plan.cols)
     return rows.operations * plan.cols.r + cols.operations * plan.rows.products
 
 
 def channels_together(target: Target) -> int:
-    """Return how many input channels' taps are transformed at a time: nearly all registers hold
-    taps if there are 3x3."""
+    """How many input channels' taps are transformed at a time: nearly all registers hold taps if
+    there are 3x3."""
     return 4 if target.registers >= 32 else 2
 
 
 def pack_taps(w: Array, plan: WinogradPlan) -> Array:
-    """Return the weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding
-    channels and padding outputs are zeros."""
+    """The weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding channels
+    and padding outputs are zeros."""
     flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.geo.taps), np.float32)
     flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.geo.taps)
     return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
 
 
 def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> None:
-    """Emit the products M of output blocks [k0, k1) for all tiles and positions, from V and the
-    packed taps. `space` is the address of V."""
+    """Emit the products M of output blocks [k0, k1) for all tiles and positions, from V, at
+    `space`, and the packed taps."""
     b, width, channels = em.b, plan.width, plan.channels
     zero = b.zero(F32.x(width))
     with b.loop(k0, k1) as k:

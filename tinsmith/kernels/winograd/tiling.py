@@ -39,7 +39,7 @@ class Partition:
     size: int
 
     def larger(self, length: int) -> int:
-        """Return how many pieces have `size` items, if there are `length` items in all."""
+        """How many pieces have `size` items, of `length` items in all."""
         return self.count - (self.count * self.size - length)
 
 
@@ -77,7 +77,7 @@ class Walk:
         return same(self.each * self.step, self.out)
 
     def start(self, tile: Val | int) -> Val | int:
-        """Return the place of the first result of a tile."""
+        """The place of the first result of a tile."""
         if self.remainders == 1:
             return tile * self.step
         return tile // self.each + tile % self.each * self.step
@@ -151,7 +151,7 @@ class WinogradPlan:
 
     @property
     def padded_tiles(self) -> int:
-        """How many tiles V and M have space for."""
+        """How many tiles of a block V and M have space for."""
         return self.product.plane if self.split else self.tiles
 
     @property
@@ -183,7 +183,7 @@ class WinogradPlan:
         return self.lines * self.across
 
     def coordinates(self, tile: Val | int) -> tuple[Val | int, Val | int, Val | int]:
-        """Return the image of a tile, and its row and column among the tiles of the image."""
+        """The image of a tile, and its row and column among the tiles of the image."""
         line = tile // self.across
         image = line // self.down if self.geo.batch > 1 else 0
         return image, line % self.down, tile % self.across
@@ -208,8 +208,8 @@ class WinogradPlan:
         return max(0, self.cols.reach - self.cols.m * self.cols.stride)
 
     def strip(self, l1: int) -> int:
-        """Return how many neighbouring tiles are transformed together: so many that their input
-        fits in an L1 of `l1` bytes."""
+        """How many neighbouring tiles are transformed together: so many that their input fills at
+        most HELD of an L1 of `l1` bytes."""
         data = 4 * self.width * self.rows.reach * self.cols.m * self.cols.stride
         each = self.horizontal.each
         most = max(1, int(HELD * l1) // data)
@@ -318,7 +318,7 @@ class WinogradPlan:
     @property
     def halo(self) -> Halo:
         """The halo, (before, after) for each spatial axis, in which all input elements that tiles
-        read lie, also those read by tiles that reach beyond the last row and column of outputs."""
+        read lie, also where tiles reach beyond the last row and column of outputs."""
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]
