@@ -3,8 +3,8 @@
     import onnx.backend.test, tinsmith.onnx_backend
     onnx.backend.test.BackendTest(tinsmith.onnx_backend, __name__)
 
-`prepare(model, "CPU", backend="cpu")` takes every option of `tinsmith.compile` as a keyword;
-`backend="numpy"` runs the reference of every operator.
+`prepare` takes every option of `tinsmith.compile` as a keyword; `backend="numpy"` runs the
+reference of every operator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TinsmithRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the outputs as a named tuple. `inputs` is a list of arrays in order, a dict by
-        name, or a single array. Raises InputError where they do not fit the model."""
+        name, or a single array. Raises InputError if they do not fit the model, or for `kwargs`."""
         if kwargs:
             raise InputNameError(
                 f"a prepared model runs without options, not with {', '.join(sorted(kwargs))}; "
@@ -69,8 +69,8 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> TinsmithRep:
-        """Compile a model; `kwargs` are options of `tinsmith.compile`. `precision` is "strict" by
-        default, since users of this interface compare results with a reference.
+        """Compile a model; `kwargs` are options of `tinsmith.compile`; `precision` is "strict" by
+        default, since users compare results with a reference.
 
         Raises ImportFailed for a model that is not understood, TargetError for another device.
         """
@@ -84,7 +84,7 @@ class TinsmithBackend(Backend):
     def run_model(
         cls, model: ModelProto, inputs: Any, device: str = DEVICE, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """The outputs of a model, compiled and run once."""
+        """The outputs of a model, compiled by `prepare` and run once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -92,8 +92,9 @@ class TinsmithBackend(Backend):
         cls, node: NodeProto, inputs: Any, device: str = DEVICE,
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None, **kwargs: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Return the outputs of one node on arrays. `opset_version` says the version of its
-        operator (by default the newest). `outputs_info` is ignored, since types are inferred."""
+        """Return the outputs of one node. `inputs`: as for `TinsmithRep.run`, without absent ones.
+        `kwargs`: those of `prepare`, and the `opset_version` of ONNX's own domain (by default the
+        newest). `outputs_info` is ignored."""
         opset = int(kwargs.pop("opset_version", defs.onnx_opset_version()))
         model = _model_of(node, inputs, opset)
         names = [v.name for v in model.graph.input]

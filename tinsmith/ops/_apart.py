@@ -19,8 +19,8 @@ whole. Trailing None may be left out: {0: (0,)} is the example above."""
 
 
 def axes_apart(node: Node) -> Apart:
-    """The axes of a node's outputs that are computed apart. {} where there are none, or the
-    operator declares none."""
+    """The axes of a node's outputs that are computed apart -> the axis of each input that goes with
+    it (None: the input is read whole; may be missing at the end). {} where none is known."""
     declared = getattr(node.op, "axes_apart", None)
     return {} if declared is None else declared(node)
 
@@ -69,27 +69,26 @@ def moved(node: Node) -> Apart:
 
 
 def images(node: Node) -> Apart:
-    """The axes apart of operators that compute each image of a batch alone, such as Conv: axis 0 of
-    the outputs goes with axis 0 of the first input. Other inputs, such as weights, are read whole.
-    """
+    """The axes apart of operators that compute each image of a batch alone, such as Conv: axis 0,
+    with axis 0 of the first input. Other inputs, such as weights, are read whole."""
     return {0: (0,)}
 
 
 def planes(node: Node) -> Apart:
     """The axes apart of operators that compute each channel of each image alone, such as pooling:
-    axes 0 and 1 go with axes 0 and 1 of the first input. {} for a node of several outputs."""
+    axes 0 and 1, with the same of the first input. {} for a node of several outputs."""
     return {0: (0,), 1: (1,)} if len(node.outputs) == 1 else {}
 
 
 def but_one(node: Node) -> Apart:
-    """The axes apart of operators that compute along the axis `node.axis`, such as Softmax: all
-    other axes."""
+    """The axes apart of operators that compute along `node.axis`, such as Softmax: all other axes,
+    each with the same axis of the first input."""
     axis, rank = node.axis, len(node.output.shape or ())
     return {d: (d,) for d in range(rank) if d != axis % rank}
 
 
 def before(node: Node) -> Apart:
-    """The axes apart of operators that compute over the axis `node.axis` and all after it, such as
-    LayerNorm: the axes before it."""
+    """The axes apart of operators that compute over `node.axis` and all axes after it, such as
+    LayerNorm: the axes before it, each with the same axis of the first input."""
     rank = len(node.output.shape or (1,))
     return {d: (d,) for d in range(node.axis % rank)}

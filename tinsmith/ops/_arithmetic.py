@@ -1,5 +1,4 @@
-"""Which operators are sums or products of their inputs: passes ask here instead of comparing names
-of operators."""
+"""Which operators are sums or products of their inputs: passes ask here, and compare no names."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ def signs_of(node: Node) -> tuple[int, ...] | None:
 
 
 def powers_of(node: Node) -> tuple[int, ...] | None:
-    """The power with which each input enters the product that a node computes: (1, -1) for x / y.
-    None where the node is no product."""
+    """The power with which each input enters the elementwise product that a node computes: (1, -1)
+    for x / y. None where the node is no such product."""
     return getattr(node.op, "powers", None)
 
 

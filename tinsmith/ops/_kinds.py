@@ -75,7 +75,7 @@ def kind_of(name: str, default: Any) -> str:
 
 
 def checks_of(attrs: Iterable[tuple[str, Any]]) -> tuple[tuple[str, str, Check], ...]:
-    """(name, words for its kind, check of a value) for each attribute of `attrs`, pairs of name and
-    default, but those that take any value."""
+    """(name, words for its kind, check of a value) for each of `attrs`, pairs (name, default).
+    Attributes that take any value are left out."""
     kinds = ((name, kind_of(name, default)) for name, default in attrs)
     return tuple((name, *KINDS[kind]) for name, kind in kinds if kind)

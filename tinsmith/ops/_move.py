@@ -9,8 +9,8 @@ three steps, of which each may do nothing:
 
 A part that is alone is then reshaped to the shape of the result. Example: Transpose([2,3] -> [3,2])
 is one part with dims (2, 3) and the axes (1, 0). Every operator with the trait `move` declares its
-moves by `Op.moves`; views need not. Passes, the plan and the kernels of copies ask `moves_of`, and
-know no such operator by name.
+moves by `Op.moves`; views need not. Passes, plan and kernels ask `moves_of`, and know no such
+operator by name.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MOST = 1 << 20
 
 
 class Span(NamedTuple):
-    """A `range` whose bounds may be symbolic sizes (`Size`: known only when the net is called). It
-    is never empty, and its step is positive."""
+    """A `range` whose bounds may be symbolic sizes (`Size`: known only in the call). It is never
+    empty, and its step is positive."""
 
     start: int
     stop: int
@@ -61,7 +61,7 @@ EVEN = (range, Span)
 
 def spanned(start: int, stop: int, step: int = 1) -> range | Span:
     """The places start, start + step, ... before `stop`: a range, or a `Span` where a bound is a
-    `Size`, the step positive and the range not empty."""
+    `Size`, unless there are none. With a negative step a `Size` is fixed to its number."""
     step = int(step)
     if not isinstance(start, Size) and not isinstance(stop, Size):
         return range(start, stop, step)
@@ -79,9 +79,10 @@ def count_of(places: Places) -> Any:
 class Along:
     """What one axis of a part (`Part.axes`) reads.
 
-    axis    the axis of the reshaped input that it reads; None: a new axis of repetitions
-    places  the indexes that are read of that axis, in order; None: all. With `axis` None only their
-            number counts. An index outside of the axis gives `Move.fill`
+    axis    the axis of the reshaped input that it reads; None: a new axis of repetitions, as many
+            as `places`
+    places  the indexes that are read of `axis`, in order; None: all. An index outside of the axis
+            gives `Move.fill`
     """
 
     axis: int | None
@@ -113,7 +114,7 @@ class Part:
 
     @property
     def box(self) -> tuple[Any, ...]:
-        """The shape of the part, before it takes the shape of the result."""
+        """The shape of the part, before it is reshaped to that of the result."""
         return tuple(self._count(a) for a in self.axes)
 
     def _count(self, a: Along) -> Dim:
@@ -123,8 +124,8 @@ class Part:
         return self.dims[a.axis]
 
     def read(self, x: Array, fill: Any = None) -> Array:
-        """Compute the part from the array `x` of its input. Places outside an axis give `fill`;
-        without a fill there must be no such places."""
+        """The part, of shape `box`, from the array `x` of its input. Places outside an axis give
+        `fill`; without a fill there must be none."""
         x = x.reshape(self.dims)
         for a in self.axes:
             if a.axis is None or a.places is None:
@@ -194,8 +195,7 @@ class Move:
 
     def apply(self, arrays: Sequence[Array | None]) -> Array:
         """Compute the output from the arrays of all inputs, None for those that are not read. All
-        dims must be numbers. Applied to `np.arange` in place of data, it tells from which flat
-        index each element comes."""
+        dims must be numbers. On `np.arange` it tells from which flat index each element comes."""
         read = []
         for p in self.parts:
             x = arrays[p.source]

@@ -80,7 +80,7 @@ OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
 def need(condition: Any, message: str, *values: Any) -> None:
     """In a type rule: raise TypeRuleError with `message` unless the condition holds. With `values`
-    the message is a template for `str.format`: rules run often, and texts of types take long."""
+    the message is a template for `str.format`: texts of types take long."""
     if not condition:
         raise TypeRuleError(message.format(*values) if values else message)
 
@@ -96,7 +96,7 @@ Gradient = Callable[[Callable[..., Any], Any, Any], "tuple[Any, ...]"]
 
 
 class Op:
-    """An operator: name, signature, numpy reference, type rule, traits. Immutable and shared."""
+    """An operator: name, signature, numpy reference, traits, rules. Fixed once it is defined."""
 
     def __init__(self, reference: Callable[..., Any], traits: tuple[str, ...]) -> None:
         if unknown := set(traits) - TRAITS:
@@ -147,15 +147,14 @@ class Op:
     def count(self, rule: Callable[..., int]) -> Callable[..., int]:
         """Decorator: sets an upper bound, for an operator with one output dim that depends on the
         data, such as NonZero. Called as a `cost` rule, it returns the most that this dim can be.
-        With it a kernel may compute the operator, in memory for the bound, and count the results.
-        """
+        With it a kernel may compute the operator, in memory for the bound."""
         self._most = rule
         return rule
 
     def gradient(self, rule: Gradient) -> Gradient:
         """Decorator: sets the rule of backpropagation, called as rule(emit, node, g). g is the
-        Value of dL/dy for the output y and a scalar L; the rule returns dL/dx for each input x,
-        None for inputs without a derivative.
+        Value of dL/dy for the output y and a scalar L; the rule returns a tuple: the Value of dL/dx
+        for each input x, None for inputs without a derivative.
 
         `emit("Mul", a, b)` adds a node to the graph and returns its output. For an input that was
         broadcast, dL/dx is returned in the shape of y: `ops/gradient.py` sums it.
@@ -168,10 +167,10 @@ class Op:
         or a Move of `_move.py`; None where that is not known. Operators with the trait `view` need
         none.
 
-        It is called for each output, with the output's Value, the inputs, and the attributes by
-        keyword. The data inputs (the first, or all variadic ones) come as Values of known rank, the
-        others, such as the axes of a Slice, as their arrays (None where absent). It is not called
-        if one of these is not constant.
+        It is called for each output with its Value, the inputs, and the attributes by keyword. The
+        data inputs (the first, or all variadic ones) come as Values of known rank, the others, such
+        as the axes of a Slice, as their arrays (None where absent): it is called only if all these
+        are constants.
         """
         self._moves = rule
         return rule
@@ -251,7 +250,7 @@ class Op:
 
     def moved(self, node: Node) -> tuple[Move | None, ...]:
         """How each output of a node of this operator is copied from the inputs, by the `moves`
-        rule; None for an output that is computed, or of which it is not known."""
+        rule; None for an output that is computed, or whose move is not known."""
         unknown = (None,) * len(node.outputs)
         if not self.traits & {"view", "move"}:
             return unknown
@@ -273,7 +272,7 @@ class Op:
 
     def axes_apart(self, node: Node) -> _apart.Apart:
         """The output axes along which a node of this operator can be computed in pieces, as far as
-        they are known (`_apart.py`)."""
+        they are known (`_apart.axes_apart`)."""
         if self._apart is not None:
             return self._apart(node)
         if "elementwise" in self.traits:
@@ -295,10 +294,10 @@ class Op:
     # ---- what authors call
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
-        """Apply the operator. If an input is a Value, add a node to its graph and return the output
-        Value (a tuple if there are several): `name`, `origin`, `outputs` and `before` are passed to
-        `Graph.add`, all other keywords are attributes. If all inputs are arrays, compute the
-        reference and return its arrays."""
+        """Apply the operator. If an input is a Value, add a node to its graph (other inputs become
+        constants) and return the output Value: `name`, `origin`, `outputs` and `before` are passed
+        to `Graph.add`, all other keywords are attributes. If none is, compute the reference and
+        return its array. Several outputs are returned as a tuple."""
         graph = None
         for v in inputs:
             if isinstance(v, Value):
@@ -319,7 +318,7 @@ class Op:
 
 
 def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
-    """Decorator that makes a numpy function an operator and registers it under its own name."""
+    """Decorator that makes a numpy function an `Op` with `traits`, registered by its own name."""
     return lambda reference: OPS.register(reference.__name__, Op(reference, traits))
 
 
@@ -374,8 +373,7 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
 
 
 def _of_numbers(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
-    """`broadcast` of shapes whose dims are all numbers, as most often; None for others, and if they
-    do not fit."""
+    """`broadcast` of shapes whose dims are all ints; None for others, and if they do not fit."""
     longest: tuple[Dim, ...] = ()
     for shape in shapes:
         for d in shape:
@@ -402,8 +400,8 @@ def _show(shape: tuple[Dim, ...]) -> str:
 
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """`axis` of an array of `rank` axes, negative ones counted from the end, as a number from 0 on.
-    Raises TypeRuleError, which calls it `what`, if it is out of range."""
+    """`axis` of `rank` axes, negative if counted from the end, as a number from 0 on. Raises
+    TypeRuleError, which calls it `what`, if it is out of range."""
     need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
 
@@ -419,7 +417,7 @@ def fresh(prefix: str = "?") -> str:
 
 
 def reserve(symbol: str) -> None:
-    """Keep `fresh` from returning `symbol`, which a graph that was read from text has already."""
+    """Keep `fresh` from returning `symbol`, which a graph read from text has already."""
     global _counter
     if symbol.startswith("?") and symbol[1:].isdecimal():
         _counter = max(_counter, int(symbol[1:]))

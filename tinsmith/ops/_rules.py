@@ -123,7 +123,7 @@ def elementwise(
 
 def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of references: where the first input is float16 or bfloat16, all inputs are
-    converted to float32 and the result back; else nothing is converted."""
+    converted to float32 and the result back."""
 
     @functools.wraps(reference)
     def wrapped(x: Any, *rest: Any, **attrs: Any) -> Any:
@@ -136,19 +136,18 @@ def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_float32_of(x: Tensor) -> Tensor:
-    """For references of `composed` operators: float16 and bfloat16 converted to float32, any other
-    tensor unchanged."""
+    """For `composed` operators: float16 and bfloat16 converted to float32, any other tensor
+    unchanged."""
     return as_dtype(x, np.dtype(np.float32)) if is_half(x.dtype) else x
 
 
 def as_dtype(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """For references of `composed` operators: x converted to `dtype` by a Cast, if it has another
-    element type."""
+    """For `composed` operators: x converted to `dtype` by a Cast, unless it has it."""
     return x if x.dtype == dtype else OPS["Cast"](x, to=dtype.name)
 
 
 def cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
-    """For references of `composed` operators: the elements start .. end - 1 of x along `axis`."""
+    """For `composed` operators: the elements start .. end - 1 of x along `axis`."""
     return OPS["Slice"](x, [start], [end], [axis])
 
 
@@ -157,7 +156,7 @@ def cut(x: Tensor, start: int, end: int, axis: int) -> Tensor:
 
 def const_ints(value: Value | None) -> tuple[int, ...] | None:
     """The integers of a constant, flattened; None where the value is absent or no constant. A
-    `Size` (a number that is known only when the net is called) among them stays one."""
+    symbolic `Size` among them stays one."""
     if value is None or value.const is None:
         return None
     flat = np.asarray(value.const).reshape(-1)
@@ -207,9 +206,9 @@ def length_of(value: Value) -> int | None:
 
 
 def told_sizes(value: Value) -> tuple[Dim, ...] | None:
-    """The dims in `value`, an int64 vector that is used as a shape, as far as the nodes that
-    compute it tell: numbers of constants, dims (also symbols) that a Shape reads, and a Concat of
-    both. New symbols stand for elements that are computed. None where the length is unknown."""
+    """The dims in `value`, an int64 vector used as a shape, as far as its nodes tell: numbers of
+    constants, dims (also symbols) that a Shape reads, and a Concat of both. New symbols stand for
+    all other elements. None where the length is unknown."""
     node = value.producer
     parts = node.inputs if node is not None and node.op.name == "Concat" else (value,)
     found: list[Dim] = []
@@ -232,8 +231,7 @@ def _sizes(value: Value) -> Sequence[Dim] | None:
 
 
 def bounded(rank: int) -> int:
-    """Return `rank`; raise TypeRuleError if it is more than arrays can have. A rank that is the
-    length of an input may be any number in a file."""
+    """Return `rank`, which a file may tell. TypeRuleError if it is more than arrays can have."""
     need(rank <= MOST_DIMS, f"the result has {rank} dims, arrays have {MOST_DIMS} at most")
     return rank
 
@@ -245,8 +243,8 @@ def unknown(rank: int | None) -> Shape | None:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes of an array of `rank` axes, negative ones counted from the end, as numbers from 0
-    on. Raises TypeRuleError where one is out of range or named twice."""
+    """`axes` of `rank` axes, negative if counted from the end, as numbers from 0 on. Raises
+    TypeRuleError where one is out of range or named twice."""
     axes = [int(a) for a in axes]
     for a in axes:
         need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
@@ -298,7 +296,7 @@ def unify(a: Dim, b: Dim, message: str) -> Dim:
 
 
 def need_axes(value: Value, least: int, what: str) -> None:
-    """Raise TypeRuleError, which calls the value `what`, if it has fewer axes than `least`."""
+    """Raise TypeRuleError, which calls the value `what`, if its rank is known and < `least`."""
     rank = value.rank
     need(rank is None or rank >= least, f"{what} needs a rank of {least} or more, it has {rank}")
 

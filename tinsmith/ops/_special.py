@@ -1,7 +1,7 @@
 """Functions of one array that numpy lacks.
 
 They follow numpy's `__array_function__` protocol: given an object that records calls of numpy
-(which is how a reference is traced), they call its recorder instead of computing.
+(how a reference is traced), they call its recorder instead of computing.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ def _horner(x: Any, coefficients: list[float]) -> Any:
 
 @_traceable
 def erf(x: Any) -> Any:
-    """2 / sqrt(pi) * integral of exp(-t * t) from 0 to x; in double precision within 3e-16.
-
-    The result has the dtype of x.
-    """
+    """2 / sqrt(pi) * integral of exp(-t * t) from 0 to x: within 3e-16 in double precision, then
+    rounded to the dtype of x."""
     x = np.asanyarray(x)
     wide = x.astype(np.float64)
     size = np.abs(wide)
@@ -63,11 +61,11 @@ def erf(x: Any) -> Any:
 
 @_traceable
 def gelu(x: Any) -> Any:
-    """x / 2 * (1 + erf(x / sqrt(2))), as numpy computes it in the dtype of x."""
+    """x / 2 * (1 + erf(x / sqrt(2))), in the dtype of x."""
     return 0.5 * x * (1 + erf(x * 0.7071067811865476))
 
 
 @_traceable
 def one_plus_exp_of_minus(x: Any) -> Any:
-    """1 + e^-x, as numpy computes it in the dtype of x."""
+    """1 + e^-x, in the dtype of x."""
     return 1 + np.exp(-x)

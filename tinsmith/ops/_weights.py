@@ -17,12 +17,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Weights:
-    """Which inputs of an operator are weights, so that passes can fold factors into them or
-    quantise them without knowing the operator (`Op.weights`).
+    """Which inputs of an operator are weights (`Op.weights`): passes fold factors into them or
+    quantise them without knowing the operator.
 
     inputs    the positions of the inputs that hold weights
     axis      the axis of these arrays that counts output channels. If it is not axis 0, axis 0 is
-              cut into `node.group` equal parts, one for each group (ConvTranspose)
+              cut into `node.group` equal parts (ConvTranspose; without that attribute one)
     data      the positions of the inputs that are multiplied by the weights, if the operator is
               linear in them; else () (LSTM)
     channels  the axis of data and results along which channels lie
@@ -67,8 +67,8 @@ def weights_of(node: Node) -> Weights | None:
 
 
 def by_outputs(node: Node, w: Array) -> Array:
-    """The weights `w` of a node with output channels as axis 0, whatever axis counts them: row m
-    holds all weights of output channel m."""
+    """The weights `w` of a node with output channels as axis 0 (row m: all weights of channel m),
+    the other axes in order."""
     axis, groups = _axis(node, w.ndim), node.attrs.get("group", 1)
     if axis == 0:
         return w

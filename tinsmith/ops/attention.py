@@ -24,12 +24,14 @@ def Attention(
     """y = softmax(cap(scale * q k^T) + bias) v, for every head; cap(s) = softcap * tanh(s/softcap)
 
     q [N,H,Q,E], k [N,G,K,E], v [N,G,K,F], or [N,Q,H*E] and so on with the numbers of heads given;
-    query head h reads key head h * G / H. past_key and past_value come before k and v. The bias
+    query head h reads key head h * G // H. past_key and past_value come before k and v. The bias
     is attn_mask (bool: True where a query may attend; else added to scores), and -inf for keys that
-    a short mask lacks, keys after the query (is_causal), outside its window, or from
-    nonpad_kv_seqlen on. A query that may attend to no key gives 0. scale is 1 / sqrt(E) by default.
-    with_present adds the whole k and v to the outputs, with_qk the scores at the stage
-    qk_matmul_output_mode: 0 scaled products, 1 capped, 2 with bias, 3 after softmax.
+    a short mask lacks, from nonpad_kv_seqlen [N] on, after the query (is_causal), or more than left
+    (right) window size before (after) it, unless that is -1; query 0 is at the first key after the
+    past, or the last query at key nonpad_kv_seqlen - 1. A query that may attend to no key gives 0.
+    scale is 1 / sqrt(E) by default; softmax_precision names the softmax's dtype. with_present adds
+    the whole k and v to the outputs, with_qk the scores at the stage qk_matmul_output_mode:
+    0 scaled products, 1 capped, 2 with bias, 3 after softmax.
     """
     given = (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen)
     shapes = [t.shape for t in given if t is not None]
@@ -89,8 +91,8 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
 def _terms(
     mask: Tensor, lengths: Tensor, limits: tuple[bool, int, int], sizes: tuple[int, int, int]
 ) -> list[Tensor]:
-    """The masks of an Attention, each broadcast to the scores [N,H,Q,K]: bool tensors (True where a
-    query may attend to a key), or numbers that are added to the scores.
+    """The masks of an Attention, which broadcast to the scores [N,H,Q,K]: bool, True where a query
+    may attend to a key, or numbers that are added to the scores.
 
     lengths  [N], the number of valid keys of each sequence, or None: all. The queries belong to the
              last of these keys
@@ -121,8 +123,8 @@ def _terms(
 
 
 def _weights(scores: Tensor, masked: bool, dtype: np.dtype[Any]) -> Tensor:
-    """The softmax of scores along the last axis, in `dtype`. With `masked`, rows of -inf only give
-    0 instead of NaN."""
+    """The softmax of scores along the last axis, converted to `dtype`. With `masked`, rows of -inf
+    only give 0 instead of NaN."""
     if not masked:
         return as_dtype(OPS["Softmax"](scores, axis=-1), dtype)
     real = scores.dtype.type
@@ -218,9 +220,9 @@ def RotaryEmbedding(
 ):  # fmt: skip
     """(a, b) -> (a cos - b sin, a sin + b cos) for pairs of the first rotary_embedding_dim elements
 
-    x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if interleaved, else elements
-    i and i + half, half = rotary_embedding_dim / 2. The caches are [positions, half] with
-    position_ids [N,T], else [N,T,half]; rotary_embedding_dim 0 means all of E.
+    of a head; others stay. x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if
+    interleaved, else elements i and i + half, half = rotary_embedding_dim / 2. The caches are
+    [positions, half] with position_ids [N,T], else [N,T,half]; rotary_embedding_dim 0: all of E.
     """
     dtype, rank, wide = x.dtype, len(x.shape), x.shape[-1]
     x, axis = in_float32_of(x), 2  # of the rows: heads lie before them in rank 4, behind in rank 3
@@ -248,7 +250,7 @@ def RotaryEmbedding(
 
 
 def _pairs(x: Tensor, width: int, interleaved: bool) -> tuple[Tensor, Tensor]:
-    """The first and the second elements of all pairs of x [..., width], [..., width / 2] each. A
+    """The first and the second elements of all pairs of x [.,.,.,width], [.,.,.,width / 2] each. A
     pair is two neighbours if `interleaved`, else element i of both halves."""
     half = width // 2
     if not interleaved:

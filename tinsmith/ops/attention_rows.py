@@ -22,14 +22,15 @@ def RowAttention(
 ):  # fmt: skip
     """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
-    An item is one head of one sequence. Row n of q_i is the `width` elements from offset
-    q_rows[i, n] on in the flat q; so with k, v (of value_width) and y, which has the given shape
-    and is covered exactly by y_rows. The tables [items, rows] are integers. cap(s) = softcap *
-    tanh(s / softcap), or s where softcap is 0. bias and mask are [slabs, queries or 1, keys or 1]:
-    added to scores, or bool: True where a query may attend. Query n sees the keys from n + low to
-    n + high (None: no bound). A query that sees no key gives NaN, or, with `zeros`, 0. With `even`
-    each table is given as a formula, [first, rows, step, extent_i, stride_i, ...] (`table_of`;
-    bias_at and mask_at have one row), and bias and mask may have several axes that count slabs.
+    An item i is one head of one sequence. Row n of q_i is the `width` elements from offset
+    q_rows[i, n] on in the flat q; so with k, and, of value_width, v and y, which has the given
+    shape and is covered exactly by y_rows. The tables *_rows [items, rows] are integers. cap(s) =
+    softcap * tanh(s / softcap), or s where softcap is 0. bias and mask are [slabs, queries or 1,
+    keys or 1]: added to scores, or bool: True where a query may attend; bias_at and mask_at [items]
+    say which slab. Query n sees the keys from n + low to n + high (None: no bound). A query that
+    sees no key gives NaN, or, with `zeros`, 0. With `even` each table is given as a formula,
+    [first, rows, step, extent_i, stride_i, ...] (`table_of`; bias_at and mask_at have one row), and
+    bias and mask may have several axes that count slabs.
     """
     dtype = q.dtype
     if even:

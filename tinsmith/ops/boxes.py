@@ -1,5 +1,5 @@
-"""The last layers of object detectors (SSD, YOLO, Faster R-CNN): boxes are decoded from the outputs
-of the network, and chosen by score with non-maximum suppression."""
+"""The last layers of object detectors (SSD, YOLO, Faster R-CNN): they decode boxes, and choose some
+by score with non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tinsmith.sizes import NUMBER, Number, smallest
 def BestBoxes(boxes, scores, labels=None, *, overlap, candidates=None, most=None, regions=False):
     """rows (label, score, x1, y1, x2, y2) of each image, [N,K,6]: boxes left by non-max suppression
 
-    boxes [N,B,4] are two opposite corners, scores [N,C,B]; a box whose score is NaN is left out.
-    The `candidates` best boxes of each class are kept, best first, but for those whose intersection
-    over union with one kept before exceeds `overlap`. Of all classes together the `most` best stay,
-    ties in order of class and box. The label is labels[n,b], or 1 + the class. K is the largest
-    number of boxes of an image; those with fewer have rows of 0 at the end. With `regions`, the
-    sides of boxes are longer by 1 for overlaps (corners are pixels), and the results are boxes
-    [N,K,1,4] and scores [N,K,1,1].
+    boxes [N,B,4] are two opposite corners, scores [N,C,B]; a box whose score is NaN is left out. Of
+    each class only the `candidates` best boxes count; best first, those are kept whose intersection
+    over union with none kept before exceeds `overlap`. Of all classes together the `most` best
+    stay, ties in order of class and box. The label is labels[n,b], or 1 + the class. K is the
+    largest number of boxes of an image; images with fewer have rows of 0 at the end. With
+    `regions`, the sides of boxes are longer by 1 for overlaps (corners are pixels), and the results
+    are two: boxes [N,K,1,4] and scores [N,K,1,1].
     """
     need_data(boxes.shape[1] == scores.shape[2], "there is not one score for each box")
     rows = [
@@ -138,11 +138,11 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
     """rows (1 + class, score, x1, y1, x2, y2) of each image, [N,K,6]: the boxes of a YOLO detector
 
     A grid is [N, boxes * (5 + classes), H, W]: x, y, w, h, o, and c for each class, of each box in
-    each cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]] (width, height), the
-    centre (cell + s(x, y)) / (W, H), and the size e^(w, h) * a / floor(scales[g] * (W, H)), where
-    s(v) = 1 / (1 + e^-v). Its score is 1 / (1 + e^-o (1 + e^-c)) for its largest c. Without scales
-    (YOLOv2) it is s(o) * softmax(c), and the size is e^(w, h) * a / (W, H). `BestBoxes` chooses
-    among scores of at least `least`. Rows of 0 fill up to K.
+    each cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]] (width, height; if
+    mask is empty, anchors[b]), the centre (cell + s(x, y)) / (W, H), and the size e^(w, h) * a /
+    floor(scales[g] * (W, H)), where s(v) = 1 / (1 + e^-v). Its score is 1 / (1 + e^-o (1 + e^-c))
+    for its largest c. Without scales (YOLOv2) it is s(o) * softmax(c), and the size is e^(w, h) * a
+    / (W, H). `BestBoxes` chooses among scores of at least `least`. Rows of 0 fill up to K.
     """
     pairs = np.float32(anchors).reshape(-1, 2)
     found = []
@@ -190,8 +190,8 @@ def _cells(
 
 
 def _counted(x: Tensor, count: Number) -> Tensor:
-    """The vector 0, 1, ..., count - 1 as float32: an array, or, where `count` is a `Size` (known
-    only when the net is called), the output of nodes in the graph of x."""
+    """The vector 0, 1, ..., count - 1 as float32: an array, or, for a symbolic `Size`, the
+    output of nodes in the graph of x."""
     if isinstance(count, int):
         return np.arange(count, dtype=np.float32)
     zero, one = x.graph.const(np.int64(0)), x.graph.const(np.int64(1))
@@ -199,8 +199,8 @@ def _counted(x: Tensor, count: Number) -> Tensor:
 
 
 def _number(x: Tensor, count: Number) -> Tensor:
-    """`count` as a float32 scalar: a number, or, where it is a `Size` (known only when the net is
-    called), the output of a node in the graph of x."""
+    """`count` as a float32 scalar: a number, or, for a symbolic `Size`, the output of a
+    node in the graph of x."""
     if isinstance(count, int):
         return np.float32(count)
     return OPS["Cast"](x.graph.const(np.array(count, object)), to="float32")

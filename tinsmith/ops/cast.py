@@ -19,12 +19,12 @@ NIBBLES = {"int4", "uint4", "int2", "uint2"}
 def Cast(x, *, to, saturate=True, round_mode="up"):
     """y = x converted to the dtype named by `to`
 
-    To floats, numbers round to nearest even, and overflow to infinity (with `saturate`, a float8
-    becomes its largest number instead). From floats to integers they are truncated; numbers out of
-    range become the nearest integer of the type, NaN becomes 0 (ONNX leaves both open, and
-    processors differ). From integers to integers they wrap around. To bool, all but 0 is True.
-    `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu only. Strings are parsed as by
-    numpy; numbers become strings of the fewest digits that identify them.
+    To floats, numbers round to nearest even, and overflow to infinity, or NaN in types without it
+    (with `saturate`, a float8 becomes its largest number). From floats to integers they are
+    truncated; numbers out of range become the nearest integer of the type (those of 4 and 2 bits
+    wrap around), NaN becomes 0 (open in ONNX). From integers to integers they wrap around.
+    To bool, all but 0 is True. `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu only.
+    Strings are parsed as by Python; numbers become strings of the fewest digits that identify them.
     """
     dtype = dtype_of(to)
     if x.dtype.kind == "O" or dtype.kind == "O":
@@ -61,7 +61,8 @@ def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
 
 def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Any:
     """|x| as float8_e8m0fnu, which holds the powers of two 2^-127 .. 2^127 as their exponent + 127;
-    255 is NaN. Numbers out of this range become its nearest end if `saturate`, else NaN."""
+    255 is NaN. `round_mode` chooses between two powers. Numbers out of this range become its
+    nearest end if `saturate`, else NaN."""
     wide = np.abs(x.astype(np.float64))
     mantissa, exponent = np.frexp(wide)  # wide = mantissa * 2^exponent, mantissa in [0.5, 1)
     if round_mode == "up":

@@ -29,9 +29,10 @@ def TreeEnsemble(
     """y[n, t] = aggregate of weight[k] over the leaves that x[n] reaches, for k with target[k] = t
 
     Every tree is walked from its node in `roots`. Node i goes on to yes[i] where `x[n, feature[i]]
-    <mode[i]> split[i]`, or where that feature is NaN and missing[i] is set; else to no[i]. Mode
-    MEMBER compares with the set member[held[i] : held[i + 1]] instead. Leaf i has the targets and
-    weights of k in first[i] .. first[i + 1] - 1. With MIN and MAX, a target without a leaf is 0.
+    <mode[i]> split[i]`, or where that feature is NaN and missing[i] is set; else to no[i]. mode[i]
+    is an index of MODES. MEMBER compares with the set member[held[i] : held[i + 1]] instead, LEAF
+    ends the walk: leaf i has the targets and weights of k in first[i] .. first[i + 1] - 1. AVERAGE
+    divides the sum by the number of trees. A target without a leaf is 0.
     """
     at = np.repeat(np.asarray(roots)[None], len(x), axis=0)
     rows = np.arange(len(x))[:, None]

@@ -27,8 +27,8 @@ from tinsmith.sizes import NUMBER
 def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None):
     """y[n, c, p] = sum of x[n, (c, k), l] over k, l with p = l * stride + k * dilation - pad
 
-    x is [N, C * prod(block_shape), L]: column l is the block at place l of the image, in row-major
-    order. y is [N, C, *image_shape]; pad holds all begins, then all ends.
+    x is [N, C * prod(block_shape), L]: column l is the block at place l of the padded image, in
+    row-major order. y is [N, C, *image_shape]; pad holds all begins, then all ends.
     """
     image = np.asarray(image_shape).reshape(-1).tolist()
     block = np.asarray(block_shape).reshape(-1).tolist()
@@ -63,7 +63,7 @@ def _counts(
     image: Sequence[int], block: Sequence[int], stride: Sequence[int], pad: Sequence[int],
     dilation: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """At how many places a block of size `block` lies along each axis of an image."""
+    """At how many places a block of size `block` lies along each axis of a padded image."""
     rank = len(image)
     return [
         (n + pad[i] + pad[rank + i] - dilation[i] * (k - 1) - 1) // stride[i] + 1

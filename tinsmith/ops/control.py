@@ -31,15 +31,15 @@ from tinsmith.sizes import NUMBER
 
 
 def _forgotten(body: Graph) -> list[Type]:
-    """The output types of a body of which every run fails (`Refusal`): the declared element types,
+    """The output types of a body of which every run fails (`Refusal`): those that the body has, but
     with unknown ranks."""
     types = [v.type for v in body.outputs]
     return [t if isinstance(t, Holder) else t.like(shape=None) for t in types]
 
 
 def join(a: Type, b: Type, what: str) -> Type:
-    """The type of a value that has type `a` on one path and type `b` on the other, such as the
-    output of an If: dims that differ become new symbols, ranks that differ unknown. Raises
+    """The type of a value that has type `a` on one path and `b` on the other, as after an If: dims
+    that differ become new symbols, ranks that differ unknown; optional if either is. Raises
     TypeRuleError, which calls the value `what`, where element types differ."""
     need(same_kind(bare(a), bare(b)), f"{what} is {a} on one path and {b} on the other")
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
@@ -119,8 +119,9 @@ def _no_items(v: Value) -> Array:
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
     """The output types of a loop's body with the inputs [*lead, *states, *rest], as they are in all
-    iterations. The types in `states` are generalised (changing the list) until an iteration returns
-    states of the same types: dims that change between iterations become new symbols."""
+    iterations (`_forgotten` if every run fails). The types in `states` are generalised (changing
+    the list) until an iteration returns states of the same types: dims that change between
+    iterations become new symbols."""
     skip, own = len(lead[1:]), set[str]()
     while True:
         try:
@@ -138,7 +139,7 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
 
 
 def kept_type(before: Type, after: Type, own: set[str]) -> Type:
-    """The type of a loop's state that has type `before` before an iteration, and `after` after it:
+    """The type of a loop's state of type `before` before an iteration, and `after` after it:
     `before` itself if it is general enough, else with new symbols for dims that differ. New symbols
     are added to `own`: they stand for any size. Raises TypeRuleError where element types differ."""
     if _covers(before, after, own):
@@ -149,7 +150,8 @@ def kept_type(before: Type, after: Type, own: set[str]) -> Type:
 
 
 def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
-    """Whether every value of type `special` is also of type `general`.
+    """Whether every value of type `special` is also of type `general`. Raises TypeRuleError where
+    element types differ.
 
     A symbol of `general` that is in `own` (None: any symbol, as for the items of a sequence) stands
     for any size. Any other symbol stands for one size, so `special` must have the same symbol.

@@ -27,8 +27,8 @@ def Conv(
 ):  # fmt: skip
     """y[n,m,o] = b[m] + sum over c, k of x[n, c, o*stride + k*dilation - pad] * w[m,c,k]
 
-    x [N,C,*spatial], w [M,C/group,*kernel], b [M]; o and k are places on all spatial axes; pad is
-    all begins, then all ends.
+    x [N,C,*spatial], 0 outside; w [M,C/group,*kernel], b [M]; o and k are places on all spatial
+    axes, c a channel of the group of m; pad is all begins, then all ends.
     """
     win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
     y = conv_sums(widen(x), widen(w), win, group)
@@ -38,8 +38,8 @@ def Conv(
 
 
 def conv_sums(x: Array, w: Array, win: Window, group: int) -> Array:
-    """Compute a convolution without bias, in the dtype of x, by matrix products: x [N,C,*spatial]
-    and w [M,C/group,*kernel] give [N,M,*win.out]."""
+    """Compute a convolution without bias, in the dtype of x: x [N,C,*spatial], not yet padded, and
+    w [M,C/group,*kernel] give [N,M,*win.out]."""
     n, m = x.shape[0], w.shape[0]
     out = tuple(int(d) for d in win.out)
     y = np.zeros((n, m, *out), x.dtype)
@@ -75,7 +75,7 @@ def _depthwise(x: Array, w: Array, win: Window, y: Array) -> None:
 
 def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool = False) -> None:
     """Raise TypeRuleError if the shapes of x [N,C,*spatial], w [M,C/group,*kernel] (transposed:
-    [C,M/group,*kernel]) and b [M] are known not to fit. Element types are for `same_dtype`."""
+    [C,M/group,*kernel]) and b [M] are known not to fit. `same_dtype` checks element types."""
     need(group >= 1, f"group must be at least 1, it is {group}")
     for name, v in (("x", x), ("w", w)):
         need_axes(v, 3, f"{name}, [N,C,*spatial],")
@@ -109,9 +109,8 @@ def same_dtype(*values: Value | None) -> None:
 def conv_shape(
     x: Value, w: Value, stride: Any, pad: Any, dilation: Any, auto_pad: str
 ) -> tuple[Dim, ...] | None:
-    """The output shape (N, M, *out) of a convolution; None where the ranks of x and w are unknown.
-    Spatial sizes are new symbols where the shape of x, or the kernel's, is not known. Raises
-    TypeRuleError."""
+    """The output shape (N, M, *out) of a convolution; None where neither x nor w has a known rank.
+    Sizes that are not known are symbols. TypeRuleError for attributes that do not fit."""
     if x.shape is None or w.shape is None:
         rank = x.rank or w.rank
         if rank is None:
@@ -159,7 +158,7 @@ def ConvTranspose(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, output_padding=None,
     output_shape=None, auto_pad="NOTSET",
 ):  # fmt: skip
-    """y[n,m,i*stride + k*dilation - pad] = b[m] + sum over c, k of x[n,c,i] * w[c,m,k]
+    """y[n,m,o] = b[m] + sum of x[n,c,i] * w[c,m,k] over c, i, k: o = i*stride + k*dilation - pad
 
     x [N,C,*spatial], w [C,M/group,*kernel], b [M]. output_shape gives the spatial sizes of y, from
     which pad follows; without it, output_padding makes y larger at the end of each axis.

@@ -1,5 +1,5 @@
-"""Checks that cannot be made before a model runs: of sizes that it declares and nothing proves, and
-of branches whose nodes do not fit their inputs, which are errors only if they are taken."""
+"""Checks that only a run can make: of sizes that a model declares and nothing proves, and of nodes
+that do not fit their inputs, in branches that may never be taken."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ Claim = tuple[int | None, ...]
 
 @op("check")
 def Declared(x, *, shape):
-    """y = x, if it has this shape, as the model declares; None is a dim that may be any
-
-    DataError otherwise.
-    """
+    """y = x, if it has this shape (None: any size), as the model declares; else DataError"""
     need_data(
         shapes_agree(shape, x.shape),
         f"it gives {x.dtype}{list(x.shape)}, where the model declares {_shown(shape)}: "
@@ -47,9 +44,9 @@ def _shown(shape: Claim) -> str:
 
 
 def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
-    """The shape that a `Declared` node has to check for a value that is known to be of type `known`
-    and declared by the model to be `declared`, which fits: the rank, and, with `numbers`, declared
-    sizes where `known` has symbols. None if there is nothing to check, and for sequences.
+    """The shape that a `Declared` node has to check for a value of type `known` that the model
+    declares to be of type `declared`, which fits: the rank, and, with `numbers`, declared sizes
+    where `known` has symbols. None if there is nothing to check, and for values that are no tensor.
 
     A declared size of 0 is ignored: exporters write it for sizes that they do not know.
     """
@@ -104,7 +101,7 @@ def drop_idle(graph: Graph) -> None:
 
 @op("check")
 def Required(condition, *, value=True, message):
-    """y = condition, whose elements must be `value`; `message` says what is wrong otherwise"""
+    """y = condition, whose elements must be `value`; otherwise DataError with `message`"""
     need_data(np.all(np.equal(condition, value)), message)
     return condition
 
@@ -117,7 +114,7 @@ def _(condition: Value, *, value: bool, message: str) -> Type:
 
 @op("impure")
 def Refused(*xs, message, dtypes):
-    """Raises DataError with `message`: stands for a node whose inputs do not fit its operator"""
+    """Raises DataError: `message`, for a node whose inputs do not fit; its outputs have `dtypes`"""
     raise DataError(message)
 
 
@@ -130,9 +127,9 @@ def refuse(
     graph: Graph, operator: Op, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any],
     error: TypeRuleError, name: str, origin: Origin,
 ) -> Node:  # fmt: skip
-    """Add a `Refused` node in place of one of `operator` whose type rule has raised `error`: as it
-    is in a branch that may never be taken, only a run that reaches it is an error. Raises `error`
-    itself if the element types of the outputs, of which readers need to know, cannot be found."""
+    """Add a `Refused` node in place of one of `operator` whose type rule has raised `error`: in a
+    branch that may never be taken, only a run that reaches it is an error. Raises `error`
+    itself if the element types of the outputs cannot be found."""
     types = None
     for keeps in (True, False):
         try:

@@ -24,8 +24,8 @@ MODES["bicubic"] = "cubic"
 
 
 def read(x: Array, places: Sequence[Array]) -> Array:
-    """The elements of x [C,*spatial] at integer places, 0 for places outside: [C,*P]. `places` are
-    integer arrays of one shape P, one for each spatial axis."""
+    """The elements of x [C,*spatial] at integer places, 0 for places outside: [C,*P]. `places`: an
+    integer array of shape P for each spatial axis."""
     inside = np.ones(places[0].shape, bool)
     flat = np.zeros(places[0].shape, np.int64)
     for size, place in zip(x.shape[1:], places, strict=True):
@@ -37,8 +37,8 @@ def read(x: Array, places: Sequence[Array]) -> Array:
 
 
 def interpolate(x: Array, at: Sequence[Array]) -> Array:
-    """x [C,*spatial] at fractional places, by linear interpolation, with 0 outside: [C,*P]. `at`
-    are arrays of one shape P, one for each spatial axis."""
+    """x [C,*spatial] at fractional places, by linear interpolation, with 0 outside: [C,*P]. `at`:
+    an array of shape P for each spatial axis."""
     low = [np.floor(a) for a in at]
     part = [a - b for a, b in zip(at, low, strict=True)]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
@@ -132,10 +132,10 @@ def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_g
 def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=False):
     """y[n,c,o] = x[n,c] interpolated at the place grid[n,o], in [-1, 1], innermost axis first
 
-    mode linear | nearest | cubic (or bilinear, bicubic); padding_mode zeros | border | reflection
-    gives elements outside. -1 and 1 are the edges of x, or, with align_corners, the centres of its
-    outermost elements. With cubic and border, each element that is read is clipped to x by itself,
-    as in PyTorch.
+    x [N,C,*spatial], grid [N,*out,rank]. mode linear | nearest | cubic (or bilinear, bicubic);
+    padding_mode zeros | border | reflection gives elements outside. -1 and 1 are the edges of x,
+    or, with align_corners, the centres of its outermost elements. For border, places are clipped to
+    x; with cubic, those of the elements that are read, as in PyTorch.
     """
     mode = MODES[mode]
     sizes, rank = x.shape[2:], x.ndim - 2
@@ -175,8 +175,8 @@ def _reflect(place: Array, low: float, high: float) -> Array:
 def _sample(
     x: Array, at: Sequence[Array], mode: str, padding_mode: str, align_corners: bool
 ) -> Array:
-    """x [C,*spatial] interpolated at fractional places by the rules of GridSample: [C,*P]. `at` are
-    arrays of one shape P, one for each spatial axis."""
+    """x [C,*spatial] interpolated at fractional places by the rules of GridSample: [C,*P]. `at`: an
+    array of shape P, in elements of x, for each spatial axis."""
     reach = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     low = [np.floor(a) for a in at]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)

@@ -29,8 +29,8 @@ def NonMaxSuppression(
 
     boxes [N,B,4] as two opposite corners (y, x, y, x), or centre and size (x, y, w, h) with
     center_point_box 1; scores [N,C,B]. A box is left out if its intersection over union with one
-    that is kept exceeds iou_threshold (0 by default), or its score does not exceed
-    score_threshold. No more than max_output_boxes_per_class (0 by default) are kept.
+    that is kept exceeds iou_threshold (0 by default), or its score does not exceed score_threshold
+    (if given). Of each class max_output_boxes_per_class (0 by default) are kept at most.
     """
     most = int(_number(max_output_boxes_per_class, 0))
     overlap = float(_number(iou_threshold, 0.0))
@@ -59,13 +59,9 @@ def corners_of(boxes: Array, centred: int) -> Array:
 
 
 def suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
-    """The indexes of the boxes that non-maximum suppression keeps, at most `most`, best first.
-    `boxes` [4,B] are corners (low, low, high, high); `order` are the indexes of the candidates,
-    best first.
-
-    Candidates are handled in groups: those that overlap boxes of earlier groups are dropped at
-    once, then the others are kept or dropped one by one.
-    """
+    """The indexes of the boxes that non-maximum suppression keeps, at most `most`, best first. A
+    box is kept if its intersection over union with none kept before exceeds `overlap`. `boxes`
+    [4,B] are corners (low, low, high, high), `order` the indexes of candidates, best first."""
     kept: list[int] = []
     while order.size and len(kept) < most:
         count = min(AT_ONCE, max(32, (most - len(kept)) * 5 // 4))
@@ -137,8 +133,8 @@ def RoiAlign(
 ):  # fmt: skip
     """y[r,c,i,j] = the mean (or maximum) of samples of x in cell (i, j) of region r
 
-    Region r is rois[r] = (x1, y1, x2, y2) * spatial_scale in x[batch_indices[r]], moved by half an
-    element with half_pixel; with output_half_pixel it is not moved, and at least 1x1. A cell has
+    Region r is rois[r] = (x1, y1, x2, y2) * spatial_scale in x[batch_indices[r]], moved by -1/2
+    with half_pixel; with output_half_pixel it is not moved, and at least 1x1. A cell has
     sampling_ratio^2 samples, or, for 0, one for each element that it covers. Samples are
     interpolated linearly; for mode "max" the maximum is over the four weighted neighbours of all
     samples. With `cut` (mode "avg" only) cells are clipped to x before their samples are placed.
@@ -169,8 +165,8 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
     elements: (low, high, weight of low, weight of high), each [cells, samples]. A sample is the
     weighted sum of the elements low and high of x.
 
-    A cell has `ratio` samples, or, for 0, as many as it is long. Samples outside of x have the
-    weights 0. Without `shifted` the region is at least 1 long.
+    A cell has `ratio` samples, or, for 0, as many as it is long. Samples more than one element
+    outside of x have the weights 0. Without `shifted` the region is at least 1 long.
     """
     extent = end - start if shifted else max(end - start, start.dtype.type(1))
     cell = extent / cells
@@ -185,10 +181,9 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
 
 
 def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
-    """The same as `_samples`, but cells are clipped to x first: a cell has `ratio` samples, or, for
-    0, as many as its rest is long; none if nothing is left. Cells with fewer samples than others
-    have samples of weight 0, and larger weights for the rest, so that the mean over all is right.
-    """
+    """`_samples` of cells that are clipped to x first: a cell has `ratio` samples, or, for 0, as
+    many as its rest is long; none if nothing is left. Cells with fewer samples than others get
+    samples of weight 0, and larger weights for the rest, so that the mean over all is right."""
     real = start.dtype.type
     cell = (end - start if shifted else max(end - start, real(1))) / cells
     edges = [start + (np.arange(cells, dtype=real) + k) * cell for k in (0, 1)]
@@ -206,8 +201,7 @@ def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifte
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
     """The mean of the samples of each cell of a region: [channels, rows, columns] of cells, from
-    `plane` [channels, H, W] and the samples along both axes. As interpolation is linear, the mean
-    is taken along one axis after the other."""
+    `plane` [channels, H, W] and the samples along both axes."""
     for axis, (low, high, wl, wh) in enumerate(axes, 1):
         along = np.moveaxis(plane, axis, -1)
         samples = along[..., low] * wl + along[..., high] * wh

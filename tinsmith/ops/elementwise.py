@@ -182,9 +182,9 @@ def Mod(x, y, *, fmod=False):
 
 @op("elementwise")
 def Clip(x, *, min=None, max=None):
-    """y = min(max(x, lower), upper); upper wins where lower > upper; NaN stays NaN
+    """y = x with lower bound `min` and upper bound `max`; `max` wins where min > max; NaN stays NaN
 
-    The attributes are Python numbers; None is no bound, and neither is NaN.
+    The bounds are Python numbers; None is no bound, and neither is NaN.
     """
     min, max = (None if bound is None or bound != bound else bound for bound in (min, max))
     if x.dtype.name == "bfloat16":

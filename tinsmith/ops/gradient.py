@@ -15,7 +15,7 @@ Emit = Callable[..., Any]
 
 
 def times_rest(emit: Emit, g: Value, part: Value) -> Value:
-    """g * (1 - part)"""
+    """g * (1 - part), as nodes that `emit` adds"""
     return emit("Mul", g, emit("Sub", np.asarray(1, g.dtype), part))
 
 
@@ -60,7 +60,7 @@ def _parts(emit: Emit, node: Node, g: Value) -> tuple[Value | None, ...]:
 
 def _summed(emit: Emit, part: Value, v: Value) -> Value:
     """`part`, the derivative by the input `v` in the shape of the output, summed over the axes that
-    v was broadcast along, so that it has the shape of v. Raises TypeRuleError where the shapes are
+    v was broadcast along, to the shape of v. Raises TypeRuleError where the shapes are
     not known."""
     if part.shape == v.shape and v.shape is not None:
         return part

@@ -99,9 +99,8 @@ def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
 
 
 def _looked_up(x: Value, index: list[Any]) -> Part | None:
-    """The move of an operator that computes x[tuple(index)] for integer arrays `index`: the axes
-    that are indexed are flattened to one, which is read at flat places. None where a size is not
-    known."""
+    """The move of an operator that computes x[tuple(index)] for integer arrays `index`: the first
+    axes, one for each array, become one, read at flat places. None where a size is not known."""
     if not x.type.is_static or not index:
         return None
     if any(isinstance(n, Size) for n in x.dims[: len(index)]):

@@ -14,18 +14,17 @@ from tinsmith.ops.declared import Refused
 
 
 class Refusal(TypeRuleError):
-    """Raised by `infer_graph` where a node does not fit the types of its inputs, so that every run
-    of the graph would end with an error there."""
+    """A node of a graph does not fit the types of its inputs: every run would end with an error."""
 
 
 def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     """The outputs of a graph, computed node by node with the numpy references.
 
     feeds: a value for each input, in order or by name: an array, a list of arrays for a sequence,
-    None for an empty optional. A value is dropped after its last use.
+    None for an empty optional.
 
-    Raises GraphError for missing or superfluous feeds; BudgetExceeded and DataError as references
-    do; ReferenceFailed, naming the node, where a reference fails otherwise.
+    Raises GraphError for missing feeds, or too many in order; BudgetExceeded and DataError as
+    references do; ReferenceFailed, naming the node, where a reference fails otherwise.
     """
     if isinstance(feeds, Mapping):
         if missing := [v.name for v in graph.inputs if v.name not in feeds]:

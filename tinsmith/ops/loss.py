@@ -17,7 +17,7 @@ CLASSES = np.array([1], np.int64)
 def NegativeLogLikelihoodLoss(x, target, weight=None, *, reduction="mean", ignore_index=None):
     """loss = -weight[target] * x[target], x [N,C,...] holding log-probabilities, target [N,...]
 
-    reduction none | sum | mean, which divides by the sum of the weights. Targets equal to
+    reduction none | sum | mean, which divides by the sum of weight[target]. Targets equal to
     ignore_index count nothing.
     """
     dtype, x = x.dtype, in_float32_of(x)

@@ -190,8 +190,8 @@ def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -
 def Slice(x, starts, ends, axes=None, steps=None):
     """y[i] = x[start + i * step] along each of `axes`, up to before `end`
 
-    Negative numbers count from the end of the axis. Then both are clamped to [0, size]; for a
-    negative step start to [0, size - 1] and end to [-1, size - 1].
+    Negative starts and ends count from the end of the axis. Then both are clamped to [0, size]; for
+    a negative step start to [0, size - 1] and end to [-1, size - 1].
     """
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
         need_data(step, f"a step is 0, that of axis {axis}")
@@ -224,7 +224,7 @@ def slice_range(start: int, end: int, step: int, size: int) -> Any:
 
 def _taken(start: int, end: int, step: int, size: Any) -> range | Span | None:
     """The indexes that a Slice reads of an axis of `size`, as `slice_range`; None if `size` is a
-    `Size` (known only when the net is called) and the Slice reads the whole axis."""
+    symbolic `Size` and the Slice reads the whole axis, as its end is _FAR or more."""
     if isinstance(size, Size) and step == 1 and start >= 0:
         if start == 0 and end >= _FAR:
             return None
@@ -325,7 +325,7 @@ by_table(Trilu)
 
 @op("move")
 def ReverseSequence(x, sequence_lens, *, batch_axis=1, time_axis=0):
-    """y = x with the first sequence_lens[b] steps along time_axis in reverse, for each b"""
+    """y = x with the first sequence_lens[b] steps along time_axis reversed, for b on batch_axis"""
     steps = np.arange(x.shape[time_axis])
     need_length_data(sequence_lens, len(steps))
     lens = np.asarray(sequence_lens)[:, None]

@@ -1,5 +1,4 @@
-"""Normalisations: batch norm (with stored statistics), instance, layer, group norm and others; and
-softmax and its relatives."""
+"""Normalisations, and softmax and its relatives."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def _check_channels(x: Value, **vectors: Value | None) -> None:
 
 @op()
 def BatchNorm(x, scale, shift, mean, var, *, eps=1e-5):
-    """y = (x - mean) * scale / sqrt(var + eps) + shift, each with one number a channel (axis 1)"""
+    """y = (x - mean) * scale / sqrt(var + eps) + shift, x [N,C,...], all others [C]"""
     scale, shift, mean, var = (_channels(v, x.ndim) for v in (scale, shift, mean, var))
     factor = scale / np.sqrt(var + var.dtype.type(eps))
     y = (widen(x) - mean) * factor + shift
@@ -137,7 +136,7 @@ def _(x, scale=None, shift=None, *, axis, eps, with_stats):
 
 @op("reduction")
 def RMSNorm(x, scale, *, axis=-1, eps=1e-5):
-    """y = x / sqrt(mean(x^2) + eps) * scale, the mean over the axes from `axis` on"""
+    """y = x / sqrt(mean(x^2) + eps) * scale, mean over the axes from `axis` on, dtype of scale"""
     wide, axes = widen(x), tuple(range(axis % x.ndim, x.ndim))
     square = np.mean(wide * wide, axis=axes, keepdims=True, dtype=wide.dtype)
     y = wide / np.sqrt(square + wide.dtype.type(eps))

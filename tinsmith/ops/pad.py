@@ -25,10 +25,10 @@ from tinsmith.sizes import same
 
 @op("move")
 def Pad(x, pads, value=None, axes=None, *, mode="constant"):
-    """y = x with pads[i] elements before and pads[n + i] after axis axes[i]; negative ones cut
+    """y = x with pads[i] elements before and pads[n + i] after, on axis axes[i]; negative ones cut
 
-    n is the number of axes. `mode`: constant (`value`, default 0), reflect (without the edge),
-    edge (repeats it), wrap (periodic).
+    n is the number of `axes` (default: all). `mode`: constant (`value`, default 0), reflect
+    (without the edge), edge (repeats it), wrap (periodic).
     """
     return _padded(x, _pairs(pads, axes, x.ndim), value, mode)
 
@@ -45,8 +45,8 @@ def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
 
 
 def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
-    """x padded by (before, after) of `pairs` on each axis, cut where a number is negative. Raises
-    DataError if more is cut than there is."""
+    """x padded by (before, after) of `pairs` on each axis, cut where a number is negative; `value`
+    and `mode` as in Pad. Raises DataError if more is cut than there is."""
     for axis, ((a, b), n) in enumerate(zip(pairs, x.shape, strict=True)):
         cuts = max(0, -a) + max(0, -b)
         need_data(cuts <= n, f"pads cut {cuts} elements of axis {axis}, which has {n}")
@@ -128,7 +128,7 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
 
 @op("move")
 def CenterCropPad(x, shape, *, axes=None):
-    """y = the middle of x, cut or padded with zeros to `shape` along `axes`
+    """y = the middle of x, cut or padded with zeros to `shape` along `axes` (default: all)
 
     Where an odd number is cut or padded, one more is at the end.
     """

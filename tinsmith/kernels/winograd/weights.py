@@ -50,7 +50,7 @@ def _transform(both: Array, taps: Array, out: Array) -> None:
 
 
 def packed_bytes(plan: WinogradPlan) -> int:
-    """Return the bytes of the packed weights of a plan, in any of their forms."""
+    """Return the bytes of the packed weights of a plan, also where they are split or taps."""
     if plan.of_taps:
         return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
     depth = DEPTH * plan.product.blocks if plan.split else plan.panel_rows
