@@ -25,8 +25,8 @@ def MaxPool(
 ):  # fmt: skip
     """y[n,c,o] = max over k of x[n, c, o*stride + k*dilation - pad]; padding never wins
 
-    with_indices adds an output: the index of the (first) maximum in the flat x, int64;
-    storage_order 1 counts spatial places with the first axis fastest.
+    pad is all begins, then all ends. with_indices adds an output: the index of the (first) maximum
+    in the flat x, int64; storage_order 1 counts spatial places with the first axis fastest.
     """
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     fill = _lowest(x.dtype)
@@ -73,8 +73,8 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 def pool_type(
     x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
 ) -> Type:
-    """The output type of a pooling of x, by its attributes; `kernel` is a number for all axes, or a
-    tuple. Raises TypeRuleError."""
+    """The output type of a pooling of x; `kernel` is a number for all spatial axes, or a tuple.
+    Raises TypeRuleError where the attributes do not fit x."""
     if x.shape is None:
         rank = None if isinstance(kernel, NUMBER) else len(kernel) + 2
         return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
@@ -88,8 +88,8 @@ def pool_type(
 
 
 def _flops(x: Value, *, kernel: Any, p: int = 0, **attrs: Any) -> float:
-    """The number of arithmetic operations of a pooling: for each output element one a tap, or three
-    where a tap is raised to the power p."""
+    """How many operations a pooling takes: for each output element one per tap of the kernel, or
+    three with `p` (LpPool)."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
     taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
@@ -109,8 +109,8 @@ def AveragePool(
 ):  # fmt: skip
     """y[n,c,o] = sum over k of x[n, c, o*stride + k*dilation - pad] / count
 
-    The count is of the taps inside x, with count_include_pad also of those in the padding, but
-    never of those after it, which ceil_mode may add.
+    count: the taps k that lie in x, with count_include_pad also those in `pad`, but never those
+    beyond it, which ceil_mode may add.
     """
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     y = _separable(padded(widen(x), win, 0), win, np.add)
@@ -156,8 +156,8 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
 def GlobalPool(x, *, kind="mean", p=2, dtype=None):
     """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp
 
-    y has the element type of x, or `dtype`. Without spatial elements it is as by Reduce: NaN for a
-    mean.
+    y has the element type of x, or, for a mean only, `dtype`. Without spatial elements a mean is
+    NaN, a maximum the least number of the type.
     """
     axes = tuple(range(2, x.ndim))
     wide = widen(x) if dtype is None else x.astype(dtype)
@@ -186,8 +186,8 @@ GlobalPool.cost(lambda x, *, kind, **_: x.type.size * (3 if kind == "lp" else 1)
 def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
 
-    y is as large as the input of a MaxPool with this kernel, stride and pad, and indices count its
-    elements in row-major order. A larger output_shape (of all axes) adds zeros at their ends.
+    Spatial sizes n of x become (n - 1) * stride + kernel - pads; indices are flat indices into a y
+    of this shape. A larger output_shape (of all axes) then adds zeros at their ends.
     """
     shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
     for dims in (shape,) if output_shape is None else (shape, output_shape):

@@ -1,5 +1,5 @@
-"""Quantisation to and from integers and small floats, and matrix products and convolutions of
-quantised tensors."""
+"""Quantisation to and from integers and small floats, and products and convolutions of quantised
+tensors."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """A scale or zero point `s` in a form that broadcasts to the shape `x`. s has one number for
-    all of a tensor, one for each element of `axis`, or, with `block_size`, one for each block of
-    so many elements along the axis."""
+    """A scale or zero point `s` in a form that broadcasts to the shape `x`. s has one number, one
+    for each index on `axis`, or, with `block_size`, one for each block of so many of these."""
     if s.size == 1 and s.ndim <= 1:
         return s.reshape(())
     if not block_size:
@@ -52,8 +51,8 @@ def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
 
 
 def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert whole numbers in `v`, an array of floats, to an integer type of at most 16 bits, with
-    saturation: numbers out of its range become its ends, NaN becomes 0."""
+    """`v`, whole numbers as floats, in an integer type of at most 16 bits: numbers out of its range
+    become its ends, NaN becomes 0."""
     low, high = _range(dtype)
     within = np.minimum(np.maximum(v, low), high)
     return np.where(np.isnan(within), 0.0, within).astype(np.int32).astype(dtype)
@@ -65,10 +64,10 @@ def QuantizeLinear(
 ):
     """y = saturate(round(x / scale) + zero_point), halves to even
 
-    scale is one number, one for each element of `axis`, or one for each block of block_size; the
-    division is in the type of scale, or in `precision`. y has the type of zero_point, or dtype, or
-    uint8. To float types x / scale + zero_point is rounded only once, to the type; saturate False
-    lets float8 overflow to NaN or infinity.
+    scale and zero_point have one number, one for each index on `axis`, or one for each block_size
+    of these; the division is in the type of scale, or in `precision`. y has the type of zero_point,
+    or dtype, or uint8. To float types x / scale + zero_point is rounded only once, to the type;
+    saturate False lets float8 overflow to NaN or infinity.
     """
     low = dtype_of(_low_dtype(zero_point, dtype))
     real = scale.dtype if precision is None else dtype_of(precision)
@@ -104,9 +103,9 @@ def _(x, scale, zero_point=None, *, axis, block_size, saturate, dtype, precision
 def _check_scale(
     x: Value, scale: Value, zero_point: Value | None, axis: int, block_size: int
 ) -> None:
-    """Raise TypeRuleError unless the scale is of a floating-point type, the zero point has its
-    shape, and that is a scalar, a vector along `axis` of x, or, with `block_size`, one number for
-    each block (the shape of x with fewer elements on `axis`)."""
+    """Raise TypeRuleError unless `scale` is of a floating-point type, and a scalar, a vector along
+    `axis` of x, or, with `block_size`, one number for each block (the shape of x with fewer
+    elements on `axis`), and the zero point has the shape of `scale`."""
     need_float(scale, "scale")
     if zero_point is not None:
         both = zero_point.shape, scale.shape
@@ -131,9 +130,10 @@ def _check_scale(
 
 @op("steps", "dequantise")
 def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=None):
-    """y = (x - zero_point) * scale, in the type of scale or `dtype`
+    """y = (x - zero_point) * scale, of the type of scale or `dtype`
 
-    scale is one number, one for each element of `axis`, or one for each block of block_size.
+    scale and zero_point have one number, one for each index on `axis`, or one for each block_size
+    of these.
     """
     real = scale.dtype if dtype is None else dtype_of(dtype)
     wide = np.float64 if real == np.float64 else np.float32
@@ -155,7 +155,7 @@ def _(x, scale, zero_point=None, *, axis, block_size, dtype):
 
 @op()
 def DynamicQuantizeLinear(x):
-    """(y, scale, zero_point): x as uint8, with the range of x and 0 spread over 0..255"""
+    """(y, scale, zero_point): x as uint8, where [min(x, 0), max(x, 0)] of all x becomes 0..255"""
     high = np.float32(max(0, x.max(initial=0)))
     low = np.float32(min(0, x.min(initial=0)))
     scale = (np.float32(1) if high == low else high - low) / np.float32(255)
@@ -179,7 +179,7 @@ def _exact(sums: Array) -> Array:
 
 
 def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
-    """x - zero as float64; `zero` None is 0. A vector has a zero point for each column of x, or,
+    """x - zero as float64; `zero` None is 0. A vector `zero` has a number for each column of x, or,
     with `column`, for each row."""
     if zero is None:
         return x.astype(np.float64)
@@ -361,7 +361,7 @@ def SmallMatMul(a, w, scale=None, zero=None, *, block_size=0):
     """y = a @ ((w - zero) * scale), a [...,m,k] float32, w [k,n] small integers or half floats
 
     scale and zero have a row of n for each block of block_size rows of w (0: one row for all).
-    Half floats (float16, bfloat16) have none.
+    A w of half floats (float16, bfloat16) has neither.
     """
     return np.matmul(a, decoded(w, scale, zero, block_size))
 

@@ -1,6 +1,6 @@
 """Random tensors. A seed makes a call repeatable; without one every call differs.
 
-The generator is numpy's, so the numbers are not those of another engine with the same seed.
+The generator is numpy's: other engines give other numbers for a seed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _(x: Value, *, dtype: str | None, seed: Any) -> Type:
 
 @op("impure")
 def Multinomial(x, *, dtype="int32", sample_size=1, seed=None):
-    """y[n, i] = class c with probability e^x[n, c] / sum of e^x[n, :], drawn sample_size times"""
+    """y[n, i] = a class c, drawn with probability e^x[n, c] / sum of e^x[n, :]; i < sample_size"""
     wide = widen(x).astype(np.float64)
     p = np.exp(wide - np.max(wide, axis=1, keepdims=True, initial=-np.inf))
     edges = np.cumsum(p, axis=1)

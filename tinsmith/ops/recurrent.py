@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM over whole sequences, with everything ONNX allows.
 
 Weights may be integers of 8 or 16 bits: then `w_scale` and `r_scale` [D,gates*H] are the scales of
-the rows of `w` and `r`. Only passes make such nodes, of DequantizeLinear nodes before the weights.
+the rows of `w` and `r`. Only passes make such nodes, from DequantizeLinear before the weights.
 Shapes: D directions, T time steps, N batch, I inputs, H hidden elements.
 """
 
@@ -46,8 +46,8 @@ def functions(
 ) -> list[Function]:  # fmt: skip
     """The activation functions of a recurrent layer, in order of `names`: `each` of them for every
     direction. The numbers in `alphas` (`betas`) go in order to the functions that take an alpha
-    (beta). Arguments are clipped to [-clip, clip], but not those of the third function of a
-    direction (an LSTM's, of the cell), as in ONNX Runtime."""
+    (beta), defaults to the rest. Arguments are clipped to [-clip, clip], but not those of the third
+    function of a direction (an LSTM's, of the cell), as in ONNX Runtime."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
 
     def one(place: int, name: str) -> Function:
@@ -63,9 +63,8 @@ def functions(
 def _by_direction(
     default: Sequence[str], direction: str, names: Sequence[str] | None, *rest: Any
 ) -> list[list[Function]]:
-    """For each direction the list of its activation functions: those of `names`, or, where it is
-    None, of `default` (the names for one direction). `rest` are alphas, betas and clip, as
-    `functions` takes them."""
+    """The activation functions of each direction: of `names`, or, if that is None, of `default`
+    (the names for one direction). `rest` are alphas, betas and clip, as `functions` takes them."""
     count = 2 if direction == "bidirectional" else 1
     every = functions(names or tuple(default) * count, *rest, each=len(default))
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
@@ -77,7 +76,7 @@ def _real(w: Array, scale: Array | None) -> Array:
 
 
 def _rounded(x: Array) -> Array:
-    """x rounded to 256 levels: quantised by DynamicQuantizeLinear, and dequantised again."""
+    """x quantised by DynamicQuantizeLinear, to 256 levels, and dequantised again."""
     low, scale, zero = DynamicQuantizeLinear.reference(x)
     return (low.astype(np.float32) - zero) * scale
 
@@ -118,7 +117,7 @@ def _recurrent(
 
     `weights` are the operands w, r and b; `initial` are the first states, None for zeros.
     make_step(d, r[d]^T, wb[d], rb[d]), where wb and rb are the halves of b, returns for direction d
-    the function of a time step (see `_run`), and the bias that is added to x w[d]^T.
+    the `step` for `_run`, and the bias that is added to x w[d]^T.
     """
     w, r, b = weights
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
@@ -294,9 +293,8 @@ def _types(of: _Operands, per_direction: int, attrs: dict[str, Any]) -> tuple[Ty
 
 
 def _check_operands(of: _Operands, count: int, hidden: Any, layout: int) -> Any:
-    """Raise TypeRuleError where the shapes or element types of the operands of a recurrent layer do
-    not fit each other; `count` is the number of directions. Returns the batch size N, a number or
-    a symbol."""
+    """Raise TypeRuleError where shapes or element types of operands do not fit each other; `count`
+    is the number of directions, `hidden` is H. Returns N, the batch size, a number or a symbol."""
     gates, x, w, lens = of.gates, of.x, of.w, of.lens
     matrices = [m for m, s in ((w, "w_scale"), (of.r, "r_scale")) if of.vectors[s][0] is None]
     need_same(x, *matrices, *(v for v, _ in of.vectors.values()), *of.initial.values())

@@ -1,6 +1,6 @@
 """Reductions along axes, and running sums and products.
 
-Sums are accumulated in double precision for every float, so that the reference is an oracle.
+Sums of floats are in double precision, so that the reference is an oracle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
 
 
 def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:
-    """The reduction `kind` of x over `axis` (None: all); sums of floats are in float64."""
+    """The reduction `kind` of x over `axis` (None: all), not yet in the dtype of x: sums of floats
+    are float64."""
     if kind in ("max", "min"):
         wide = widen(x)
         ufunc = np.maximum if kind == "max" else np.minimum
@@ -156,13 +157,13 @@ def _(x: Value, *, kind: str, axis: int, keepdims: bool, select_last: bool) -> T
 
 @op("reduction")
 def CumSum(x, axis, *, exclusive=False, reverse=False):
-    """y[i] = sum of x[j] for j <= i along the axis; j < i if exclusive; j >= i if reverse"""
+    """y[i] = sum of x[j] for j <= i along `axis`; exclusive: j < i; reverse: j >= i; both: j > i"""
     return _running(np.add, x, scalar(axis), exclusive, reverse)
 
 
 @op("reduction")
 def CumProd(x, axis, *, exclusive=False, reverse=False):
-    """y[i] = product of x[j] for j <= i along the axis; j < i if exclusive; j >= i if reverse"""
+    """y[i] = product of x[j] for j <= i along `axis`; exclusive, reverse as for CumSum"""
     return _running(np.multiply, x, scalar(axis), exclusive, reverse)
 
 
@@ -197,7 +198,7 @@ CumProd.type(_running_rule)
 
 @Reduce.apart
 def _(node: Node) -> Apart:
-    """A reduction can be cut along the axes that are not reduced."""
+    """The axes that are not reduced; {} if all are, or if it is not known which."""
     x, axes = node.inputs[0], const_ints(node.inputs[1] if len(node.inputs) > 1 else None)
     if x is None or x.shape is None or not axes:
         return {}

@@ -1,5 +1,5 @@
 """Regular expressions in the syntax of RE2, as ONNX asks for them, parsed to automata
-(`_automaton.py`), so that matching takes linear time and never backtracks.
+(`_automaton.py`), so that matching takes linear time.
 
 As in RE2, references to groups, and looking ahead or behind, are refused. Of Unicode's properties
 the general categories are known (`\\pL`, `\\p{Lu}`), scripts are not.
@@ -55,8 +55,7 @@ _CATEGORIES = {unicodedata.category(chr(c)) for c in range(0x3000)} | {"Co", "Cs
 
 class Pattern(Automaton):
     """The automaton of a regular expression in the syntax of RE2; immutable once made. Raises
-    TypeRuleError where the text is no such expression, BudgetExceeded where it has too many
-    states."""
+    TypeRuleError for any other text, BudgetExceeded for too many states."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__(f"the regular expression {pattern[:80]!r}")
@@ -65,7 +64,7 @@ class Pattern(Automaton):
 
 @lru_cache(maxsize=64)
 def compiled(pattern: str) -> Pattern:
-    """The pattern of a regular expression; the same text gives the same object."""
+    """The Pattern of a regular expression, from a cache of the last 64."""
     return Pattern(pattern)
 
 
@@ -121,7 +120,7 @@ class _Parser:
 
     def repeated(self, a: int) -> int:
         """Read one item and the repetition after it (`*`, `{2,3}`, ...), if any; return the state
-        after both. The text of the item is read again for each copy that is needed."""
+        after both. The item is read again for each copy that is needed."""
         start, flags = self.i, (self.fold, self.lines, self.dots)
         first = self.to.state()
         self.to.link(a, first)
@@ -150,8 +149,8 @@ class _Parser:
         return out
 
     def count(self) -> tuple[int, int | None] | None:
-        """Read a repetition, if there is one: (the least, the most times that it allows), most None
-        for any number. None, and nothing is read, if there is none."""
+        """Read a repetition: (least, most) times, most None for any number. None, and nothing is
+        read, if there is none."""
         for mark, found in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.take(mark):
                 return found
@@ -240,8 +239,8 @@ class _Parser:
 
     def flags(self, a: int, b: int) -> bool:
         """Read the flags after `(?`, as `i-s)` or `i-s:`. For `i-s)` set them, for the rest of the
-        group around it, and return True. For `i-s:` store them in `self.inner`, for the group that
-        begins, and return False."""
+        group around it, link a to b, and return True. For `i-s:` store them in `self.inner`, for
+        the group that begins, and return False."""
         found, on = {"i": self.fold, "m": self.lines, "s": self.dots, "U": False}, True
         while (c := self.char()) not in ":)":
             if c == "-" and on:

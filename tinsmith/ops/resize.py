@@ -70,8 +70,7 @@ def Resize(
 
 
 class Sampling(NamedTuple):
-    """The attributes of a Resize, under their own names, by which `axis_tables` finds the elements
-    of the input that an element of the output reads."""
+    """The attributes of a Resize that `axis_tables` needs, under their own names."""
 
     mode: str
     coordinate_transformation_mode: str
@@ -84,7 +83,7 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """How a Resize computes the elements along one axis, number `axis`: y[o] = sum over t of
+    """How a Resize computes along one axis, number `axis`: y[o] = sum over t of
     weights[o, t] * x[places[o, t]].
 
     places   [out, taps], indexes into the input
@@ -112,8 +111,8 @@ def axis_tables(
     """The tables of all axes that a Resize changes; the Resize applies one after the other.
 
     `dims` are the input's; `given` are (roi, scales, sizes), None or empty where absent, with one
-    number for each of `axes` (roi: two). `axes` None means all. Raises BudgetExceeded, and
-    DataError for an axis without elements that gets some.
+    number for each of `axes` (roi: all starts, then all ends). `axes` None means all. Raises
+    BudgetExceeded, and DataError for an axis without elements that gets some.
     """
     (roi, scales, sizes), mode, transform = given, how.mode, how.coordinate_transformation_mode
     chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
@@ -172,9 +171,9 @@ def resized(
     sizes: Sequence[int] | None,
     policy: str,
 ) -> list[Dim]:
-    """The output sizes of the resized axes, from their input sizes `dims` and either scales or
-    sizes. A size by a scale is floor(size * scale) in float32, as ONNX infers it. With a `policy`
-    other than "stretch" all axes are resized by one factor (`factors`)."""
+    """The output sizes of the resized axes, from their input sizes `dims` and scales or sizes. A
+    size by a scale is floor(size * scale) in float32, as ONNX infers it. With `sizes` and a
+    `policy` other than "stretch" all axes are resized by one factor (`factors`)."""
     if scales is not None:
         return [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
     assert sizes is not None
@@ -189,9 +188,9 @@ def resized(
 def factors(
     dims: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
 ) -> list[float]:
-    """The scale factors of the resized axes: `scales`, or size / dim for `sizes` (0 for a dim of
-    0). With the policy "not_larger" all axes get the smallest of these factors, with "not_smaller"
-    the largest."""
+    """The scale factors of the resized axes: `scales`, or size / dim (0 for a dim of 0). Of the
+    latter, with the policy "not_larger" all axes get the smallest, with "not_smaller" the largest.
+    """
     if scales is not None:
         return list(scales)
     assert sizes is not None
@@ -260,11 +259,11 @@ def nearest(at: Array, rounding: str, size: int) -> Array:
 def interpolation(
     at: Array, mode: str, size: int, a: float, exclude_outside: bool, shrink: float | None
 ) -> tuple[Array, Array]:
-    """The elements of an axis of `size` that linear or cubic interpolation reads for each
-    coordinate in `at` [out], and their weights: (places, weights), both [out, taps]. Places outside
-    are clamped to the edges; with `exclude_outside` they get the weight 0, and the others are
-    scaled to a sum of 1. `a` is the coefficient of cubic interpolation. Antialiasing widens the
-    filter by 1 / `shrink` (None: not at all)."""
+    """What linear or cubic interpolation reads of an axis of `size` for each coordinate in `at`
+    [out]: (places, weights), both [out, taps]. Places outside are clamped to the edges; with
+    `exclude_outside` they get the weight 0, and the others are scaled to a sum of 1. `a` is the
+    coefficient of cubic interpolation. Antialiasing widens the filter by 1 / `shrink` (None: not at
+    all)."""
     below = np.floor(at)
     part = (at - below)[:, None]
     radius = 1 if mode == "linear" else 2
@@ -349,7 +348,7 @@ def unless_empty(v: Value | None) -> Any:
 
 @Resize.apart
 def _(node: Node) -> Apart:
-    """The axes that are not resized: they keep their size and have the scale 1."""
+    """The axes that keep their size and have no scale but 1; {} for tf_crop_and_resize."""
     x, scales = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     if x is None or x.shape is None or node.coordinate_transformation_mode == "tf_crop_and_resize":
         return {}

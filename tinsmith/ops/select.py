@@ -156,7 +156,7 @@ def _(x: Value, *, axis: int | None, sorted: bool) -> tuple[Type, ...]:
 
 @op()
 def OneHot(indices, depth, values, *, axis=-1):
-    """y[..., d, ...] = values[1] where d = indices[...], else values[0]; d in [0, depth) is `axis`
+    """y[..., d, ...] = values[1] where d = indices[...], else values[0]; d < depth runs on `axis`
 
     Negative indices count from depth; for one outside [-depth, depth) all are values[0].
     """

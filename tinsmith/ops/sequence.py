@@ -17,8 +17,8 @@ POSITIONS = ("int32", "int64")
 
 
 def item_of(value: Value) -> Type:
-    """The type of one tensor of the sequence `value`, with new symbols, as tensors of one sequence
-    may differ in size. Raises TypeRuleError if `value` is no sequence."""
+    """The type of one tensor of the sequence `value`, with new symbols, as its tensors may differ
+    in size. Raises TypeRuleError if `value` is no sequence."""
     held = value.type
     need(isinstance(held, SequenceType), f"{value!r} is no sequence")
     assert isinstance(held, SequenceType)
@@ -137,7 +137,7 @@ def _(s, x, at):
 
 @op("holder")
 def SequenceErase(s, at=None):
-    """y = s without the element at a place, or without the last"""
+    """y = s without the tensor at the place `at`, or without the last"""
     place = _place(-1 if at is None else at, len(s), len(s) - 1)
     return [*s[:place], *s[place + 1 :]]
 
@@ -199,7 +199,7 @@ def _(s, *, axis, new_axis):
 def Optional(x=None, *, dtype=None, sequence=False):
     """y = x, or an empty optional where x is absent
 
-    `dtype` and `sequence` give the type of an empty one: a tensor, or a sequence, of this type.
+    An empty one is for tensors of element type `dtype`, or, with `sequence`, sequences of these.
     """
     return x
 

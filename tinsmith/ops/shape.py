@@ -162,7 +162,7 @@ def _(y: Value, x: Value, *, perm: tuple[int, ...] | None) -> Part:
 
 @op("view")
 def Squeeze(x, axes=None):
-    """y = x without the axes named, which must have size 1; without all such axes if None"""
+    """y = x without `axes`, which must have size 1; None or empty: without all axes of size 1"""
     if axes is None or np.size(axes) == 0:
         return np.squeeze(x)
     return np.squeeze(x, axis=tuple(int(a) for a in np.asarray(axes).reshape(-1)))
@@ -237,7 +237,8 @@ def _(x: Value, shape: Value) -> Type:
 
 @Expand.moves
 def _(y: Value, x: Value, shape: Any) -> Part | None:
-    """Axes of x of size 1 that grow are dropped, and axes of repetitions take their place."""
+    """Axes of x of size 1 that grow are dropped, and axes of repetitions take their place. None
+    if a symbol leaves open which."""
     dims, given = y.shape or (), x.shape or ()
     pairs = list(zip((1,) * (len(dims) - len(given)) + given, dims, strict=True))
     if any(d != n and (d != 1 or isinstance(n, str)) for d, n in pairs):

@@ -44,7 +44,8 @@ def DFT(x, dft_length=None, axis=None, *, inverse=False, onesided=False):
     The last axis holds the parts of complex numbers: [real, imaginary], or [real] for a real x.
     x is cut, or padded with zeros, to N along `axis`. With `inverse` the exponent has the other
     sign, and the sum is divided by N. With `onesided` the forward transform of a real x gives only
-    k = 0 .. N / 2, and the inverse takes these and gives a real y.
+    k = 0 .. N // 2, and the inverse takes these and gives a real y. Default N: the size of
+    `axis`; for the onesided inverse 2 * (size - 1).
     """
     place = -2 if axis is None else scalar(axis)
     place = place + x.ndim if place < 0 else place
@@ -99,8 +100,8 @@ def _(
 def STFT(signal, frame_step, window=None, frame_length=None, *, onesided=True):
     """y[b, f, k] = sum of w[n] * signal[b, f * step + n] * e^(-2 pi i k n / N), n < N
 
-    signal is [B, L, 1] or, complex, [B, L, 2]; y is [B, frames, N or N // 2 + 1, 2]. N is
-    frame_length, else the length of the window, else L.
+    signal is [B, L, 1] or, complex, [B, L, 2]; y is [B, frames, K, 2], K = N // 2 + 1 if onesided,
+    else N. N is frame_length, else the length of the window, else L.
     """
     step = scalar(frame_step)
     size = signal.shape[1] if window is None else window.shape[0]

@@ -81,8 +81,8 @@ def StringNormalizer(
 ):
     """y = the strings of x that are no stop words, in "LOWER" or "UPPER" case or as they are
 
-    x is [C] or [1, C]. Where nothing is left y holds one empty string. The locale is ignored: the
-    case is changed by Unicode's rules.
+    x is [C] or [1, C]. Where nothing is left y holds one empty string. The locale is ignored:
+    Unicode's rules change the case.
     """
     fold = (lambda s: s) if is_case_sensitive else str.casefold
     stop = {fold(s) for s in stopwords}
@@ -114,10 +114,9 @@ def TfIdfVectorizer(
 ):  # fmt: skip
     """y[..., ngram_indexes[i]] = how often n-gram i of the pool stands in the sequence x
 
-    x is [C] or [N, C]. The items of an n-gram may lie apart, all by the same distance of 1 to
+    x is [C] or [N, C]. The items of an n-gram may lie apart, all by the same 1 to
     max_skip_count + 1 places. Mode "IDF" gives weights[i] (None: 1) where it stands at all, "TFIDF"
-    weights[i] times the count. ngram_counts[n - 1] is where the n-grams of n items start in the
-    pool.
+    weights[i] times the count. In the pool n-grams of n items start at ngram_counts[n - 1].
     """
     pool = pool_int64s if pool_strings is None else pool_strings
     grams = _grams(pool, ngram_counts)

@@ -1,5 +1,5 @@
-"""Sliding windows of convolutions and pooling: output sizes, automatic padding, and views of all
-windows or of one tap in all windows. Spatial axes are the last ones, in any number."""
+"""Sliding windows of convolutions and pooling: output sizes, automatic padding, views of windows
+and of taps. Spatial axes are the last ones, in any number."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def window(
     dilation: Any = None, auto_pad: str = "NOTSET", ceil_mode: bool = False,
 ) -> Window:  # fmt: skip
     """The geometry of windows over an input of spatial `sizes`, by the attributes of a convolution
-    or pooling. Raises TypeRuleError where they do not fit.
+    or pooling. `pad` is all begins, then all ends; `auto_pad`, if given, replaces it. Raises
+    TypeRuleError where they do not fit.
 
     With `ceil_mode` a last window that is partly outside counts, unless it starts in the padding
     after the input.

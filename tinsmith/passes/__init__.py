@@ -1,4 +1,4 @@
-"""Passes over the graph: the rules, and the manager that runs them. See `manager`."""
+"""Passes edit graphs: their table and choice (`choice`) and how they run (`manager`)."""
 
 from tinsmith.passes.choice import COURSE, FILED, PASSES, Entry, list_passes
 from tinsmith.passes.manager import Context, Report, register, run_passes

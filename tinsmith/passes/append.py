@@ -1,4 +1,4 @@
-"""Appending to a cache writes only the new rows: rows that it holds already stay where they are."""
+"""Appending to a cache writes only the new rows: those that it holds stay where they are."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class AppendInPlace:
 
     A room is an input with space for more rows than it holds, such as a state that grows (a cache
     of keys); a scatter (TensorScatter) writes rows into it. Readers of the concatenation then read
-    the same rows of the room. A second scatter may have replaced rows of the concatenation in
-    between: it is done on the room. If the written rows x are no such concatenation, scatter(room,
-    x)[: rows of x] -> x.
+    the same rows of the scatter's result. A second scatter that replaces rows of the concatenation
+    before they are written then follows the first. If the written rows x are no such concatenation,
+    scatter(room, x)[: rows of x] -> x.
     """
 
     operators: ClassVar = frozenset(("TensorScatter",))
@@ -47,9 +47,10 @@ class AppendInPlace:
 
 
 def _shortened(graph: Graph, node: Node) -> int:
-    """Let a TensorScatter write only the rows that its room does not hold yet. Returns 1 if that
-    was done, 0 if it writes only new rows anyway. Raises Skip unless the written rows are a
-    concatenation of the room's first rows and new ones."""
+    """Let a TensorScatter write only the rows that its room does not hold yet. Returns 1 if
+    done, 0 where all are new: it does not write from row 0 on, or nothing else reads the room.
+    Raises Skip unless the written rows are a concatenation of the room's first rows and new ones.
+    """
     room, rows, places = node.operand(0), node.operand(1), (*node.inputs, None)[2]
     if places is not None or node.start or node.mode != "linear" or len(room.uses) == 1:
         return 0  # all that it writes is new
@@ -86,8 +87,8 @@ def _shortened(graph: Graph, node: Node) -> int:
 
 
 def _later(rows: Value, axis: int) -> Node | None:
-    """The TensorScatter along `axis` whose result is `rows`, so that it replaces some rows of
-    another value; None if anything else makes `rows`."""
+    """The TensorScatter along `axis` that makes `rows` by replacing some rows of another value;
+    None if anything else does."""
     node = rows.producer
     if node is None or node.op is not OPS["TensorScatter"] or node.mode != "linear":
         return None
@@ -107,8 +108,8 @@ def _begins(value: Value, room: Value, axis: int) -> bool:
 
 
 def _without(graph: Graph, node: Node) -> int:
-    """Let readers of y[: rows of x], a slice of the result y of a TensorScatter that has written x,
-    read x itself. Returns how many slices were replaced."""
+    """Let readers of the slice y[: rows of x] read x itself, where y is the result of the
+    TensorScatter `node`, which writes x from row 0 on. Returns how many slices were replaced."""
     rows, y, axis = node.operand(1), node.output, node.axis % len(node.output.dims)
     changes = 0
     for use in dict.fromkeys(y.uses):

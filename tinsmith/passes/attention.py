@@ -1,8 +1,8 @@
 """Attention written in primitives becomes one node that reads and writes rows where they lie.
 
 The moves around attention (transposes that split and join heads, windows, rolls) become tables of
-row offsets. Dense layers before and after compute each row by itself, in any order of rows, so that
-moves beyond them are taken in as well.
+row offsets. Dense layers before and after compute each row by itself, so that moves beyond them are
+taken in too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_TERMS = 2  # biases and masks that RowAttention takes
 @register("machine", devices=("cpu",))
 @dataclass(frozen=True)
 class LowerAttention:
-    """softmax(q k^T * scale + bias) v becomes one node, and takes in the moves around it.
+    """softmax(q k^T * scale + bias) v becomes a RowAttention, which takes in the moves around it.
 
     max_keys: attention over more keys than this stays as it is.
     """
@@ -69,8 +69,9 @@ class LowerAttention:
 
 
 def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
-    """Replace the attention around a Softmax node by one RowAttention node, which is returned.
-    Raises Skip if there is no attention around it."""
+    """Replace the attention around a Softmax by one RowAttention, and return that node. Raises Skip
+    if there is none in float32, of known shapes and at most `max_keys` keys. `once` caches tables.
+    """
     outputs = set(graph.outputs)
     x, weights = softmax.operand(0), softmax.output
     if x.dtype != np.float32:
@@ -111,8 +112,8 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
 
 def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
     """(value, zeros): the softmax's result `weights` and False; or the result of where(isnan(
-    weights), 0, weights) and True, if that alone reads `weights`. By such a node exporters let a
-    query that sees no key give 0."""
+    weights), 0, weights) and True, if that alone reads `weights`. By this exporters let a query
+    that sees no key give 0."""
     tests = [n for n in weights.uses if n.op is OPS["IsNaN"]]
     reads = [n for n in weights.uses if n.op is OPS["Where"] and n.inputs[2] is weights]
     if weights in outputs or len(weights.uses) != 2 or len(tests) != 1 or len(reads) != 1:
@@ -127,7 +128,8 @@ def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """`rows_at` for an operand of shape `dims` (..., rows, width) that is a row-major array."""
+    """The table of row offsets (`rows_at`) of an operand that is a row-major array of shape
+    `dims` (..., rows, width)."""
     return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
 
 
@@ -185,7 +187,7 @@ def _scores(
 
 
 def _is_reshape(node: Node) -> bool:
-    """Whether a node shows its input under the shape that its second input tells."""
+    """Whether a node is a Reshape or another view with a second input (Squeeze, Unsqueeze)."""
     return "view" in node.op.traits and len(node.inputs) == 2
 
 
@@ -201,8 +203,8 @@ def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
 
 
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
-    """(inner, term): the operands a and b of an Add of scores, in order: `inner` comes from the
-    product of queries and keys, `term` is a bias or mask. Raises Skip if neither does."""
+    """(inner, term): which of a and b, the operands of an Add of scores, comes from the product of
+    queries and keys (`inner`); the other is a bias or mask. Raises Skip if neither does."""
     for inner, term in ((a, b), (b, a)):
         if inner.const is not None or not same(inner.shape, node.output.shape) or inner is term:
             continue
@@ -233,7 +235,7 @@ def _leads_to_product(value: Value) -> bool:
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
     RowAttention reads it: a value [slabs, queries or 1, keys or 1], and a vector with the index of
-    its slab for each item. Raises Skip."""
+    its slab for each item. Raises Skip if the scale is not 1 and `term` no constant."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     if term.type.is_free or any(isinstance(d, Size) for d in shape):
         return free_term(term, dims, shape, scale)
@@ -250,8 +252,8 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
 
 
 def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
-    """The terms in reverse order. Of more than MOST_TERMS, constants are added up; raises Skip if
-    there are still more."""
+    """The `terms` in reverse order, at most MOST_TERMS: if there are more, constants are added up.
+    Raises Skip if too many are left."""
     constants = [t for t in terms if t[0].const is not None and t[1].dtype != object]
     while len(terms) > MOST_TERMS and len(constants) >= 2:
         (a, a_at), (b, b_at) = constants[:2]
@@ -309,9 +311,10 @@ def _reordered(table: Array, place: Array, width: int) -> Array:
 def _before_dense(
     base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
-    """Compute the dense layer that makes `base` on its input before moves, so that rows come in the
-    order before them. Returns the new result, and for each row of `base` its index there. None if
-    there is no such layer, no move precedes it, or others than `readers` read it."""
+    """Repeat the dense layer that makes `base` on its input before moves. Returns the new result,
+    whose rows come in the order before the moves, and for each row of `base` its index there. None
+    if there is no such layer, no moves of whole rows precede it, or others than `readers` read
+    `base`."""
     layer = dense_before(base, outputs)
     if layer is None or not _only_read_by(base, readers, outputs):
         return None
@@ -323,7 +326,7 @@ def _before_dense(
 
 
 def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
-    """Whether the value, directly or through moves, is read by these nodes only."""
+    """Whether only `readers` read a value, directly or through moves, and it is no graph output."""
     if value in outputs:
         return False
     for user in dict.fromkeys(value.uses):
@@ -335,8 +338,8 @@ def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
 
 
 def _dense_again(layer: Dense, x: Value) -> Value:
-    """Add a copy of a dense layer whose input is x, with other rows or another order of rows.
-    Returns its result."""
+    """Add a copy of a dense layer that reads x: other rows, or its rows in another order. Returns
+    the result."""
     node = layer.first
     precise = node.attrs["precise"]
     y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)

@@ -29,9 +29,9 @@ def free_attention(
     graph: Graph, nodes: tuple[Node, Node], operands: tuple[Value, Value, Value],
     how: dict[str, Any], terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
 ) -> Node:  # fmt: skip
-    """Replace an attention of free sizes by one RowAttention node whose tables of row offsets are
-    formulas (`strides.formula`), and return it. It reads operands as they are before moves, and its
-    result is the value after later moves, as far as rows stay contiguous.
+    """Replace an attention of free sizes by one RowAttention, and return that node. Its tables of
+    row offsets are formulas (`strides.formula`), it reads operands as they are before moves, and
+    its result is the value after later moves, as far as rows stay contiguous.
 
     nodes     the softmax, and the product that reads it
     operands  left and right operand of the product before the softmax (the keys as [..., width,
@@ -115,7 +115,8 @@ def free_term(
     term: Value, dims: tuple[Any, ...], shape: tuple[Any, ...], scale: float
 ) -> tuple[Value, Array]:
     """`attention.term_of` for free sizes. `dims` are those of the term, with ones before them up to
-    the rank of `shape`. The table is a formula; the term keeps its own dims. Raises Skip."""
+    the rank of `shape`. The table is a formula; the value keeps the term's axes instead of slabs.
+    Raises Skip as `term_of` does."""
     groups = [[axis] for axis in dense(dims[:-2])]
     table = formula(0, 1, (), items_over(dims[:-2], groups, shape[:-2]))
     if term.const is not None:

@@ -89,8 +89,8 @@ def attention(node: Node) -> tuple[Value, ...]:
 
 def _covering(mask: Value, of: _Heads) -> Value:
     """`mask`, of bool or float32, as one that broadcasts to the scores [N, heads, Q, K]: if it has
-    fewer keys than K (but not 1), it is extended by keys that no query sees. Raises Skip if it does
-    not fit."""
+    fewer keys than K but more than 1, it is extended by keys that no query sees. Raises Skip if it
+    does not fit."""
     if mask.dtype.name not in ("bool", "float32"):
         raise Skip(f"the mask is {mask.dtype}")
     *outer, keys = mask.dims

@@ -1,7 +1,7 @@
 """Chains of 1x1 and depthwise convolutions, and what scales the channels that 1x1 convolutions
 read, become Block nodes, which one kernel may compute.
 
-Whether one kernel is faster is for the planner to say: it may place a block's nodes one by one.
+The planner decides whether it does: it may place a block's nodes one by one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ RANK = 4  # of images: batch, channels, height, width
 @register("machine", name=NAME)
 @dataclass(frozen=True)
 class FuseBlocks:
-    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
+    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one Block node.
 
-    The node is a Block. A 1x1 convolution outside such chains becomes a Block with the product
-    before it, if that scales the channels of its input. Every value between two nodes of a block is
-    read once, by a convolution, and is no graph output; weights and biases are constants.
+    So does a 1x1 convolution outside such chains with a Mul before it that scales the channels of
+    its input. Every value between two nodes of a block is read once, by a convolution, and is no
+    graph output; weights and biases are constants.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -65,8 +65,8 @@ class FuseBlocks:
 
 
 def _conv(node: Node) -> Node | None:
-    """The convolution in a node: the node itself, or the only anchor of a Fused node, whose
-    operands are values of the node's body (see `_operand`). None for any other node."""
+    """The convolution in a node: the node itself, or the only anchor of a Fused node, which is a
+    node of that node's body (`_operand` gives its operands outside). None for any other node."""
     anchors = anchors_of(node)
     return anchors[0] if len(anchors) == 1 and is_convolution(anchors[0]) else None
 
@@ -132,8 +132,8 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
 
 
 def _other_readers(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
-    """A text that tells what reads x, the result of `producer`, besides the convolution `conv` of
-    `node`; "" if nothing does."""
+    """What reads x, the result of `producer`, besides the convolution `conv` of `node`, as text; ""
+    if nothing does."""
     if x in outputs:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:
@@ -161,9 +161,9 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
 
 
 def _scaled(node: Node, outputs: set[Value]) -> Node | str:
-    """The product of an image and one number for each of its channels whose result this 1x1
-    convolution alone reads. If there is such a product, but it cannot be in a block with the node,
-    the reason, as text; "" if the node is no convolution, or reads no such product."""
+    """The Mul before `node` that scales each channel of an image by one number, if `node` is a 1x1
+    convolution that alone reads its result. If there is such a Mul, but it cannot be in a block
+    with `node`, the reason, as text; "" if `node` is no convolution, or reads no such Mul."""
     conv = _conv(node)
     y = None if conv is None else _operand(node, conv, 0)
     product = None if y is None else y.producer

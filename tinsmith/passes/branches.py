@@ -18,10 +18,9 @@ from tinsmith.rewrite import replace_outputs
 class TakeBranches:
     """An If whose branch is known becomes the nodes of that branch.
 
-    The branch is known if the condition is a constant, which exporters leave behind, or if the
-    other branch cannot run, as the types of its operators contradict the types of its inputs. Then
-    a node Required checks, when the model runs, that the condition does not take the other branch.
-    So shapes become known behind an If whose branches give different shapes.
+    The branch is known if the condition is a constant, or if the other branch cannot run, as its
+    operators refuse the types of its inputs: then a node Required checks, when the model runs, that
+    the condition does not take it. So shapes behind an If may become known.
     """
 
     operators: ClassVar = frozenset(("If",))
@@ -47,8 +46,8 @@ class TakeBranches:
 
 
 class _Taken(NamedTuple):
-    """The known `value` of an If's condition. `refusal`: why the branch of the other value cannot
-    run, if the value is known by that; "" if the condition is a constant."""
+    """The known `value` of an If's condition, and by what: `refusal` says why the other branch
+    cannot run; "" if the condition is a constant."""
 
     value: bool
     refusal: str = ""

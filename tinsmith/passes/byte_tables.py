@@ -4,7 +4,7 @@ Between quantised numbers x * sigmoid(x) is
 
     a = dequantise(x);  s = dequantise(quantise(sigmoid(a)));  y = quantise(a * s)
 
-Whatever is computed there, and however often it is rounded, y follows from the byte x alone.
+However that is computed and rounded, y follows from the byte x alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _sample(graph: Graph, _: Any) -> Value:
     zero=np.array([3], np.uint8),
 )
 def tabulated(q: Node) -> Value:
-    """quantise(f(dequantise(x), s, z)) -> table[x], for any function f of one element."""
+    """quantise(f(dequantise(x)), s, z) -> table[x], for any function f of one element."""
     found: dict[Value, Value | None] = {}
     source = _source(q.output, found)
     if source is None or source is q.output:
@@ -54,8 +54,9 @@ def tabulated(q: Node) -> Value:
 
 
 def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
-    """The earliest value of bytes from which `v` is computed element by element: v[i] follows from
-    its element i alone. None if there is none. `found` caches the results for values on the way."""
+    """The earliest value of bytes, perhaps `v` itself, from which `v` is computed element by
+    element: v[i] follows from its element i alone. None if there is none. `found` caches results.
+    """
     if v in found:
         return found[v]
     found[v] = own = v if name_of(v.dtype) in BYTES and v.const is None else None
@@ -86,7 +87,7 @@ def _is_known(v: Value) -> bool:
 
 def _is_number(v: Value) -> bool:
     """Whether a value is one known number: a constant of one element, or the result of a
-    QuantizeLinear or DequantizeLinear (trait `steps`) that reads only such constants."""
+    QuantizeLinear or DequantizeLinear that reads only such constants."""
     if v.const is not None:
         return v.const.size == 1
     node = v.producer
@@ -111,8 +112,8 @@ def _between(source: Value, last: Node) -> list[Node]:
 
 
 def _table(source: Value, nodes: list[Node], result: Value) -> Array:
-    """The 256 values of `result`, computed by the references of `nodes` (as of `_between`), for all
-    values of the bytes of `source`: entry i is for the byte with the bits of i."""
+    """The 256 values of `result`, computed by the references of `nodes` (as of `_between`): entry i
+    is for the byte of `source` with the bits of i."""
     known = {source: np.arange(256, dtype=np.uint8).view(source.dtype)}
     for node in nodes:
         arrays = []

@@ -35,7 +35,7 @@ def drop_cast_to_same(x: Value, cast: Node) -> Value:
     back={"to": "float32"},
 )
 def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
-    """Cast(Cast(x)) -> x, where the type between holds every number of x's type."""
+    """Cast(Cast(x)) -> x, back to x's type through one that holds every number of it."""
     if x.dtype != back.output.dtype:
         raise Skip(f"from {x.dtype} to {back.output.dtype}")
     if x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, wide.output.dtype, "safe"):
@@ -117,14 +117,14 @@ def subtract(x: Value, y: Value) -> Value:
 
 @rules.rule(p.Add(p.Add("x", const("a")), const("b")), tolerance=1e-5, a=(4,), b=(4,))
 def merge_added_constants(x: Value, a: Array, b: Array) -> Value:
-    """(x + a) + b -> x + (a + b)."""
+    """(x + a) + b -> x + (a + b), where a + b has the size of a or b."""
     need_float(x)
     return OPS["Add"](x, _no_larger(x, a, b, a + b))
 
 
 @rules.rule(p.Mul(p.Mul("x", const("a")), const("b")), tolerance=1e-5, a=(4,), b=(1,))
 def merge_factors(x: Value, a: Array, b: Array) -> Value:
-    """(x * a) * b -> x * (a * b)."""
+    """(x * a) * b -> x * (a * b), where a * b has the size of a or b."""
     need_float(x)
     with np.errstate(all="ignore"):
         return OPS["Mul"](x, _no_larger(x, a, b, a * b))
@@ -255,7 +255,7 @@ def leaky_relu_from_one_slope(x: Value, slope: Array) -> Value:
     p.Reduce("x", ...).named("mean"), x=(1, 3, 4, 4), mean={"kind": "mean", "#1": np.array([2, 3])}
 )
 def global_pool_from_reduce(x: Value, mean: Node) -> Value:
-    """reduce(mean or max, all spatial axes of NC...) -> global_pool(x)."""
+    """reduce(mean or max, all spatial axes of [N, C, H, W, ...]) -> global_pool(x)."""
     need_float(x)
     shape = shape_of(x)
     if mean.kind not in ("mean", "max"):
@@ -274,8 +274,7 @@ def global_pool_from_reduce(x: Value, mean: Node) -> Value:
     outer={"kind": "mean", "#1": np.array([2]), "keepdims": False},
 )
 def join_reductions(x: Value, inner: Node, outer: Node) -> Value:
-    """reduce(reduce(x)) -> reduce(x) over the axes of both, of the kinds sum, mean, max, min,
-    prod."""
+    """reduce(reduce(x)) -> reduce(x) over the axes of both, for sum, mean, max, min, prod."""
     need_float(x)
     shape, kind = shape_of(x), inner.kind
     if kind != outer.kind or kind not in ("sum", "mean", "max", "min", "prod"):
@@ -289,7 +288,7 @@ def join_reductions(x: Value, inner: Node, outer: Node) -> Value:
 
 @rules.rule(p.Reduce("x", ...).named("r"), x=(2, 1, 4), r={"kind": "sum", "#1": np.array([1])})
 def drop_reduction_of_one(x: Value, r: Node) -> Value:
-    """reduce(x) over axes of size 1 -> x under the reduced shape."""
+    """reduce(x, axes of size 1) -> x under the reduced shape, for sum, mean, max, min, prod."""
     shape = shape_of(x)
     if r.kind not in ("sum", "mean", "max", "min", "prod"):
         raise Skip(f"it reduces by {r.kind}")
@@ -314,7 +313,7 @@ def drop_pool_of_one(x: Value, pool: Node) -> Value:
 
 @rules.rule(p.Div("x", p.Sqrt("y")), tolerance=1e-6, y=np.linspace(0.5, 2, 4, dtype=np.float32))
 def multiply_by_rsqrt(x: Value, y: Value) -> Value:
-    """x / sqrt(y) -> x * rsqrt(y), where y has fewer elements than x."""
+    """x / sqrt(y) -> x * rsqrt(y), where x and y have different shapes."""
     need_float(x)
     if x.const is not None or y.shape == x.shape or y.shape is None:
         raise Skip("y is not smaller than x")

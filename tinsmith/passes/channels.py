@@ -27,7 +27,7 @@ CONVOLVED = POOLS | {"Conv", "ConvTranspose", "BatchNorm"}
 class GatherChannels:
     """Chains of Concat, ChannelShuffle, Split and Slice on axis 1 become one ChannelGather each.
 
-    Only between convolutions, and only where a boundary is no multiple of `aligned` channels or
+    Only beside convolutions or pools, where a boundary is no multiple of `aligned` channels or
     channels are shuffled: else parts consist of whole blocks of channels, which lie inside the
     larger tensor without a copy. If all readers of a result lead to convolutions with constant
     weights, its channels come in the order of their origins, and the weights are permuted instead.
@@ -62,9 +62,8 @@ class GatherChannels:
         return changes
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
-        """The nodes that move channels and are to be replaced, in graph order: nodes that need a
-        copy (`_needs_copy`), and nodes that do not, but are read only by such nodes, or read their
-        only input from one."""
+        """The moves of channels that are to be replaced, in graph order: those that need a copy
+        (`_needs_copy`), those that only such nodes read, and those whose only input one makes."""
         made = OPS["ChannelGather"]
         able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
@@ -81,8 +80,8 @@ class GatherChannels:
 
     def _needs_copy(self, node: Node) -> bool:
         """Whether a node that moves channels needs a copy: an output takes channels that are not
-        consecutive, or a run of channels that begins or ends, in the output or in the input, within
-        a block of `aligned` channels."""
+        consecutive, or a run of channels that begins within a block of `aligned` channels, of the
+        output or the input, or ends within one of the input, before the input's end."""
         for picked in _picked(node) or []:
             at = 0
             for i, places in picked:
@@ -145,8 +144,8 @@ class GatherChannels:
 
 
 class _Regions:
-    """Groups of moves that are connected, as one reads the result of another (union-find): `find`
-    gives the same node for all moves of a group."""
+    """Groups of moves of which one reads the result of another (union-find): `find` gives the same
+    node for all moves of a group."""
 
     def __init__(self) -> None:
         self._above: dict[Node, Node] = {}
@@ -203,8 +202,8 @@ def _has_channels(v: Value) -> bool:
 
 
 def _convolved(graph: Graph) -> set[Node | None]:
-    """The nodes of CONVOLVED (convolutions, pools), and elementwise nodes after them, at any
-    distance if only such nodes lie between."""
+    """The nodes of CONVOLVED (convolutions, pools), and elementwise nodes after them, directly or
+    through such nodes."""
     found: set[Node | None] = set()
     for node in graph.nodes:
         above = next((v.producer for v in node.inputs if v is not None and v.producer), None)
@@ -220,8 +219,7 @@ def _is_convolved(node: Node) -> bool:
 
 def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
     """Whether a convolution or a pool reads a result of the node, or makes a value that the node
-    reads, directly or through elementwise nodes: then the producer is in `convolved`
-    (`_convolved`)."""
+    reads, directly or through elementwise nodes (its producer is in `convolved`)."""
     if any(v.producer in convolved for v in _data(node)):
         return True
     return any(_is_convolved(u) for v in node.outputs for u in v.uses)
@@ -300,8 +298,8 @@ def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]
 class NestConcats:
     """concat(a, b, c) -> concat(concat(a, b), c), where concat(a, b) is computed anyway.
 
-    Networks of dense blocks (DenseNet) concatenate all earlier results before every layer: nested,
-    each result is stored once, in one buffer, and nothing is copied.
+    DenseNets concatenate all earlier results before every layer: nested, each result is stored
+    once, and nothing is copied.
     """
 
     operators: ClassVar = frozenset(("Concat",))

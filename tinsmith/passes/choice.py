@@ -2,7 +2,7 @@
 
 The text that chooses passes is a list separated by commas: `-name` leaves one out, `+name` adds
 one that is off by default, `name{option=value,...}` sets options, `name@15` moves one to another
-priority, `stop-after=name` ends the stage there.
+priority (both also add it), `stop-after=name` ends the stage there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 STAGES = ("portable", "precision", "machine", "files")
 COURSE = ("portable", "precision", "portable", "machine")
-"""The stages that run on a graph that is compiled, in order: after a change of element types the
-portable passes run again."""
+"""The stages of a graph that is compiled, in order: after a change of element types the portable
+passes run again."""
 FILED = ("portable", "files", "portable")
-"""The stages that run on a graph that is written as a smaller file, in order."""
+"""The stages of a graph that is written as a smaller file, in order."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered pass.
+    """One registered pass. A stage runs its passes by `priority`, the least first.
 
     devices  that it supports; None: all
     default  whether it runs unless `-name` leaves it out; if not, only with `+name`
@@ -72,8 +72,9 @@ FORMS = "the forms are -name, +name, name{option=value}, name@priority and stop-
 
 
 def parse_spec(text: str | None) -> _Choice:
-    """The choice that a `passes=` text makes, in the FORMS above. Raises OptionError if it is no
-    text, PassChoiceError for an item of no such form, UnknownName for a pass or an option."""
+    """The choice that a `passes=` text makes, in the forms at the top of this file (None: "").
+    Raises OptionError if it is no text, PassChoiceError for an item of no such form, UnknownName
+    for a pass or an option."""
     choice = _Choice()
     if text is not None and not isinstance(text, str):
         raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
@@ -136,9 +137,8 @@ def list_passes(
     stage: str | None = None, device: str | None = None, spec: str | None = None
 ) -> list[Entry]:
     """The registered passes in the order in which they run, of one stage and for one device (None:
-    of all). `spec` is a `passes=` text, which leaves passes out, adds and moves some, and drops
-    those after `stop-after` in that pass's stage. With None, passes that are off by default are in
-    the list too."""
+    of all). `spec` is a `passes=` text, which leaves out, adds and moves passes, and drops those of
+    a stage after `stop-after`. None lists also passes that are off by default."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()

@@ -2,8 +2,8 @@
 
 Whole numbers are followed through the arithmetic of their element type, and floats as far as exact
 arithmetic says what they are: a size that is cast to float32, doubled, rounded down and cast back
-is twice the size. Results are compared with the range of their element type; for a Size such a
-comparison becomes a condition of the program. A number that is not known for certain is None.
+is twice the size. Results are compared with the range of their element type; for a Size this
+becomes a condition of the program. A number that is not known for certain is None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACT = {"float32": 1 << 24, "float64": 1 << 53}
 class Quotient:
     """A float that is no whole number, or not known to be one: `number / by` exactly, if `by` is a
     power of two (`is_exact`), else the float nearest to that. Neither part is above EXACT: so the
-    float lies between the same two whole numbers as the quotient, and rounds down and up alike."""
+    float rounds down and up to the same whole numbers as the quotient."""
 
     number: Number
     by: int
@@ -45,20 +45,21 @@ class Quotient:
 
 
 def is_known(type: Type) -> bool:
-    """Whether all sizes are numbers before the call."""
+    """Whether all sizes are numbers before the call: no symbols or free sizes."""
     return type.is_static and not type.is_free
 
 
 def sized(content: Content, dtype: np.dtype[Any]) -> Content:
-    """An array for a constant of these numbers, which are all known: of the element type `dtype`,
-    or of objects if one of them is a free size."""
+    """The array for a constant of the numbers in `content`, which are all known: of element type
+    `dtype`, or of objects if one is a free size."""
     return content if has_sizes(content) else content.astype(dtype)
 
 
 def content_of(v: Value | None, known: dict[Value, Content]) -> Content | None:
     """What is known of the numbers of a value before the call: an object array, in which each
-    element is a number, a symbol, a `Quotient`, or None (not known). None if nothing is known, or
-    there are more than MOST elements. `known` has the contents of values that nodes compute."""
+    element is a number, a symbol, a `Quotient`, or None (not known). None if nothing is known, if
+    there are more than MOST elements, or a constant has several axes. `known` has the contents of
+    values that nodes compute."""
     if v is None:
         return None
     if v.const is not None:
@@ -196,8 +197,8 @@ def _compared(x: Any, y: Any) -> Any:
 
 
 def _product(node: Node, x: Content, *axes: Content) -> Content | None:
-    """The rule of Reduce: the product of a vector of known numbers, by which exporters compute how
-    many elements a tensor has. None for other kinds."""
+    """The rule of Reduce: the product of a vector of known numbers, such as the dims of a tensor.
+    None for other kinds."""
     if node.kind != "prod" or x.ndim != 1 or not x.size or node.noop_with_empty_axes:
         return None
     if not all([isinstance(d, NUMBER) for d in x]):
@@ -232,8 +233,8 @@ def _quotient(number: Any, by: int) -> Any:
 
 
 def _holds_float(dtype: np.dtype[Any], x: Any) -> bool:
-    """Whether a float of this dtype can stand for the content x: no whole number in x (number, and
-    divisor of a Quotient) exceeds EXACT, so that each is a float. A symbol fits float64 only."""
+    """Whether a float of this dtype can stand for the content x: its whole numbers, or both of a
+    Quotient, do not exceed EXACT. A symbol fits float64 only."""
     if x is None:
         return True
     if isinstance(x, str):  # a size that is not known yet

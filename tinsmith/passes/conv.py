@@ -73,7 +73,8 @@ def affine(norm: Node) -> tuple[Array, Array]:
 
 
 def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
-    """k * conv + t, inside the convolution."""
+    """`conv` with weights and bias that give k * conv + t; k and t have a number for each output
+    channel. Raises Skip if one is not finite."""
     old = np.zeros(k.shape) if b is None else b.astype(np.float64)
     with np.errstate(all="ignore"):
         weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
@@ -117,8 +118,8 @@ def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Va
 
 
 def _padded(value: Any) -> Any:
-    """The pattern of a Pad of "x" by constant "pads"; `value` is the pattern of the number that it
-    pads with."""
+    """The pattern of a Pad of "x" by constant "pads"; `value` is the pattern of what it pads
+    with."""
     return p.Pad("x", const("pads"), value, opt(const("axes"))).named("pad")
 
 
@@ -141,9 +142,9 @@ def fold_pad_into_conv(
 
 
 def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) -> tuple[int, ...]:
-    """The pads of the node `window` (a convolution or a pool) and of the Pad before it together, as
-    numbers for the spatial axes: all begins, then all ends. `axes` are the axes of `pads` (None:
-    all). Raises Skip if the window cannot take in the Pad."""
+    """The pads of `window` (a convolution or a pool) plus those of the Pad before it: all begins,
+    then all ends, of spatial axes. `axes` are the axes of `pads` (None: all). Raises Skip if the
+    window cannot take in the Pad."""
     rank = len(shape_of(x))
     if pad.mode != "constant":
         raise Skip(f"it pads by {pad.mode}")
@@ -237,7 +238,7 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
 
 @rules.rule(batch_norm(_dense), tolerance=TOLERANCE, **DENSE, **NORM)
 def fold_batchnorm_into_dense(mm: Node, bn: Node, w: Array, b: Array | None) -> Value:
-    """bn(x @ w + b) -> x @ (w * k) + k * (b - mean) + shift, k = scale / sqrt(var + eps)."""
+    """bn(x[M,N] @ w + b) -> x @ (w * k) + k * (b - mean) + shift, k = scale / sqrt(var + eps)."""
     if len(shape_of(bn.output)) != 2 or w.ndim != 2:
         raise Skip("the columns are the channels of a matrix only")
     k, t = affine(bn)

@@ -42,9 +42,9 @@ def einsum(node: Node) -> Value:
 
 
 def _terms(node: Node) -> tuple[list[Term], str]:
-    """(operands, result) of an Einsum: each operand with a string of one letter for each of its
-    axes, and that string for the result. Axes of an ellipsis are digits, counted from the right:
-    "...ab" of rank 4 is "10ab". Raises Skip for an ellipsis of more than ten axes."""
+    """(operands, result) of an Einsum: each operand with a string of a letter for each axis, and
+    such a string for the result. Axes of an ellipsis are digits, counted from the right: "...ab" of
+    rank 4 is "10ab". Raises Skip for an ellipsis of more than ten axes."""
     terms, right = einsum_terms(node.equation, len(node.inputs))
     operands: list[Term] = []
     widest = 0

@@ -45,14 +45,14 @@ class DropEmpty:
 
 
 def _has_known_sizes(node: Node) -> bool:
-    """Whether the sizes of all inputs are known. If not, the node has to stay though its result is
-    empty, as it checks in the run that its inputs fit each other."""
+    """Whether the sizes of all inputs are known. If not, a node with an empty result stays, as it
+    checks in the run that its inputs fit each other."""
     return all(v is None or isinstance(v.type, Holder) or v.type.is_static for v in node.inputs)
 
 
 def _without(graph: Graph, node: Node) -> int:
     """Replace a Concat by one without its empty inputs, and a scatter of no elements by its first
-    input. Returns 1 if that was done; 0 for other nodes, or if the type would change."""
+    input. Returns 1 if done; 0 for other nodes, or if the type would change."""
     name = node.op.name
     if name in UPDATES and _is_empty(node.inputs[UPDATES[name]]):
         x = node.operand(0)

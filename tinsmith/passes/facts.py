@@ -29,15 +29,15 @@ def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:
 
 
 def number(array: Array) -> float:
-    """The number in a constant of one element. Raises Skip for more."""
+    """The number in a constant of one element. Raises Skip for other counts."""
     if array.size != 1:
         raise Skip(f"the constant has {array.size} elements, not one")
     return float(array.reshape(-1)[0])
 
 
 LARGE = 1 << 14
-"""Elements of the smallest matrix of weights that products read in few bits (as 4, 8 or 16 bits
-each): a smaller matrix stays in the first-level cache as float32. Estimated."""
+"""Elements of the smallest matrix of weights that products read in 4, 8 or 16 bits: a smaller one
+stays in the first-level cache as float32. Estimated."""
 
 
 LARGE_LAYER = 1 << 16
@@ -47,10 +47,9 @@ layers of 64 to 256 units; the command was not recorded."""
 
 
 def is_small_half(node: Node) -> bool:
-    """Whether a node casts constant weights from float16 or bfloat16 to float32, and kernels can
-    read the halves themselves instead. All readers must be products of matrices that read at least
-    LARGE elements as their right factor, directly or transposed, or recurrent layers that read at
-    least LARGE_LAYER elements."""
+    """Whether a node casts constant weights from halves to float32, and kernels can read the halves
+    instead. All readers must be products of matrices that read at least LARGE elements as their
+    right factor, directly or transposed, or recurrent layers that read at least LARGE_LAYER."""
     x = node.inputs[0] if "conversion" in node.op.traits else None
     if x is None or x.const is None or node.output.dtype != np.float32 or not is_half(x.dtype):
         return False
@@ -98,7 +97,8 @@ def need_float(value: Value) -> None:
 
 
 def axes_of(node: Node) -> tuple[int, ...]:
-    """The axes of a Reduce node, not negative and sorted. Raises Skip if they are not known."""
+    """The axes over which a Reduce node reduces, not negative and sorted. Raises Skip if they are
+    not known."""
     rank = len(shape_of(node.operand(0)))
     given = node.inputs[1] if len(node.inputs) > 1 else None
     numbers = () if given is None else ints(given, "axes")
@@ -136,14 +136,14 @@ def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
 
 
 def i64(*numbers: Number) -> Array:
-    """The numbers as a vector of int64, such as the axes of an operator (`integers`)."""
+    """The numbers as a vector of int64 (of objects if one is a free size), such as axes."""
     return integers(numbers)
 
 
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     """A constant that broadcasts to `shape` and varies along `axis` only, or not at all, as a
-    vector with a number for each index on `axis`. Raises Skip where it varies along another axis,
-    or would make the result larger."""
+    vector with a number for each index on `axis`. Raises Skip for any other constant, and if
+    shape[axis] is not known."""
     rank, channels = len(shape), shape[axis]
     if array.ndim > rank:
         raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
@@ -160,9 +160,8 @@ def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
 
 
 def per_element(array: Array, shape: Sequence[Dim], axis: int) -> Array:
-    """A constant that has one number for each element of the axes of `shape` from `axis` on, or one
-    for all, as an array of the shape of these axes: the scale of a LayerNorm over them. Raises Skip
-    for any other constant."""
+    """A constant that has one number for each element of shape[axis:], or one for all, as an array
+    of that shape, such as the scale of a LayerNorm. Raises Skip for any other constant."""
     inner = tuple(shape[axis:])
     padded = array
     while padded.ndim > len(inner) and padded.shape[0] == 1:
