@@ -1,7 +1,7 @@
 """What makes files smaller, though not programs faster: these rules run on graphs that are written.
 
-On an image of one pixel a convolution is a product; machines' kernels take either, but most
-engines that read the files have a layer for products that costs less.
+On an image of one pixel a convolution is a product. Our kernels take either; most engines that
+read the files have a layer for products that costs less.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _weights = (const("w"), opt(const("b")))
 
 def _product(x: Value, conv: Node, w: Array, b: Array | None) -> Value:
     """The result of `conv` on images of one pixel, given as vectors x [N, C]: x @ w + b, reshaped
-    to images. Raises Skip if the convolution has groups, pads or a kernel of several taps."""
+    to images. Raises Skip if `conv` has groups, pads or a kernel of several taps."""
     if conv.group != 1:
         raise Skip(f"it has {conv.group} groups")
     if any(k != 1 for k in w.shape[2:]):
@@ -54,7 +54,8 @@ def _image(x: Value, rank: int) -> Value:
     **CONV,
 )
 def dense_after_pool(pool: Node, conv: Node, w: Array, b: Array | None) -> Value:
-    """conv(global_pool(x), w, b) -> global_pool(x) @ w + b, where w has one tap."""
+    """conv(global_pool(x), w, b) -> (global_pool(x) as vectors @ w + b) as images, where w has one
+    tap."""
     if pool.kind not in ("mean", "max"):
         raise Skip(f"it pools by {pool.kind}")
     return _product(OPS["Reshape"](pool.output, i64(0, w.shape[1])), conv, w, b)
@@ -68,8 +69,8 @@ def dense_after_pool(pool: Node, conv: Node, w: Array, b: Array | None) -> Value
     **CONV,
 )
 def dense_after_dense(v: Value, image: Node, conv: Node, w: Array, b: Array | None) -> Value:
-    """conv(vectors as images of one pixel, w, b) -> (vectors @ w + b) as images of one pixel, where
-    w has one tap."""
+    """conv(vectors as images of one pixel, w, b) -> (vectors @ w + b) as such images, where w has
+    one tap."""
     _of_one_pixel(v, image)
     return _product(v, conv, w, b)
 
@@ -89,6 +90,6 @@ def _of_one_pixel(v: Value, image: Node) -> None:
     y={"LeakyRelu": {"alpha": 0.1}},
 )
 def activate_vectors(v: Value, image: Node, y: Node) -> Value:
-    """f(vectors as images of one pixel) -> f(vectors) as images of one pixel."""
+    """f(vectors as images of one pixel) -> f(vectors) as such images."""
     _of_one_pixel(v, image)
     return _image(OPS[y.op.name](v, **y.attrs), len(shape_of(y.output)))

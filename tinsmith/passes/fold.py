@@ -1,4 +1,4 @@
-"""Nodes of constants are computed before the model runs. Sizes of shapes: `shapes`."""
+"""Nodes of constants are computed before the model runs. `shapes` does so for sizes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def is_pure(node: Node) -> bool:
 
 
 def is_constant(node: Node) -> bool:
-    """Whether all inputs of a node are constants whose numbers are known before the call, so not
-    free sizes."""
+    """Whether all inputs of a node, if it has any, are constants whose numbers are known before the
+    call, so not free sizes."""
     return all(
         [
             v is None or (v.const is not None and (v.const.dtype != object or v.dtype == object))
@@ -64,10 +64,10 @@ def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
 class FoldConstants:
     """Nodes of constants become constants, unless they would take much more memory.
 
-    max_growth: how many bytes more than its inputs a folded result may take. The budget "constants"
-    limits how many more bytes all together may take; nodes beyond it stay.
+    max_growth: how many bytes more than its inputs a folded result may take; the budget "constants"
+    limits all together. Nodes beyond either stay.
     keep: operators whose nodes stay if the result has wider elements than the first input, so that
-    quantised weights stay small until kernels are chosen. If `keep` is not empty, casts of large
+    quantised weights stay small until kernels are chosen. If it is not empty, casts of large
     weights from float16 and bfloat16 stay as well (`is_small_half`).
     """
 
@@ -100,9 +100,9 @@ class FoldConstants:
         return changes
 
     def _too_large(self, node: Node, spare: int, context: Context) -> bool:
-        """Whether a folded result would exceed `max_growth`, or `spare`, the bytes left of the
-        budget; the reason is noted in the context. Strings count as long as the longest of the
-        inputs."""
+        """Whether a node's results would take over `max_growth` bytes more than its inputs, or over
+        `spare` (what is left of the budget; at least TINY) more than the constants dropped with it;
+        the context notes why. Strings count as long as the longest of the inputs."""
         texts = [v.const for v in node.inputs if v is not None and v.dtype == object]
         longest = sum(max(map(len, a.reshape(-1)), default=0) for a in texts if a is not None)
         static = [v.type for v in node.outputs if v.type.is_static]

@@ -36,10 +36,10 @@ def lower_batchnorm(x: Value, bn: Node) -> Value:
 class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
-    The nodes that become one are a region. It has one result, which is read from outside or is a
-    graph output. All its nodes have the result's shape and one element type, except conversions
-    between float32 and bytes, and nodes after a product of bytes, whose sums are int32. Constants
-    of one element lie inside the body of the Fused node; other constants and values are its inputs.
+    These nodes are a region. It has one result, which is read outside or is a graph output. All its
+    nodes have the result's shape and one element type, except conversions between float32 and
+    bytes, and nodes after a product of bytes, whose sums are int32. Constants of one element lie in
+    the body of the Fused node; other constants and values are its inputs.
 
     max_nodes: how many nodes a region may have.
     anchors: operators that count as anchors besides those with the trait `anchor`.
@@ -83,13 +83,10 @@ class FuseElementwise:
     def _after(
         self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
     ) -> list[Node]:
-        """The largest region of an anchor and elementwise nodes after it from which only one value
-        is read outside; the anchor alone if there is none. As only one value leaves the region, no
-        node outside can lie between two of its nodes.
-
-        order  the index of each node in the graph's order
-        taken  the nodes that are in other regions already
-        """
+        """The largest region of an anchor and elementwise nodes after it, in graph order, of which
+        one value is read outside, that of the last node; else the anchor alone. So no node outside
+        can lie between two of its nodes. `order` has the index of each node in the graph's order,
+        `taken` the nodes of other regions."""
         out = anchor.output
         if any(v.uses or v in outputs for v in anchor.outputs[1:]):
             return [anchor]
@@ -116,8 +113,8 @@ class FuseElementwise:
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
         """Add to a region (and to `taken`) the elementwise nodes before it whose results only its
-        elementwise nodes read, then the nodes before these, and so on. Nodes whose results the
-        anchor reads are not added: they must be complete before the anchor starts."""
+        elementwise nodes read, then the nodes before these, and so on, up to `max_nodes`. Nodes
+        whose results the anchor reads stay outside: they must be complete before it starts."""
         result = region[-1].output
         work = [n for n in region if not self._is_anchor(n)]
         inside = set(work)
@@ -159,7 +156,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _fits(node: Node, result: Value) -> bool:
-    """Whether a node may be in a region with the value `result`: it is elementwise
+    """Whether a node may be in the region whose result is `result`: it is elementwise
     (`_is_elementwise`), of the same shape, and of the same type or both of MIXED."""
     dtypes = {name_of(node.output.dtype), name_of(result.dtype)}
     return (
@@ -174,8 +171,8 @@ AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
 
 def _follows(node: Node, anchor: Node) -> bool:
     """Whether a node may be part of the elementwise tail that an anchor's kernel computes on its
-    results: it is elementwise and keeps shape and type. Behind sums of products of bytes, which
-    are int32, it may change the type to one of AFTER_BYTES."""
+    results: it is elementwise, of their shape and type (`_fits`). Behind sums of products of bytes,
+    which are int32, its inputs and output may be of any type in AFTER_BYTES."""
     out = anchor.output
     if out.dtype != np.int32 or any(
         [v is not None and name_of(v.dtype) not in BYTES for v in anchor.inputs]
@@ -188,8 +185,8 @@ def _follows(node: Node, anchor: Node) -> bool:
 
 
 def _may_end(node: Node, anchor: Node) -> bool:
-    """Whether a node may be the last of a fused tail: the kernel of the anchor can store elements
-    of the type that the node computes."""
+    """Whether a node may be the last of a fused tail: the anchor's kernel can store its type: the
+    anchor's own, any if that is int32, bytes if the anchor `narrows`."""
     kind, own = node.output.dtype, anchor.output.dtype
     return kind == own or own == np.int32 or ("narrows" in anchor.op.traits and kind.name in BYTES)
 

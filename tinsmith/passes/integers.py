@@ -30,10 +30,9 @@ BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
 WIDE = 8
-"""A convolution of several groups is computed in bytes if each group has a multiple of this many
-channels. Kernels merge groups into blocks of 16 channels: then at most two share one, so that at
-most half of the products are by padding zeros, while four products of bytes take the time of one of
-floats. Estimated."""
+"""Convolutions in groups are computed in bytes if each group has a multiple of this many channels.
+Then at most two share one of the kernels' blocks of 16 channels, so that at most half of the
+products are by padding zeros, while four of bytes take the time of one of floats. Estimated."""
 
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
@@ -42,11 +41,11 @@ register("machine", when=has_fast_bytes)(rules)
 @register("machine")
 @dataclass(frozen=True)
 class SplitDequantised:
-    """Each reader of dequantised bytes gets its own DequantizeLinear, which becomes part of it.
+    """Each reader of dequantised bytes gets its own DequantizeLinear.
 
-    Floats with several readers would have to be stored in memory; those with one reader need not
-    be, as the DequantizeLinear is fused into the reader. Only for machines that multiply bytes much
-    faster than floats.
+    Floats with several readers would lie in memory; with one reader, the DequantizeLinear is fused
+    into it. Constants and graph outputs stay. Only for machines that multiply bytes much faster
+    than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -82,8 +81,8 @@ def dequantised(node: Node) -> tuple[Value, Array, Value | None]:
 
 
 def need_left(x: Value, scale: Array, zero: Value | None) -> None:
-    """Check the left factor of a product, x dequantised by `scale` and `zero`. Raises Skip unless x
-    is of bytes, with one positive scale of float32 and a constant zero point or none."""
+    """Raise Skip unless x, the left factor of a product, dequantised by `scale` and `zero`, is of
+    bytes, with one positive scale of float32 and a constant zero point or none."""
     need_bytes(x, scale)
     if scale.size != 1:
         raise Skip("the left factor has a scale for each place")
@@ -117,13 +116,14 @@ def flat(zero: Value | None) -> Any:
 
 
 def scaled(sums: Value, factor: Array, bias: Any) -> Value:
-    """sums * factor + bias, as float32."""
+    """sums * factor + bias (None: 0), as float32."""
     y = OPS["Mul"](OPS["Cast"](sums, to="float32"), factor)
     return y if bias is None else OPS["Add"](y, bias)
 
 
 def of_dequantised(window: Any) -> Any:
-    """The pattern of a convolution of dequantised operands, made by `window`, such as p.Conv."""
+    """The pattern of a convolution by `window`, such as p.Conv, of dequantised operands, with
+    constant scales and bias."""
     return window(
         p.DequantizeLinear("x", const("xs"), opt("xz")).shared().named("left"),
         p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
@@ -165,8 +165,8 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
 
 
 def _need_wide_groups(w: Value, conv: Node) -> None:
-    """Raise Skip unless the groups of a convolution by weights `w` are so wide that few products of
-    zeros are added where kernels merge groups into whole blocks."""
+    """Raise Skip unless the groups of a convolution by weights `w` are so wide (WIDE) that few
+    products of zeros are added where kernels merge groups into whole blocks."""
     inputs, outputs = filled_dims(w)[1], filled_dims(w)[0] // conv.group
     if inputs % WIDE or outputs % WIDE:
         raise Skip(f"its {conv.group} groups have {inputs} to {outputs} channels, "
@@ -210,18 +210,17 @@ def convolution_of_pairs(
 
 
 def _has_winograd(dims: tuple[int, ...], conv: Node) -> bool:
-    """Whether Winograd's method computes a convolution in bytes, in less time than in floats: one
-    with 3x3 weights of these `dims`, without dilation, whose input channels are a multiple of
-    LEAST. Timed in turns on Zen 4 with AVX2, one thread: vgg16 0.78 of the time, resnet18 0.92,
-    unet 0.95."""
+    """Whether Winograd's method computes a convolution by weights of these `dims` in bytes, in less
+    time than in floats: by 3x3 weights, input channels a multiple of LEAST, no dilation. Timed in
+    turns on Zen 4 with AVX2, one thread: vgg16 0.78 of the time, resnet18 0.92, unet 0.95."""
     dilated = any(d > 1 for d in conv.dilation or (1,))
     return dims[2:] == (3, 3) and not dims[1] % LEAST and not dilated
 
 
 def _is_widened(x: Value) -> bool:
-    """Whether x comes from a 1x1 convolution of floats (`_has_one_tap`), directly or through
-    elementwise, QuantizeLinear and DequantizeLinear nodes, whose first inputs are followed. A
-    depthwise convolution that reads x can then be in one block with it, in floats."""
+    """Whether x comes from a 1x1 convolution of floats (`_has_one_tap`), directly or along
+    the first inputs of elementwise, QuantizeLinear and DequantizeLinear nodes. A depthwise
+    convolution that reads x can then be in one block with it, in floats."""
     node = x.producer
     while node is not None and node.op.traits & {"elementwise", "steps"}:
         node = None if node.inputs[0] is None else node.inputs[0].producer
@@ -230,7 +229,7 @@ def _is_widened(x: Value) -> bool:
 
 def _is_narrowed(conv: Node) -> bool:
     """Whether the only reader of the result of `conv`, after elementwise and quantising nodes, is a
-    1x1 convolution with so few channels (below LEAST) that it is computed in floats."""
+    1x1 convolution with fewer than LEAST channels, so in floats."""
     users = list(dict.fromkeys(conv.output.uses))
     while len(users) == 1 and users[0].op.traits & {"elementwise", "steps"}:
         users = list(dict.fromkeys(users[0].output.uses))
@@ -382,7 +381,8 @@ _large: dict[str, Any] = {
 
 @pairs.rule(_product, **_factors | _large)
 def product_of_pairs(left: Node, right: Node, b: Value) -> Value:
-    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, of constant weights."""
+    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, for a constant b of at least LEAST
+    rows and columns."""
     if b.const is None:
         raise Skip("both factors are computed")
     if b.const.ndim != 2 or min(b.const.shape) < LEAST:

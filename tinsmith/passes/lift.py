@@ -21,7 +21,8 @@ _REACH = 8  # nodes above, at most, that are looked at; estimated
 
 
 def need_anchor(x: Value, moves: bool = False) -> None:
-    """Raise Skip unless an anchor makes x (`_is_from_anchor`)."""
+    """Raise Skip unless an anchor makes x, perhaps through elementwise nodes, with `moves` also
+    moves (`_is_from_anchor`)."""
     if not _is_from_anchor(x, moves):
         raise Skip(f"no anchor finishes {x.name!r}")
 

@@ -52,7 +52,7 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
 
 @rules.rule(p.EyeLike("x").named("eye"), x=(3, 4), eye={"k": 1})
 def eye_like(x: Value, eye: Node) -> Value:
-    """eye_like(x) -> a constant."""
+    """eye_like(x) -> a constant, for a known shape."""
     if (size := prod(static_dims(x))) > LARGEST:
         raise Skip(f"it has {size} elements")
     ones = OPS["EyeLike"](np.broadcast_to(np.zeros((), x.dtype), static_dims(x)), **eye.attrs)
@@ -125,7 +125,7 @@ _LABELS = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
     },
 )  # fmt: skip
 def composed(node: Node) -> tuple[Value, ...]:
-    """An operator -> the operators that its reference calls."""
+    """A node with the trait `composed` -> the operators that its reference calls."""
     data = node.operand(0)
     try:
         made = node.op.reference(data, *map(_known, node.inputs[1:]), **node.attrs)  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def composed(node: Node) -> tuple[Value, ...]:
 
 def _known(value: Value | None) -> Value | Array | None:
     """The array of a constant, with which a reference computes at compile time. Values that are
-    computed, and constants that hold a `Size` (known only when the net is called), as they are."""
+    computed, None, and constants that hold a `Size` (known only in a call), as they are."""
     if value is None or value.const is None or has_sizes(value.const):
         return value
     return value.const
@@ -145,7 +145,7 @@ def _known(value: Value | None) -> Value | Array | None:
 
 @rules.rule(p.LpNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4), norm={"axis": 1})
 def lp_norm(x: Value, norm: Node) -> Value:
-    """lp_norm(x) -> x / (l where l != 0, else 1), l the length along the axis."""
+    """lp_norm(x) -> x / (l where l != 0, else 1), l the l1 or l2 norm along the axis."""
     if x.dtype not in (np.float32, np.float64):
         raise Skip(f"x is {x.dtype}")
     axis = norm.axis % len(shape_of(x))
@@ -163,7 +163,8 @@ def lp_norm(x: Value, norm: Node) -> Value:
     g=({}, {"axis": 1}),
 )
 def gather_places(x: Value, g: Node) -> Value:
-    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j), j the places of i there."""
+    """gather_nd(x, i), gather_elements(x, i) -> gather(reshape(x), j), for a constant i; j are its
+    places in the reshaped x."""
     move = moves_of(g)[0]
     if move is None or not g.inputs[1].const.size:  # type: ignore[union-attr]
         raise Skip("the size is not known, or it gathers nothing")
@@ -270,8 +271,8 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
 
 def _check_lengths(name: str, gates: int) -> None:
     """Register the rule by which the recurrent operator `name` checks in the run that its sequence
-    lengths, if they are computed, are from 0 to the number of steps. `gates`: of a cell, for the
-    shapes of the rule's sample."""
+    lengths, if computed, are from 0 to the number of steps. `gates`: how many a cell
+    has, for the sample's shapes."""
 
     def check(x: Value, lens: Value, cell: Node) -> tuple[Value, ...]:
         if lens.const is not None:

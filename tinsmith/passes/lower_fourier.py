@@ -70,7 +70,7 @@ class Fourier:
         return unit.view(np.complex128)[powers, 0]
 
     def table(self, parts: int, times: int) -> Array:
-        """The real matrix [part, t, kept, k] that transforms x by one product: summed over the
+        """The real numbers [part, t, kept, k] that transform x by one product: summed over the
         parts of x (1: real, 2: real and imaginary) and t < times it gives the `keep` parts of y."""
         w = self.roots(times, self.count) * self.scale
         if self.half:
@@ -148,7 +148,7 @@ def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) ->
 
 
 def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
-    """`transform` by one product with the whole table."""
+    """As `transform`, but always by one product with the whole table."""
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
     table, kept = f.table(parts, times), len(f.keep)
     if window is not None:

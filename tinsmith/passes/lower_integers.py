@@ -23,7 +23,7 @@ register("machine")(groups)
 
 def _column(v: Any, *tail: int) -> Any:
     """A vector reshaped to (-1, *tail), so that it varies along one axis when broadcast; a vector
-    of one element as a scalar. A value of higher rank, and without a tail any value, as it is."""
+    of one element as a scalar. Values of higher rank, and all without a tail, as they are."""
     shape = v.shape if isinstance(v, np.ndarray) else shape_of(v)
     if len(shape) > 1 or not tail:
         return v
@@ -81,7 +81,8 @@ def is_depthwise(
 ) -> bool:
     """Whether a ConvInteger is depthwise, with as many groups as input and output channels, and the
     kernel for bytes takes it (`kernels/window/depthwise.py`): constant weights without zero points,
-    one known zero point of x, at most MOST_TAPS taps."""
+    one known zero point of x or none (known sizes where it pads and that is not 0), at most
+    MOST_TAPS taps."""
     dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
     sizes = shape_of(x)
     if not conv.group == dims[0] == sizes[1] or not 3 <= len(dims) <= 5 or w.const is None:

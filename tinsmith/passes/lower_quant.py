@@ -39,13 +39,12 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
 
 def known(v: Value | None) -> Any:
     """v as an input for a new node: the array of a constant, any other value (and None) as it is.
-    Operators that get arrays alone give an array, at compile time, and add no node."""
+    Operators that get arrays alone give an array, and add no node."""
     return v if v is None or v.const is None else v.const
 
 
 def floated(v: Value | Array) -> Any:
-    """A value as float32, as an operand: an array if it is a constant (or an array itself), else
-    perhaps a cast."""
+    """v as float32, as an operand: an array if it is a constant or an array, else v or its Cast."""
     if not isinstance(v, Value):
         return v.astype(FLOAT32)
     if v.const is not None:
@@ -103,7 +102,8 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
 
 @rules.rule(p.DynamicQuantizeLinear("x"), x=given("float32", 3, 5))
 def dynamic_quantize(x: Value) -> tuple[Value, ...]:
-    """dynamic_quantise(x) -> quantise(x, s, z), with s and z from max(x, 0) and min(x, 0)."""
+    """dynamic_quantise(x) -> quantise(x, s, z), s, z, with s and z from the greatest max(x, 0) and
+    the least min(x, 0)."""
     if x.dtype != FLOAT32:
         raise Skip(f"x is {x.dtype}")
     zero = np.float32(0)

@@ -31,7 +31,7 @@ output channels as output positions."""
     b=(2,),
 )
 def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
-    """conv(x, w, b) -> conv(x, w) + b, where w or b is computed."""
+    """conv(x, w, b) -> conv(x, w) + b, transposed or not, where w or b is computed."""
     if b.const is not None and w.const is not None:
         raise Skip("the weights and the bias are constants")
     y = OPS[conv.op.name](x, w, **conv.attrs)
@@ -41,8 +41,8 @@ def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
 
 @rules.rule(p.Conv("x", "w").named("conv"), tolerance=2e-5, x=(1, 2, 3, 4), w=(24, 2, 2, 2))
 def few_positions(x: Value, w: Value, conv: Node) -> Value:
-    """conv(x, w) -> w @ columns of x (im2col), where computed w have far more rows than these
-    columns: they need not be packed."""
+    """conv(x, w) -> w @ columns of x (im2col), where w is computed and has FEWER times as many rows
+    as there are columns: it need not be packed."""
     if w.const is not None:
         raise Skip("the weights are a constant")
     if conv.group != 1 or x.dtype != np.float32:
@@ -99,7 +99,7 @@ def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
     p.LpPool("x").named("pool"), tolerance=2e-5, x=(1, 2, 6, 7), pool={"kernel": (2, 3), "p": 2}
 )
 def lp_pool(x: Value, pool: Node) -> Value:
-    """lp_pool(x) -> (n * mean of |x|^p over the windows)^(1/p), n the size of a window."""
+    """lp_pool(x) -> (n * mean of |x|^p over the windows)^(1/p), n a window's size, p 1 or 2."""
     if x.dtype != np.float32:
         raise Skip(f"x is {x.dtype}")
     if pool.p not in (1, 2):

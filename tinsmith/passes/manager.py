@@ -9,8 +9,7 @@
             ...                             # how often it changed something
 
 A pass is a frozen dataclass whose fields are its options, or a RuleSet. It runs in the order
-(stage, priority, name); the priorities of Tinsmith's own passes are ten times their place in
-`pipelines`.
+(stage, priority, name); `pipelines` has the priorities of Tinsmith's own passes.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ T = TypeVar("T")
 class Pass(Protocol):
     """A pass: `run` edits a graph in place, and returns how often it changed something.
 
-    It may have a class attribute `operators`: a graph that has none of these operators is skipped.
-    It may have a method `applies(graph)` that returns False if there is nothing to do in the graph
-    and its nested graphs; `has_work` asks it.
+    It may have a class attribute `operators`: a graph that has none of these is skipped. It may
+    have a method `applies(graph)` that returns False if there is nothing to do in the graph and its
+    nested graphs; `has_work` asks it.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -74,9 +73,9 @@ class Context:
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
         """Where a rule set must be tried next; None: at all nodes. At the first call: at the nodes
-        where its patterns may match (all nodes if `matches` is None), and around all edits of the
-        graph so far. Later: at those of these nodes of which some size is not known, and around the
-        edits since the last call. All edits so far then count as seen by the rules."""
+        where its patterns may match (all nodes if `matches` is None), and around all edits so far.
+        Later: at those of these nodes of which some size is not known, and around the edits since
+        the last call. All edits so far then count as seen by the rules."""
         if graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -90,7 +89,7 @@ class Context:
         return Start([n for n in nodes if not _is_static(n)], graph.edited[seen:])
 
     def _open(self, graph: Graph) -> list[Node]:
-        """The nodes whose sizes are not all known."""
+        """The nodes that read or give values of which some size is not known."""
         edits = len(graph.edited or ())
         if self.open[0] != edits:
             self.open = edits, [n for n in graph.nodes if not _is_static(n)]
@@ -261,16 +260,16 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
 
 
 def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
-    """Whether a pass of a stage may have something to do in a graph or in its nested graphs: there
-    is a pass without a method `applies`, or with one that returns True."""
+    """Whether a pass of a stage may have something to do in a graph or its nested graphs: one that
+    has no method `applies`, or whose `applies` returns True."""
     tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
     return any(applies is None or applies(graph) for applies in tests)
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
     """The nodes at which patterns of rules match, of all stages that a compilation runs, for
-    `run_passes(..., matches=)` on copies of the graph with other shapes. As patterns see no shapes,
-    they match at the same nodes there. No rule runs. `spec` as in `run_passes`."""
+    `run_passes(..., matches=)` on copies of the graph with other shapes: patterns see none, so they
+    match at the same nodes there. No rule runs. `spec` as in `run_passes`."""
     stages = dict.fromkeys(COURSE)
     passes = [one for stage in stages for _, one in _chosen(stage, device, spec)]
     return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])
@@ -281,8 +280,8 @@ def _round(
     settled: set[str],
 ) -> bool:  # fmt: skip
     """Run each of the passes once, in order; add what they did to `report`. Returns whether
-    anything changed. `settled` are the names of passes that found nothing to do since the graph
-    last changed: they do not run. It is updated, and emptied when a pass changes the graph."""
+    anything changed. `settled` has the names of passes that found nothing to do since the graph
+    last changed, and do not run; it is updated."""
     changed = False
     for number, (name, one) in enumerate(passes):
         tell(number, len(passes), "passes")
@@ -325,8 +324,8 @@ def _round(
 
 def _own(value: Any, node: Node, run: Callable[[Graph], None], report: Report) -> Any:
     """The value of an attribute of `node`, with each graph in it replaced by a copy that `run` has
-    edited, because clones of the outer graph share the original. If the types of a graph turn out
-    wrong, the copy is unedited, and the report says why."""
+    edited, as clones of the outer graph share the original. If the types of a graph turn out wrong,
+    its copy is unedited, and the report says why."""
     if isinstance(value, tuple):
         return tuple(_own(v, node, run, report) for v in cast(tuple[Any, ...], value))
     if not isinstance(value, Graph):

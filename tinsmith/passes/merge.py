@@ -51,7 +51,7 @@ class MergeConstants:
 @register("portable")
 @dataclass(frozen=True)
 class MergeCommon:
-    """Nodes, and checks, with the same operator, inputs and attributes become one."""
+    """Nodes with the same operator, inputs and attributes become one, checks too."""
 
     def run(self, graph: Graph, context: Context) -> int:
         seen: dict[Any, Node] = {}
@@ -78,7 +78,7 @@ class MergeCommon:
 
 def _key(node: Node) -> Any:
     """A key that is equal for nodes that compute the same: operator, inputs and attributes. None if
-    the node must not be merged, as it is random, holds a graph or has an unhashable attribute."""
+    the node must not be merged: it is random, holds a graph or has an unhashable attribute."""
     if not is_pure(node) and "check" not in node.op.traits:
         return None
     try:

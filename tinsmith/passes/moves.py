@@ -79,8 +79,8 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     updates=(2, 3, 2),
 )
 def insert_box(x: Value, places: Value, updates: Value, y: Node) -> Value:
-    """scatter(x, all indices of a box, u) -> concat(x before, u, x after) along each axis that the
-    box does not fill."""
+    """scatter_nd(x, all indices of a box, u) -> concat(x before, u, x after) along each axis that
+    the box does not fill, at most two."""
     if y.reduction != "none":
         raise Skip(f"the reduction is {y.reduction}")
     columns, shape = _columns(places), shape_of(x)
@@ -136,8 +136,7 @@ def scatter_along_axis(
     x: Value, places: Value, updates: Value, there: Node, y: Node, back: Node
 ) -> Value:
     """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
-    the axis that the transpose `there` puts first; u' is u in the order of x's axes. Mostly the
-    transpose `back` undoes `there`."""
+    the axis that the transpose `there` puts first; u' is u in the order of x's axes."""
     axis, order = there.perm[0], range(len(there.perm))
     if y.reduction != "none" or len(shape_of(places)) != 2 or shape_of(places)[1] != 1:
         raise Skip("it does not overwrite whole slices of one axis, in a row of places")

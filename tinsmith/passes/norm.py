@@ -46,7 +46,7 @@ def _mean(x: Any, name: str) -> Any:
 
 
 def _over_root(x: Any, v: Any) -> Any:
-    """x / sqrt(v), in the spellings that exporters use."""
+    """The pattern of x / sqrt(v), in the spellings that exporters use."""
     inverse = p.Rsqrt(v) | p.Reciprocal(p.Sqrt(v)) | p.Pow(v, -0.5)
     return p.Div(x, p.Sqrt(v) | p.Pow(v, 0.5)) | p.Mul(x, inverse)
 

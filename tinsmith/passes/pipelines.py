@@ -1,4 +1,4 @@
-"""The order of Tinsmith's own passes. A pass's priority is ten times its place, from 10."""
+"""The order of Tinsmith's own passes."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class Positions:
     known: dict[Value, Source] = field(default_factory=dict)
 
     def source(self, value: Value) -> Source:
-        """The earliest value from which moves alone make `value`, and the index of each element
-        there. All shapes on the way are static. A value that no move makes, or whose elements come
-        from several such values, is its own source."""
+        """The earliest value from which moves of static shapes alone make `value`, and the index of
+        each element there. A value that no such move makes, or whose elements come from several
+        such values, is its own source."""
         found = self.known.get(value)
         if found is None:
             found = self.known[value] = self._find(value)
@@ -90,7 +90,7 @@ class Positions:
         return Source(value, self.once(_counted, value.dims))
 
     def is_whole(self, source: Source) -> bool:
-        """Whether the value holds every element of the source's base exactly once."""
+        """Whether the value with this source holds every element of its base exactly once."""
         return self.once(is_permutation, source.at, source.base.type.size)
 
     def row_order(self, source: Source, value: Value) -> Array | None:
@@ -123,7 +123,7 @@ def is_move(node: Node) -> bool:
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
     """`value` and the values that moves make of it one after the other, nearest first; each holds
     exactly the elements of `value`, in another order. The list ends with a graph output, or with a
-    value that has other readers than one move, or several moves whose results one move joins."""
+    value whose readers are neither one move nor several whose results one move joins."""
     found = [value]
     while value not in outputs:
         following = _joined(list(dict.fromkeys(value.uses)), outputs)
@@ -140,7 +140,7 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
 def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
     """The one value that `users`, all readers of a value, lead to: the only output of one move
     (`is_move`), or the output of a move that joins all outputs of several. None if a reader is no
-    move, or if one of several outputs is in `outputs`, the graph's, or has another reader."""
+    move, or if one of several outputs is a graph output (`outputs`) or has another reader."""
     if not users or not all(map(is_move, users)):
         return None
     results = [v for n in users for v in n.outputs]
@@ -155,8 +155,8 @@ def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer, x @ w + bias, where w [inputs, outputs] and the bias (None: none) are
-    constants. `first` is the node of the product, `last` the result, bias included."""
+    """A dense layer, x @ w + bias, with constant w [inputs, outputs] and bias (None: none).
+    `first` is the node of the product, `last` the result, bias included."""
 
     x: Value
     w: Value

@@ -15,10 +15,9 @@ def enclose(
 ) -> Node:
     """Move the nodes of a region, in graph order, into the body of a new node of the operator `op`
     (Fused, Block, Part), with `attrs` as further attributes. The outputs of the new node are the
-    values of the region that are read outside. It takes the place of the region's last node in the
+    region's values that are read outside. It takes the place of the region's last node in the
     graph's order, and the name of the node `named`. Constants of at most `inner` elements (None:
-    all) lie in the body; other values that the region reads become its inputs. Returns the new
-    node."""
+    all) lie in the body; other values that the region reads become its inputs."""
     last, inside = region[-1], set(region)
     body = Graph(last.output.name, graph.file)
     env: dict[Value, Value] = {}
@@ -54,9 +53,8 @@ def enclose(
 def inlined(
     graph: Graph, root: Node, body: Graph, inputs: Sequence[Value | None]
 ) -> tuple[Value, ...]:
-    """Copy the nodes of `body`, a graph that the node `root` holds, into the graph, before the
-    root. `inputs` are the values for the inputs of the body. Returns the copies of the body's
-    outputs."""
+    """Copy the nodes of `body`, a graph that the node `root` holds, into `graph`, before the root,
+    with `inputs` in place of the body's. Returns the copies of the body's outputs."""
     env: dict[Value, Value | None] = dict(zip(body.inputs, inputs, strict=True))
 
     def here(v: Value | None) -> Value | None:
@@ -89,8 +87,8 @@ def _take_place(graph: Graph, old: Value, new: Value) -> None:
 
 def keep(graph: Graph, groups: Iterable[Iterable[Node]], owner: str) -> None:
     """Enclose each group of nodes in one Part node for the backend `owner`, so that passes leave
-    the nodes as they are, until `release`. Skipped are groups that read only constants, and groups
-    with a path from one node to another through nodes outside."""
+    the nodes as they are until `release`. Skipped are groups that read only constants, or with a
+    path from one node to another through nodes outside."""
     order = {node: i for i, node in enumerate(graph.nodes)}
     for group in groups:
         region = sorted(group, key=order.__getitem__)

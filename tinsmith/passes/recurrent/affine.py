@@ -1,8 +1,8 @@
 """Values as affine functions of others: y = sum of source @ columns of constant weights, + bias.
 
-Exporters slice, concatenate, merge and reorder the products of recurrent gates in many ways. All of
-them are the same few facts about each gate: which columns of which weights multiply which source. A
-`Form` holds these facts; slicing and reshaping a value slices and reshapes the column indices.
+However exporters slice, concatenate, merge and reorder the products of recurrent gates, a `Form`
+holds the same few facts about each gate: which columns of which weights multiply which source.
+Slicing and reshaping a value slices and reshapes the column indices.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_TERMS = 8  # sources of one affine value, at most; estimated
 class Piece:
     """One term of an affine function: source @ (weights[lo:hi][:, columns] * scale).
 
-    weights  the index of a constant matrix in `Weights`; None: the term is source[:, columns] *
-             scale, some features of the source itself
+    weights  the index of a constant matrix in `Weights`, of which rows lo to hi count; None: the
+             term is source[:, columns] * scale, some features of the source itself
     columns  the column that gives each feature: an array of the shape `Form.features`
     scale    a factor for each feature, in the same shape; None: 1
     """
@@ -64,7 +64,8 @@ class Piece:
 @dataclass(frozen=True)
 class Form:
     """A value of shape [*lead, *features] as an affine function of sources: the sum of all `terms`
-    (source -> its pieces) and `bias` (by features; None: zeros). `nodes` compute it from them."""
+    (source -> its pieces) and `bias` (by features; None: zeros). `nodes` compute it from the
+    sources."""
 
     lead: tuple[Dim, ...]
     features: tuple[int, ...]
@@ -118,8 +119,8 @@ def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 class Weights:
-    """A table of constant matrices, in which pieces name them by their index. `number` gives the
-    index of an array, the same one for arrays of equal content."""
+    """A table of constant matrices, which pieces name by their index. `number` gives the index of
+    an array, the same for arrays of equal content."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
@@ -166,11 +167,8 @@ class Affine:
         self._forms: dict[Value, Form | None] = {}
         self._sources: dict[Value, Source | None] = {}
 
-    # ---- sources
-
     def source(self, value: Value) -> Source | None:
-        """The value as a `Source` (`source_of`), remembered; None if its last dimension is not
-        known."""
+        """`source_of` the value, noted in `value_of`; None if its last dimension is not known."""
         if value not in self._sources:
             found = source_of(value)
             if found is not None:
@@ -178,11 +176,10 @@ class Affine:
             self._sources[value] = found
         return self._sources[value]
 
-    # ---- forms
-
     def form(self, value: Value, depth: int = 0) -> Form | None:
         """The value as an affine function of earlier ones; of itself if no rule knows its node, or
-        it has too many terms or is too deep. None if not even its last dimension is known."""
+        it has too many terms or is too deep (`depth`: nodes followed so far). None if not even its
+        last dimension is known."""
         if value not in self._forms:
             node = value.producer
             rule = None if node is None else _rule(node)
@@ -272,7 +269,7 @@ class Affine:
 
     def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
         """The form of an activation's result: a source of its own, as it is not affine, but with
-        the features of the activation's argument, so that later slices pick from both alike."""
+        the features of its argument, so that later slices pick from both alike."""
         form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
         if form is None:
             return None
@@ -358,7 +355,7 @@ def _vector(c: Array, features: tuple[int, ...]) -> Array | None:
 
 def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
     """How many dims come before the fewest trailing dims (at least one) whose product is `count`;
-    None where no trailing dims have that product."""
+    None where there are none."""
     total = 1
     for lead in range(len(shape) - 1, -1, -1):
         d = shape[lead]

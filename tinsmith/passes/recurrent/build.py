@@ -23,7 +23,7 @@ from tinsmith.sizes import NUMBER
 
 class Builder:
     """Replaces runs of time steps of one graph by LSTM, GRU and RNN operators (`build`). Values
-    that earlier replacements have changed are looked up in the `Editor`."""
+    that earlier replacements changed are looked up in the `Editor`."""
 
     def __init__(self, graph: Graph, affine: Affine) -> None:
         self.graph, self.affine, self.edit = graph, affine, Editor(graph)
@@ -32,8 +32,8 @@ class Builder:
 
     def build(self, courses: Sequence[Course]) -> None:
         """Put one operator in the place of the steps of a run, or of two runs of opposite
-        directions over the same input, by their `courses`. Raises Skip, with nothing replaced,
-        where that cannot be."""
+        directions over the same input: the one or two `courses`. Raises Skip where that cannot be;
+        unread new nodes may stay."""
         first = courses[0]
         last = first.run.cells[-1]
         self.edit.at = last.root
@@ -59,8 +59,6 @@ class Builder:
         roots = {n for c in courses for n in roots_of(c.run)}
         if depend([self.edit.live(s.value) for s in sources], roots, set()):
             raise Skip("another recurrence lies between its steps")
-
-    # ---- operands
 
     def _input(self, course: Course, n: Dim) -> Value:
         """The operator's input x [T, N, I]: for each input of a step, its sources at all times are

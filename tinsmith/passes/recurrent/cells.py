@@ -7,8 +7,8 @@ With s = sigmoid, t = tanh, and affine functions A, B of the input x and of the 
            n = t(A(x) + B(s(r) * h)), or t(A(x) + s(r) * B(h))
     RNN    h' = t(A(x) + B(h))
 
-The blend of the GRU may be spelled in any way that expands to these three products; with z and
-1 - z exchanged it is the same cell with z's weights negated, since 1 - s(z) = s(-z).
+The GRU's blend may be spelled in any way that expands to these three products; with z and 1 - z
+exchanged it is the same cell with z's weights negated, as 1 - s(z) = s(-z).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tinsmith.rewrite import Skip
 def find_cells(
     graph: Graph, affine: Affine, refuse: Callable[[Node, str], None]
 ) -> dict[Node, Cell]:
-    """The recurrent steps of a graph that are made of primitive operators: the node that computes
+    """The recurrent steps of a graph made of primitive operators: the node that computes
     the state h -> the cell, in graph order. `refuse(node, reason)` is called for each node that is
     nearly the last of a step."""
     outputs = set(graph.outputs)
@@ -99,12 +99,12 @@ def _lstm_of(
     raise Skip("its state is not sigmoid * state + sigmoid * tanh, of products with weights")
 
 
-# ---- RNN, and operators of one step
+# ---- RNN
 
 
 def _rnn(step: TimeStep) -> Cell | None:
     """The RNN step that ends in tanh(A(x) + B(h)), or None. Which of its sources is the state h, if
-    any, only the steps before and after it tell."""
+    any, only the steps before and after it tell. Raises Skip if its shape does not fit."""
     found = step.gate(step.root.outputs[0], "Tanh")
     if found is None or not found[0].terms:
         return None

@@ -41,8 +41,8 @@ class Chains:
     each cell to the one before, and cuts the chains into runs that one operator can compute.
 
     state          for each linked cell: which of its sources is its state
-    before, after  for each cell: the cell of the time step before it, and after it
-    by_out         the cell that gives a state
+    before, after  for each cell: the cell of the time step before and after it
+    by_out         value of a state h -> the cell that gives it
     """
 
     def __init__(self, graph: Graph, cells: Iterable[Cell], refuse: Refuse) -> None:
@@ -138,8 +138,8 @@ class Chains:
     # ---- what may be one operator
 
     def _parts(self, chain: list[Cell]) -> Iterator[list[Cell]]:
-        """The pieces of a chain of steps that can each become one operator. It is cut where a cell
-        state is read elsewhere, or where an input needs an earlier step's result."""
+        """The pieces of a chain of steps that can each become one operator. It is cut where a state
+        c is read elsewhere, or where an input needs an earlier step's result."""
         part, roots, seen = chain[:1], set(_roots(chain[0])), set[Node]()
         for last, cell in pairwise(chain):
             reason = self._cut(last, cell, roots, seen)
@@ -214,8 +214,7 @@ class Chains:
 
     def _guess(self, cell: Cell) -> Source | None:
         """The source that is taken for the state of a step that is linked to no other: `h`, if it
-        is known, else any source of the state's width, best one that is a whole value; else None.
-        """
+        is known, else any source of the state's width, best a whole value, no slice; else None."""
         if cell.h is not None:
             return cell.h
         fits = [s for s in cell.sources if s.width == cell.hidden]

@@ -36,8 +36,8 @@ Times = dict[Value, tuple[int, int]]
 
 def course_of(run: Run, times: Times) -> Course:
     """The course of a run: backwards in time if an input is read from its last index to its first,
-    and none from first to last. `times` has the results of the runs before this one; the results of
-    this one are added."""
+    and none from first to last. `times` has the results of the runs before this one; those of this
+    one are added."""
     parts = tuple(zip(*run.inputs, strict=True))
     ways = {_way(p, times) for p in parts}
     reverse = -1 in ways and 1 not in ways

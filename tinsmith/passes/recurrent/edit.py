@@ -51,7 +51,7 @@ class Editor:
         return self.op("Reshape", value, np.array(target, np.int64))
 
     def put(self, old: Value, new: Value) -> None:
-        """Let all that reads `old` read `new`."""
+        """Let all that reads `old` read `new`, which gets the more exact of both types."""
         new.type = meet(old.type, new.type)
         self.graph.replace(old, new)
         self._moved[old] = new

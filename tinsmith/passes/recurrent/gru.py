@@ -21,9 +21,9 @@ MAX_PRODUCTS = 4  # in a sum that may be the blend of a GRU, which has three
 
 
 class _Expansion:
-    """Writes a value as a sum of products of earlier values: {factors: coefficient}, multiplied out
-    through additions and products whose results nothing else reads; these are in `nodes`. A value
-    with more than MAX_PRODUCTS products is one factor itself."""
+    """Writes a value as a sum of products of earlier values (`of`): {factors: coefficient},
+    multiplied out through additions and products (`nodes`) whose results nothing else reads. A
+    value with more than MAX_PRODUCTS products is one factor itself."""
 
     def __init__(self, outputs: set[Value]) -> None:
         self.outputs = outputs
@@ -131,7 +131,7 @@ def _candidate(
 ) -> tuple[Form, Form, Form, bool, frozenset[Node]]:
     """Take the argument `form` of the candidate's tanh apart: (part of x, part of h, reset gate,
     after, nodes). `after`: the gate multiplies the product with the state h, not h itself; `nodes`
-    compute these besides those of the form. Raises Skip if it is not like that."""
+    compute these besides those of the form. Raises Skip if it has no such parts."""
     for source, pieces in form.terms.items():
         if source.axis is not None or source == h:
             continue
@@ -158,7 +158,8 @@ def _reset(
     step: TimeStep, value: Value, pieces: tuple[Piece, ...]
 ) -> tuple[Form, Value | None, frozenset[Node]] | None:
     """(r, v, nodes) if `value` is sigmoid(r) * v, which `nodes` compute; None if it is not. v is
-    None if the value is sigmoid(r) alone, times a constant that is the scale of `pieces`."""
+    None if it is sigmoid(r) alone, and `pieces`, those of `value` in the candidate, scale it by a
+    constant."""
     pair = factors(value)
     if pair is None:
         alone = step.gate(value, "Sigmoid")
@@ -176,10 +177,9 @@ def _reset(
 def _inner(
     step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
-    """The affine function B(h) where the candidate holds sigmoid(r) * B(h), r being the reset gate:
+    """The affine function B(h) of a candidate that holds sigmoid(r) * B(h), r being the reset gate.
     `other` is what the gate multiplies (None: the constant that is the scale of `pieces`), `pieces`
-    are those of the gate's product in the candidate, whose form is `like`. Raises Skip for anything
-    else."""
+    are those of that product in the candidate, whose form is `like`. Raises Skip for all else."""
     every = np.arange(like.features[0])
     if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
         raise Skip("the reset product is reordered")

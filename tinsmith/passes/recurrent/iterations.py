@@ -40,7 +40,7 @@ class Item:
 @dataclass(frozen=True)
 class Read:
     """A value outside a loop that is read along `axis`, one index in each iteration: `first` in the
-    first iteration, then the indices after it, or before it if `backward`. `first` None: all
+    first iteration, then those after it, or before it if `backward`. `first` None: all
     indices, from one end to the other."""
 
     base: Value
@@ -53,7 +53,7 @@ class Read:
 class Iterations:
     """What the iterations of a Loop or Scan do.
 
-    body     a copy of the loop's body, in which the constants that it captured are constants
+    body     a copy of the loop's body after the portable passes; captured constants are constants
     states   the states; items: the values that are stacked
     outer    input of the body -> the value outside that enters there
     scanned  of a Scan: input of the body -> how it is read

@@ -95,7 +95,7 @@ def _handed_on(
 @dataclass(frozen=True)
 class _LoopStep:
     """A Loop or Scan whose body is one recurrent step, `cell`: `replace` puts an operator over time
-    in its place. `source` is the cell's state; `h` and `c` are the loop's states that hold it."""
+    in its place. `source` is what the cell reads as h; `h` and `c` are the loop's states."""
 
     graph: Graph
     iterations: Iterations

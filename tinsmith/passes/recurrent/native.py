@@ -18,8 +18,8 @@ PLAIN = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN":
 
 def native_cell(affine: Affine, node: Node) -> Cell | None:
     """The cell that an LSTM, GRU or RNN node of one time step computes, so that several such nodes
-    in a row can become one. None unless it is forward, plain and of float32, with constant weights.
-    """
+    in a row can become one. None unless it is forward, of float32, with constant weights and usual
+    activations, without clip, lengths or peepholes."""
     kind = node.op.name
     if kind not in GATES or not _is_plain(node):
         return None

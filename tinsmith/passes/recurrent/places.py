@@ -15,7 +15,7 @@ from tinsmith.sizes import NUMBER
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node shows its first input, under another shape."""
+    """Whether a node only gives its first input another shape."""
     return "view" in node.op.traits and all(
         v is not None and v.dtype == node.output.dtype for v in node.inputs[:1]
     )

@@ -37,8 +37,8 @@ def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
 
 
 def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: int) -> None:
-    """Replace the states of a course's cells that are still read one by one by single steps of the
-    operator's results `outs`; from the last cell to the first, as earlier ones lose readers."""
+    """Replace the states of a course's cells that are still read: by single steps of the operator's
+    results `outs`, from the last cell to the first, as earlier ones lose readers."""
     y, y_h, *y_c = outs
     cells = course.run.cells
     last = cells[-1]
@@ -76,7 +76,7 @@ def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
 
 def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
     """Replace concatenations of all results of a run, in the order of time or reversed, by the
-    operator's whole result y, of direction d of `ways`."""
+    whole result y of the operator, in direction d of `ways`."""
     for node in _joins(course.run.cells[0].h_out):
         found = _stack(course, node)
         if found is None:
@@ -102,7 +102,8 @@ def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
 
 
 def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
-    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y [T, 2, N, H], transposed."""
+    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y [T, 2, N, H], transposed. f_t and
+    b_t: the results of the two courses."""
     for first in _joins(courses[0].run.cells[0].h_out):
         one = _stack(courses[0], first)
         if one is None or not one[0]:
@@ -148,10 +149,9 @@ def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
 
 
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
-    """If a node `outer` concatenates, along another axis than the last, values that nodes have
-    concatenated from `results` along the last axis: for each position in these inner
-    concatenations, the values at that position. Else None, and also if the inner ones differ in
-    shapes."""
+    """Of a node `outer` that concatenates, along another axis than the last, concatenations of
+    `results` along the last axis, of equal shapes: for each position in these inner concatenations,
+    the values there. None for any other node."""
     rank = outer.outputs[0].rank
     if not rank or join_axis(outer) == rank - 1:
         return None
@@ -175,8 +175,8 @@ def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None
 
 
 def _numbers(shape: Shape | None) -> Shape | None:
-    """A shape with "" for every symbol, to compare shapes of results of one run: their dimensions
-    are equal, whatever their symbols are called."""
+    """A shape with "" for every symbol, to compare results of one run: their dims are equal,
+    whatever their symbols are called."""
     return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
 
 

@@ -71,9 +71,9 @@ def _build(builder: Builder, courses: list[Course], refuse: Refuse) -> int:
 
 
 def paired(courses: Iterable[Course]) -> list[list[Course]]:
-    """Group courses; each group becomes one operator. Two runs over the same input in opposite
-    directions are a group, the forward one first, which comes at the second run's turn; any other
-    run is a group of its own."""
+    """Group courses; each group becomes one operator. Two courses of several steps over the same
+    input in opposite directions are a group, the forward one first, in the place of the second. Any
+    other is a group of its own."""
     groups: list[list[Course]] = []
     waiting: dict[object, list[Course]] = {}
     for course in courses:

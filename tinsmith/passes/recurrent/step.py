@@ -46,16 +46,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class TimeStep:
-    """Helps to recognise a recurrent step whose last node is `root`: its gates and its state."""
+    """Helps to recognise a recurrent step whose last node is `root`: its gates and its state.
+    `outputs`: the graph's."""
 
     affine: Affine
     root: Node
     outputs: set[Value]
 
     def gate(self, value: Value, function: str) -> tuple[Form, frozenset[Node]] | None:
-        """(form, nodes) if the value is some or all features of the result of an activation, the
-        operator `function`: the argument of the activation for these features, as an affine
-        function, and the nodes that compute the value from its sources. Else None."""
+        """(form, nodes) if the value is some or all features of the result of the activation named
+        `function`: its argument for these features as an affine function, and the nodes that
+        compute the value from the sources of that. Else None."""
         part = self.affine.part_of(value)
         node = None if part is None else part[0].producer
         if part is None or node is None or node.op.name != function:
@@ -68,8 +69,8 @@ class TimeStep:
         return flat, flat.nodes | nodes
 
     def cell(self, kind: str, gates: list[Form], **rest: Any) -> Cell:
-        """The cell with these gates. Raises Skip if they differ in shape from each other or from
-        the result, or are not products with constant weights."""
+        """The cell with these gates, and `rest` as further fields. Raises Skip if gates differ in
+        shape from each other or from the result, or are not products with constant weights."""
         out = self.root.outputs[0]
         assert out.shape is not None
         (hidden, *others), lead = {g.features for g in gates}, {rows(g.lead) for g in gates}
@@ -92,8 +93,8 @@ class TimeStep:
 
 
 def _agree(result: tuple[Dim, ...], gates: tuple[Dim, ...]) -> bool:
-    """Whether the shape of a result agrees with that of its gates: equal, except that a symbol may
-    stand where the other has another symbol (graph outputs have symbols of their own)."""
+    """Whether the shape of a result is that of its gates, whatever their symbols are called (graph
+    outputs have symbols of their own)."""
     return len(result) == len(gates) and all(
         a == b or (isinstance(a, str) and isinstance(b, str))
         for a, b in zip(result, gates, strict=True)
