@@ -176,7 +176,7 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(most)
         def known(*args: Any, **kwargs: Any) -> tuple[R, Conditions]:
-            with _deciding(), trial() as found:  # also for callers that only estimate
+            with deciding(), trial() as found:  # also for callers that only estimate
                 return function(*args, **kwargs), found
 
         @wraps(function)
@@ -192,7 +192,7 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 @contextmanager
-def _deciding() -> Iterator[None]:
+def deciding() -> Iterator[None]:
     """A context that ends the effect of an outer `estimating` or `by_formula`: conditions are
     recorded."""
     before = _thread.estimates, _thread.by_formula

@@ -236,18 +236,19 @@ def _compiled(
     functions = []
     for code, phase in zip(codes, choice.phases, strict=True):
         numbers = [ctypes.c_int64] * (3 if phase.repeat > 1 else 2)
-        tables = [ctypes.c_char_p] if code.reads_numbers else []
-        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers, *tables)
-        function = signature(loaded.address(code.symbol))
-        if tables:
-            table = b"".join([n.tobytes() for n in site.epilogue.numbers.values()])
-            function = partial(_with_table, function, table)
-        functions.append(function)
+        tables = []
+        if code.reads_numbers:
+            tables.append(b"".join([n.tobytes() for n in site.epilogue.numbers.values()]))
+        if code.sizes:
+            tables.append(np.array(code.sizes, np.int64).tobytes())
+        kinds = [ctypes.c_char_p] * len(tables)
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers, *kinds)
+        functions.append(partial(_with_tables, signature(loaded.address(code.symbol)), tables))
     return loaded, functions
 
 
-def _with_table(function: Any, table: bytes, *given: Any) -> None:
-    function(*given, table)
+def _with_tables(function: Any, tables: list[bytes], *given: Any) -> None:
+    function(*given, *tables)
 
 
 def _poison(dtype: np.dtype) -> Any:

@@ -31,7 +31,7 @@ from tinsmith.kernels.layout import PLAIN, Layout, Spec
 from tinsmith.kernels.site import Site, Skip
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
-from tinsmith.sizes import as_numbers
+from tinsmith.sizes import Number, as_numbers
 
 
 class Tier(IntEnum):
@@ -119,14 +119,18 @@ class Phase:
     sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
              `sweep` tiles pass over them again. Threads share each sweep, so that each keeps its
              positions. 0: all tiles are one sweep. `tiles` is a multiple of `sweep`.
+    generic  if not None: `emit` gets these numbers after its `Emit`, and the code is generic
+             (`kernels/generic.py`). Then it may depend on extents and strides only by the specs of
+             its views and these numbers, and on no constant's values
     """
 
     tiles: int
-    emit: Callable[[Emit], None]
+    emit: Callable[..., None]
     repeat: int = 1
     sweep: int = 0
     barrier: bool = True
     copies: int | None = None
+    generic: tuple[Number, ...] | None = None
 
     def __post_init__(self) -> None:
         assert not self.sweep or self.tiles % self.sweep == 0, (self.tiles, self.sweep)
@@ -280,7 +284,7 @@ def _kernels_for(op: str, backend: str, edition: int) -> tuple[Kernel, ...]:
     return tuple(sorted(rows, key=lambda k: (-k.tier, k.name)))
 
 
-def one_phase(tiles: int, emit: Callable[[Emit], None], sweep: int = 0) -> tuple[Phase, ...]:
+def one_phase(tiles: int, emit: Callable[..., None], sweep: int = 0) -> tuple[Phase, ...]:
     return (Phase(tiles, emit, sweep=sweep),)
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Module, Val
 from tinsmith.codegen.types import I64, PTR, U8, from_dtype
+from tinsmith.conditions import deciding, trial
+from tinsmith.formulas import computed
 from tinsmith.hashing import blake2b
-from tinsmith.kernels._kernel import Choice, Emit, Site, View
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, View
+from tinsmith.kernels.generic import Outline, Shared, Specs, outline
 from tinsmith.kernels.layout import Spec
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size
+from tinsmith.sizes import Number
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,15 @@ class Code:
     text: str
     pointers: int
     finishes: bool
-    sizes: tuple[Size, ...] = ()
-    """The free sizes that it reads from a table, its last parameter; (): it gets no such table."""
+    sizes: tuple[Number, ...] = ()
+    """The table of sizes that it reads, its last parameter: free ones, or, of generic code, numbers
+    of this layer. (): it gets no such table."""
     reads_numbers: bool = False
     """Whether it gets a table of the epilogue's `Expr.numbers`, as the parameter before `sizes`."""
 
 
 def build_phase(
-    site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
+    site: Site, choice: Choice, phase: int, reads: Specs, writes: Sequence[Spec],
     packed: Sequence[np.dtype],
 ) -> Code:  # fmt: skip
     """Generate the code of phase number `phase` of a choice, given where each operand and output
@@ -46,11 +51,38 @@ def build_phase(
     `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
     so that equal code is compiled once.
     """
+    more = choice.phases[phase].generic
+    found = None if more is None else outline((*reads, *writes), more)
+    if found is None:
+        return _emitted(site, choice.phases[phase], reads, writes, packed, more or ())
+    code = build_generic(site, choice, phase, found, packed).serving(found.numbers)
+    assert code is not None, "conditions that the numbers decided hold for them"
+    return code
+
+
+def build_generic(
+    site: Site, choice: Choice, phase: int, found: Outline, packed: Sequence[np.dtype]
+) -> Shared:
+    """Generate generic code for operands and results as in `found`, whose numbers are the example
+    by which it decides."""
+    specs, more, symbols = found.sized()
+    count = len(site.operands)
+    with deciding(), trial() as conditions:
+        writes: Any = specs[count:]
+        code = _emitted(site, choice.phases[phase], specs[:count], writes, packed, more)
+    forms, names = [s.form for s in code.sizes], [str(s) for s in symbols]  # type: ignore[union-attr]
+    return Shared(code, computed(forms, names, conditions))
+
+
+def _emitted(
+    site: Site, phase: Phase, reads: Specs, writes: Sequence[Spec], packed: Sequence[np.dtype],
+    more: Sequence[Number],
+) -> Code:  # fmt: skip
     module = Module(site.target)
     present = [i for i, spec in enumerate(reads) if spec is not None]
     names = [f"in{i}" for i in present] + [f"out{i}" for i in range(len(writes))]
     names += [f"pack{i}" for i in range(len(packed))] + ["workspace", "scratch"]
-    repeated = choice.phases[phase].repeat > 1
+    repeated = phase.repeat > 1
     numbers = ["begin", "end", "step"] if repeated else ["begin", "end"]
     b = module.function("kernel", [*((n, PTR) for n in names), *((n, I64) for n in numbers)])
     if site.epilogue is not None:
@@ -61,7 +93,7 @@ def build_phase(
 
     count = len(site.inputs)
     views = [None if s is None else view(f"in{i}", s) for i, s in enumerate(reads)]
-    dims = site.out.dims
+    dims = writes[0].dims
     extras = []
     for i, spec in enumerate(reads[count:], start=count):
         assert spec is not None, "every extra of an epilogue is read"
@@ -77,7 +109,7 @@ def build_phase(
         begin=Val(b, I64, "%begin"), end=Val(b, I64, "%end"), finished=[],
         step=Val(b, I64, "%step") if repeated else 0,
     )  # fmt: skip
-    choice.phases[phase].emit(em)
+    phase.emit(em, *more)
     b.ret()
     text = module.text()
     digest = blake2b(text.encode(), digest_size=10).hexdigest()

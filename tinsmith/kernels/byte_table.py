@@ -8,7 +8,7 @@ from math import prod
 
 from tinsmith.codegen import lookup as tables
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.layout import Layout, spec_of
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position, Walk, run
@@ -40,7 +40,7 @@ def _choice(site: Site, layout: Layout) -> Choice:
         cost=0.2e-6 + cost,
         reads=(layout, None),
         writes=(layout,),
-        phases=one_phase(outer * parts, lambda em: _emit(em, parts)),
+        phases=(Phase(outer * parts, _emit, generic=(parts,)),),
         packed=(Packed("table", tables.pack, (table, tables.row_bytes(target))),),
     )
 

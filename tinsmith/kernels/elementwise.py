@@ -60,7 +60,7 @@ def _choice(site: Site, layout: Layout) -> Choice:
     emit = _emit_blocked if layout.block else _emit_plain
     return Choice(
         cost=0.2e-6 + cost, reads=site.reads((), layout), writes=(layout,),
-        phases=(Phase(outer * parts, lambda em: emit(em, parts), sweep=parts if near else 0),),
+        phases=(Phase(outer * parts, emit, sweep=parts if near else 0, generic=(parts,)),),
         by_channels=single and not near, detail=str(site.epilogue)[:60],
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ as packed arrays, never as text; numbers of epilogues that handle bytes (`Expr.n
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
-from tinsmith.kernels.build import Code, build_phase
+from tinsmith.kernels.build import Code, build_generic, build_phase
+from tinsmith.kernels.generic import Outline, Shared, outline
 from tinsmith.kernels.layout import Spec
 
 SMALL = 16
@@ -31,20 +33,51 @@ not depend on its values, which are not looked at. Estimated."""
 LIMIT = 48 << 20  # characters of text that are kept; estimated
 
 kept: Recent[Code] = Recent(LIMIT, lambda _, code: len(code.text))
-forget = kept.clear
+generic: Recent[Shared] = Recent(LIMIT, lambda _, shared: len(shared.code.text))
+
+
+def forget() -> None:
+    """Drop all code that is kept."""
+    kept.clear()
+    generic.clear()
 
 
 def phase_code(
     site: Site, choice: Choice, phase: int, reads: Sequence[Spec | None], writes: Sequence[Spec],
     packed: Sequence[np.dtype[Any]], key: Any,
 ) -> Code:  # fmt: skip
-    """`build_phase`, or what it gave for equal `key` (`choice_key`), phase, specs and dtypes."""
+    """`build_phase`, or what it gave for equal `key` (`choice_key`), phase, specs and dtypes. Of a
+    generic phase only the first part of the key counts, and the `Outline` of the specs."""
+    more = choice.phases[phase].generic
+    found = None if more is None else outline((*reads, *writes), more)
+    if found is not None:
+        return _generic(site, choice, phase, found, packed, key[0])
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
     code = kept.get(whole)
     if code is None:
         code = build_phase(site, choice, phase, reads, writes, packed)
         kept.put(whole, code)
     return code
+
+
+def _generic(
+    site: Site, choice: Choice, phase: int, found: Outline, packed: Sequence[np.dtype[Any]],
+    kernel: Any,
+) -> Code:  # fmt: skip
+    """Generic code that serves the numbers of `found`: one that is kept, or a new one. `kernel` is
+    the first part of a `choice_key`."""
+    form = None if site.epilogue is None else site.epilogue.form
+    op = None if site.anchor is None else (site.anchor.op.name, _attrs(site.anchor.attrs))
+    whole = (kernel, phase, op, form, found.key, tuple(packed))
+    for number in count():
+        shared = generic.get((whole, number))
+        if shared is None:
+            shared = build_generic(site, choice, phase, found, packed)
+            generic.put((whole, number), shared)
+        code = shared.serving(found.numbers)
+        if code is not None:
+            return code
+    raise AssertionError("count() ends")
 
 
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
@@ -54,18 +87,16 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
     row = KERNELS.get(kernel)
     anew = computed is None or choice.unseen or (site.epilogue and site.epilogue.numbers)
     return (
-        kernel,
-        id(row.rule) if row is not None else 0,
-        index,
+        (
+            kernel, id(row.rule) if row is not None else 0, index, site.threads, site.target,
+            site.precision,
+        ),
         choice.detail if site.anchor is not None else "",  # else the epilogue, with its numbers
         choice.cost,
         tuple((p.tiles, p.repeat, p.sweep) for p in choice.phases),
-        site.threads,
-        site.target,
-        site.precision,
         tuple([site.layout(v) for v in site.operands]),
         site_key(site, unseen=choice.unseen) if anew else computed,
-    )
+    )  # fmt: skip
 
 
 def site_key(site: Site, small: int = SMALL, unseen: Sequence[int] = ()) -> tuple[Any, ...]:

@@ -85,6 +85,9 @@ class State:
             numbers = (self.ref(self.packed(packed)),)
         if not code.sizes:
             return numbers
+        if not any(isinstance(n, Size) for n in code.sizes):
+            packed = packed_table("sizes", np.array(code.sizes, np.int64))
+            return (*numbers, self.ref(self.packed(packed)))
         first = self._tables.setdefault(code.sizes, len(self.sizes))
         if first == len(self.sizes):
             self.sizes += code.sizes
