@@ -1,6 +1,6 @@
 """Limits on what a model may ask for: a file of a few hundred bytes can describe a graph of a
 billion nodes, or constants of a terabyte. A model that goes beyond a limit is refused by
-BudgetExceeded. A constant that would is not folded, if it can as well be computed in each run.
+BudgetExceeded; a constant that each run can compute as well is just not folded.
 
     nodes      nodes that the importer makes, functions expanded; bodies of loops may count twice
     constants  total bytes of constants that are larger than in the file: sparse tensors made dense,
@@ -57,8 +57,8 @@ def number(text: str) -> int:
 
 
 def limit(name: str) -> int:
-    """Return the limit `name` of `LIMITS`, or the value that TINSMITH_BUDGET sets in its place.
-    Raises OptionError where the variable cannot be understood."""
+    """The limit `name` of `LIMITS`, or the value that TINSMITH_BUDGET sets in its place. Raises
+    OptionError where the variable cannot be understood."""
     return _limits(os.environ.get(VARIABLE, ""))[name]
 
 

@@ -42,7 +42,7 @@ class Job(PlanOptions):
     room            memory that gets the packed weights; None: that of this process
     shared_weights  packed weights of the model's other programs, which are used again; the new
                     ones are added to them
-    compiler        compiles the code; of the cpu, by `Cpu.compiler`. None: one of its own
+    compiler        by `Cpu.compiler`, for the cpu backend; None: it makes one
     planned         called once with the plan, while its code is compiled on other threads
     """
 
@@ -58,15 +58,15 @@ class Runner(Protocol):
     """A compiled graph. Several threads may call `run` at once."""
 
     def run(self, arrays: Sequence[Any], /) -> list[Any]:
-        """Return the graph's outputs, in order. `arrays` are its inputs, in order and of their
-        types, plain and contiguous; they must neither be written to nor kept after the call."""
+        """The graph's outputs, in order. `arrays` are its inputs, in order and of their types,
+        plain and contiguous; they must neither be written to nor kept after the call."""
         ...
 
 
 class Backend(Protocol):
     """One way to compute graphs. Classes that derive from this one get the defaults defined here.
 
-    column  the value of `column` in the rows of the table of kernels that belong to this backend
+    column  the backend's name in the table of kernels (`Kernel.backend`)
     whole   whether it computes models as they were imported, of any shapes, without passes
     """
 
@@ -86,7 +86,8 @@ class Backend(Protocol):
         return "" if known else f"no kernel of {self.column} computes {node.op.name}"
 
     def compile(self, graph: Graph, job: Job) -> Runner:
-        """Compile a graph of nodes that the backend takes."""
+        """Compile a graph of nodes that the backend takes: the body of a Part node or, where
+        `is_whole`, a model as it was imported."""
         ...
 
     def explain(self, graph: Graph) -> str:
@@ -98,8 +99,8 @@ BACKENDS: Registry[Backend] = Registry("backend", "tinsmith.backends")
 
 
 def backends_of(names: str | Sequence[str]) -> dict[str, Backend]:
-    """Return name -> backend for "toy,cpu" or ("toy", "cpu"), in the same order: a node goes to the
-    first backend that takes it. Raises OptionError, UnknownName."""
+    """Name -> backend for "toy,cpu" or ("toy", "cpu"), in the same order: a node goes to the first
+    backend that takes it. Raises OptionError, UnknownName."""
     listed = names.split(",") if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for n in listed):
         known = ", ".join(map(repr, BACKENDS))

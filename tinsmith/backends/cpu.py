@@ -1,4 +1,4 @@
-"""The cpu backend: plan a placed static graph, generate its machine code, load it."""
+"""The cpu backend: plan a placed graph, generate its machine code, load it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Compiled:
     built: Built
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once; see `Session.run`."""
+        """Run once, in a new session; else as `Session.run`."""
         return self.program.session().run(arrays)
 
 
@@ -52,7 +52,7 @@ class Cpu(Backend):
         return ""
 
     def compiler(self, target: Target, threads: int, cache: bool) -> Compiler:
-        """A compiler for one program of so many `threads`, as `Job` takes it. It loads LLVM on a
+        """A compiler for `Job.compiler`, for one program of so many `threads`. It loads LLVM on a
         thread of its own, so the earlier it is made the better. Raises TargetError where this
         process cannot run the target's code."""
         from tinsmith.plan.main import helpers_text
@@ -69,7 +69,7 @@ class Cpu(Backend):
     def compile(self, graph: Graph, job: Job) -> Compiled:
         """Compile a placed graph to a program. Packed weights that `job.shared_weights` has are
         used again; new ones are written into `job.room` and added to `job.shared_weights`. Raises
-        TargetError where this process cannot run the target's code."""
+        TargetError as `compiler` does."""
         from tinsmith.plan.planner import make_plan
 
         target, threads, shared = job.target, job.threads, job.shared_weights
@@ -110,8 +110,8 @@ class Room(Protocol):
     def put(self, offset: int, array: Array) -> None: ...
 
     def finish(self, nbytes: int) -> Array:
-        """Return all weights in one aligned buffer of uint8: `nbytes` bytes, and `SLACK` bytes of
-        padding, which kernels may read past the last weight."""
+        """All weights in one aligned buffer of uint8: `nbytes` bytes, and `SLACK` bytes of padding,
+        which kernels may read past the last weight."""
         ...
 
 

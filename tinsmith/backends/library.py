@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def load_code(
     codes: Mapping[str, str], target: Target, cache: bool, compiler: Compiler | None = None
 ) -> Library:
-    """Compile the functions of `codes` (symbol -> LLVM text), or find them in the cache, and load
-    them. `compiler`: one that has begun with some of them."""
+    """Compile the functions of `codes` (symbol -> LLVM text), or find them in the cache on disk if
+    `cache`, and load them. `compiler`: one that may have begun with some of them."""
     return load_library(codes, target, open_cache() if cache else None, compiler)
 
 
@@ -30,6 +30,6 @@ def _team(target: Target, cache: bool) -> Library:
 
 
 def team_address(target: Target, cache: bool, threads: int) -> Callable[[str], int] | None:
-    """Return a function from the names of the thread team's functions (`codegen/sync.py`) to their
+    """A function from the names of the thread team's functions (`codegen/sync.py`) to their
     addresses; None for one thread."""
     return _team(target, cache).address if threads > 1 else None

@@ -14,9 +14,9 @@ from tinsmith.runtime.memory import owned
 
 
 class NumpyProgram:
-    """Evaluates a graph node by node. Immutable; safe to share between threads.
+    """Evaluates a graph node by node, by references. Immutable; safe to share between threads.
 
-    Raises PlanError for results that are larger than the machine's memory.
+    Making it raises PlanError for a result of known size larger than the machine's memory.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -26,9 +26,9 @@ class NumpyProgram:
         self.graph = graph
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """Return the outputs for one array per input, of any shapes that the graph admits. No
-        output shares memory with an input or a constant. A sequence is a list of arrays, an empty
-        optional None."""
+        """The outputs for one value per input, of any shapes that the graph admits. No output
+        shares memory with an input or a constant. A sequence is a list of arrays, an empty optional
+        None."""
         from tinsmith.ops.interpret import run_graph
 
         outputs: list[np.ndarray[Any, Any]] = []

@@ -14,8 +14,9 @@ from tinsmith.ops.control import Part
 
 
 class Running:
-    """Computes a Part node through its backend, in the place of an operator's reference. Raises
-    BackendFailed where the backend fails, or gives results of other types than were planned."""
+    """Takes the place of a Part node's operator in a program: its backend compiles the body when
+    this is made, and `evaluate` runs that. Raises BackendFailed where the backend fails, or gives
+    results of other types than the body's outputs."""
 
     name = Part.name
 

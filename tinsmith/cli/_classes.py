@@ -38,12 +38,12 @@ def read_labels(path: Path) -> list[str]:
 
 
 def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
-    """Return the class probabilities of an output, or None where it has no class scores.
+    """The class probabilities of an output, or None where it has no class scores.
 
-    With labels, rows of an output are scores if they have one element for each label; without, if
-    they are probabilities (sum 1), or few and of a usual size. Scores that are no probabilities go
-    through softmax. A vector is one row, of a model without a batch; a usual size alone, which may
-    be that of a batch, does not make it scores.
+    Scores are finite floats [N,C], C > 1, perhaps with more axes of size 1. With labels, C must be
+    their number. Without, all rows must be probabilities (sum 1), or C one of `USUAL` and N at most
+    `MOST_ROWS`. A vector is one row; a usual size, which may be a batch's, does not make it scores.
+    Scores that are no probabilities go through softmax.
     """
     if array.dtype.kind != "f" or not array.ndim or not array.size:
         return None
@@ -67,7 +67,7 @@ def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
 
 
 def best(row: Any, labels: list[str] | None, top: int) -> list[dict[str, Any]]:
-    """Return the `top` most probable classes of a row, best first, as plain data."""
+    """The `top` most probable classes of a row of probabilities, best first, as plain data."""
     order = np.argsort(-row, kind="stable")[:top]
     return [
         {

@@ -17,9 +17,9 @@ from tinsmith.records import dataclass
 
 @dataclass
 class Facts:
-    """Counts over a graph and those nested in it.
+    """Counts over a graph and those nested in it. `parameters` are elements of constants.
 
-    graph    with sizes in the place of free dimensions
+    graph    its copy with sizes for free dimensions
     flops    operator -> operations of its nodes, if their shapes are known
     unsized  number of nodes of unknown shapes
     assumed  free dimensions that the user gave no size -> the size with which they are counted
@@ -42,7 +42,8 @@ class Facts:
 
 def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
     """Count with the given sizes of free input dimensions, and 1 for the others. If no size is
-    given, and the graph does not fit sizes of 1, they are unknown."""
+    given, and the graph does not fit sizes of 1, they are unknown. Raises TypeRuleError,
+    ReferenceFailed for given sizes that do not fit."""
     free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
     assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
     chosen = {**sizes, **assumed}
@@ -88,7 +89,7 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
 
 
 def changes_of(reports: Iterable[Report]) -> dict[str, int]:
-    """Return name of a pass -> number of its changes, for passes that changed something."""
+    """Name of a pass -> number of its changes, for passes that changed something."""
     total: Counter[str] = Counter()
     for report in reports:
         total.update(report.changes)
@@ -96,7 +97,7 @@ def changes_of(reports: Iterable[Report]) -> dict[str, int]:
 
 
 def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Return name of a free dimension -> its size in the input arrays."""
+    """Name of a free dimension -> its size in `arrays`, the inputs by name."""
     found: dict[str, int] = {}
     for v in graph.inputs:
         for i, d in enumerate(v.shape or ()):

@@ -1,5 +1,5 @@
-"""Shared by the commands that write models: their options, reading and writing, and the comparison
-of the written model with the one that was read."""
+"""What the commands that write models share: options, reading and writing, and the comparison of
+the written model with the one read."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ element of an output. Estimated: rounding to float16 changes every weight by up 
 
 @dataclass(frozen=True)
 class Writing:
-    """The options of a command that writes a model: the file that it reads (`model`), the part of
-    the graph that it keeps (`outputs`, `cut`), the file that it writes (`out`), and for --verify
-    how both are compared."""
+    """The options of a command that writes a model: the file to read (`model`), the part of its
+    graph to keep (`outputs`, `cut`), the file to write (`out`), and for --verify how both are
+    compared."""
 
     model: str
     out: str
@@ -46,8 +46,8 @@ class Writing:
     dims: tuple[str, ...]
 
     def load(self) -> Graph:
-        """Read the graph, or the part of it that the options name. Raises GraphError,
-        UnknownName."""
+        """Read the graph of `model`, or the part of it that `outputs` and `cut` name. Raises
+        GraphError, UnknownName, FileNameError."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
 
@@ -71,8 +71,8 @@ class Writing:
         ts.write(graph, self.out, weights=self.weights)
 
     def compared(self, graph: Graph) -> list[Difference]:
-        """With --verify: compare the outputs of the written model with those of the graph, on
-        random inputs. Without: return []."""
+        """With --verify: compare the outputs of the written model with those of `graph`, the model
+        that was read, on random inputs. Without: return []."""
         if not self.verify:
             return []
         import tinsmith as ts
@@ -92,9 +92,9 @@ class Writing:
         self, graph: Graph, about: dict[str, Any], say: Callable[[dict[str, int]], None],
         json_: bool,
     ) -> None:  # fmt: skip
-        """Report a command that has written `graph`, and compare if --verify says so: as JSON, with
-        the entries `about`, or as text, for which `say` gets the files with their bytes. Exit with
-        DIFFERS where an output differs."""
+        """Report on the written file, after comparing it with `graph`, which was read, if --verify
+        says so: as JSON, with the entries `about`, or as text, by `say`, which gets path -> bytes
+        of the files. Exit with DIFFERS where an output differs."""
         files, found = files_of(self.out), self.compared(graph)
         if json_:
             rows = [
@@ -116,7 +116,7 @@ class Writing:
 
 
 def files_of(model: str) -> dict[str, int]:
-    """Return the files of a model that exist, those of its weights included -> their bytes."""
+    """Path -> bytes of the files of a model that exist: `model`, and its weights beside it."""
     path = Path(model)
     stem = path.name.removesuffix(".bin").removesuffix(".param")
     files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
@@ -129,7 +129,7 @@ def print_files(files: dict[str, int]) -> None:
 
 
 def layers_in(model: str) -> int | None:
-    """Return the number of layers of a .param file; None for files of other formats."""
+    """The number of layers of a .param file, ncnn's or PNNX's; None for other formats."""
     from tinsmith.formats.ncnn.param import BINARY_MAGIC, MAGIC
 
     with open(model, "rb") as file:
@@ -143,8 +143,9 @@ def layers_in(model: str) -> int | None:
 def differences(
     one: Graph, other: Graph, dims: Sequence[str], tolerance: float
 ) -> list[Difference]:
-    """Run two graphs on the same random inputs and compare their outputs: by name, or in order if
-    they have other names. Raises NotWritable if their numbers of inputs or outputs differ."""
+    """Run two graphs on the same random inputs, of the sizes of --dim, and compare the outputs of
+    `other` with those of `one`: by name, or in order if they have other names. Raises NotWritable
+    if their numbers of inputs or outputs differ."""
     import numpy as np
 
     import tinsmith as ts

@@ -18,8 +18,9 @@ Chosen freely among sizes that can be halved."""
 
 
 def with_formulas(graph: Graph, chosen: Mapping[str, int]) -> Graph | None:
-    """Return a copy of a graph whose types have formulas (`Size`) of its free dimensions. None
-    where it has no free dimensions, or its types cannot be inferred with formulas."""
+    """A copy of a graph whose types have formulas (`Size`) of its free dimensions, by example
+    sizes: those `chosen`, else of `EXAMPLES`. None where the graph has no free dimensions, or its
+    types cannot be inferred with formulas."""
     names = free_dimensions({v.name: v.type for v in graph.inputs})
     if not names:
         return None
@@ -35,22 +36,22 @@ def with_formulas(graph: Graph, chosen: Mapping[str, int]) -> Graph | None:
 
 
 def row_of(value: Any) -> dict[str, Any]:
-    """Return a value's entry in --json."""
+    """A value's entry in --json: name, dtype, shape."""
     return {"name": value.name, "dtype": value.dtype.name, "shape": dims_of(value.type)}
 
 
 def dims_of(type: Type) -> list[int | str] | None:
-    """Return the dims of a type, names and formulas as text; None for an unknown rank."""
+    """The dims of a type, names and formulas as text; None for an unknown rank."""
     if type.shape is None:
         return None
     return [str(d) if isinstance(d, Size) else d for d in type.shape]
 
 
 def given_by(graph: Graph) -> list[Any]:
-    """Return all values that nodes compute, in order."""
+    """All values that nodes compute, in order."""
     return [v for node in graph.nodes for v in node.outputs]
 
 
 def formulas(graph: Graph | None) -> dict[str, list[int | str] | None] | None:
-    """Return name -> dims of the outputs of `with_formulas`; None if that is None."""
+    """Name -> dims of the outputs of a graph of `with_formulas`; None for None."""
     return None if graph is None else {v.name: dims_of(v.type) for v in graph.outputs}

@@ -1,9 +1,9 @@
 """The group of commands: found by their files, imported when they are used.
 
 Exit codes: 0 done; 1 a TinsmithError, a file that cannot be read or written, or too little memory
-(one line on standard error, without a traceback); 2 wrong usage (an argument that is not
-understood, or an unknown name); 130 interrupted. A command whose reader goes away, as in `| head
--1`, ends quietly with 1."""
+(one line on standard error); 2 wrong usage (an argument that is not understood, or an unknown
+name); 130 interrupted. A command whose reader goes away, as in `| head -1`, ends quietly with 1.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Misused(Failed):
 
 
 class Commands(click.Group):
-    """The group: each module of this package whose name does not start with `_` has a `command`."""
+    """The group: its commands are `command` of each module here whose name does not start with
+    `_`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         import tinsmith.cli as package
@@ -133,13 +134,13 @@ class Commands(click.Group):
 
 
 def interrupted() -> NoReturn:
-    """End the process as after Ctrl-C."""
+    """End the process as after Ctrl-C: exit code 130."""
     click.echo("interrupted", err=True)
     sys.exit(INTERRUPTED)
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning as one line, without the place in the code that Python would show."""
+    """Print a warning on standard error, in one line and without its place in the code."""
     label = click.style("warning:", fg="yellow", bold=True)
     click.echo(f"{label} {' '.join(str(message).split())}", err=True)
 

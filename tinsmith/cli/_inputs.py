@@ -67,8 +67,8 @@ class Inputs:
         """Name of an array in an .npz that no input has -> the file."""
 
     def read(self, arguments: Sequence[str]) -> dict[str, Array]:
-        """Return the arrays of all inputs by name. Raises InputError and ModelFileError, click
-        errors for usage."""
+        """The arrays of all inputs by name. Raises InputError and ModelFileError, click errors for
+        usage."""
         loose: list[str] = []
         for argument in arguments:
             name, equals, rest = argument.partition("=")
@@ -120,7 +120,7 @@ class Inputs:
         self.arrays[name], self.notes[name] = array, source
 
     def free(self) -> list[str]:
-        """Return the inputs that have no array yet."""
+        """The inputs that have no array yet."""
         return [n for n in self.types if n not in self.arrays]
 
     def in_order(self, sources: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ class Inputs:
             self.put(free[0], self.one(source, free[0]), source)
 
     def one(self, source: str, name: str) -> Array:
-        """Return the array of one argument, for the input `name`."""
+        """Read or generate the array of one argument, for the input `name`."""
         if source in MADE_UP:
             return self.generate(source, name)
         path = Path(source)
@@ -179,8 +179,7 @@ class Inputs:
         """Take the arrays of an .npz file for the inputs of their names; others go to `unused`.
         Return the arguments to be taken in the order of inputs: [source] if there is no such file,
         or if it holds one array without a name (`UNNAMED`); else []. Raises InputNameError if no
-        name is an input's or an input is given twice, InputShapeError if --dim has another size,
-        ModelFileError for damaged files."""
+        name is an input's, ModelFileError, and as `put`."""
         if not Path(source).exists():
             return [source]
         arrays = read_arrays(source)
@@ -217,8 +216,8 @@ class Inputs:
         return None
 
     def generate(self, how: str, name: str) -> Array:
-        """Return random numbers, or zeros if `how` is "zeros", of the input's type; dimensions of
-        no known size are 1."""
+        """Random numbers, or zeros if `how` is "zeros", of the input's type; dimensions of no known
+        size are 1."""
         from tinsmith.compiler.verify import draw
 
         type_ = sized(sized(self.types[name], self.given), self.typical)

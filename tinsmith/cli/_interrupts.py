@@ -1,8 +1,7 @@
-"""Repeats a Ctrl-C that the interpreter has lost. If the signal comes in a callback of the
-interpreter (such as those of `import`), KeyboardInterrupt is dropped there, and the command would
-go on. Importing this module sets a hook that sends the signal again. Some C code drops errors
-without calling the hook (`TextIOWrapper` looking for a codec): then the user has to press again.
-"""
+"""Repeats a Ctrl-C that the interpreter drops in a callback (such as those of `import`), after
+which the command would go on. Importing this module sets a hook that sends the signal again. Some C
+code (`TextIOWrapper` looking for a codec) drops errors without calling the hook: then the user has
+to press again."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ _others = sys.unraisablehook
 
 
 def _again(dropped: Any) -> None:
-    """The hook for errors that the interpreter drops (`sys.unraisablehook`): for a
-    KeyboardInterrupt it sends SIGINT again; other errors go to the hook that was there before."""
+    """The hook for errors that the interpreter drops: sends SIGINT again for a KeyboardInterrupt;
+    other errors go to the hook that was there before."""
     if dropped.exc_type is KeyboardInterrupt:
         with suppress(RuntimeError):  # the interpreter ends
             start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold

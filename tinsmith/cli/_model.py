@@ -1,5 +1,4 @@
-"""Shared by the commands that compile a model: their options, and the compilation, which is
-timed."""
+"""What the commands that compile a model share: options, and the compilation, which is timed."""
 
 from __future__ import annotations
 
@@ -48,9 +47,8 @@ class Number(click.FloatRange):
 
 
 class Backends(click.ParamType):
-    """The type of `--backend`: a name, or several in order of preference, as in `toy,cpu`. The
-    table of backends is loaded only for checking a value or for the help. Raises OptionError and
-    UnknownName."""
+    """The type of `--backend`: a name, or several in order of preference, as in `toy,cpu`. Raises
+    OptionError and UnknownName."""
 
     name = "backend"
 
@@ -63,7 +61,7 @@ class Backends(click.ParamType):
 
 @dataclass(frozen=True)
 class Build:
-    """The options that say how to compile (`build_options`)."""
+    """The options that say how to compile (`build_options`); None: the default of `compile`."""
 
     threads: int | None = None
     backend: str = DEFAULT
@@ -84,11 +82,11 @@ class Build:
     sizes: Mapping[str, tuple[int, int]] | None = None
 
     def hinted(self, dims: tuple[str, ...]) -> Build:
-        """Return a copy with the ranges of --dim as hints of sizes."""
+        """A copy with the ranges of --dim as hints of sizes."""
         return replace(self, sizes=ranges(dims) or None)
 
     def load(self, path: str) -> Graph:
-        """Return the imported graph, in which the inputs of --fix are constants."""
+        """The imported graph, in which the inputs of --fix are constants."""
         import tinsmith as ts
         from tinsmith.compiler.fixed import fixed_values, with_fixed
 
@@ -100,8 +98,8 @@ class Build:
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
         """Compile, with progress on a terminal. With `dims`, the values of --dim, a program is made
-        for these sizes, and 1 for other free dimensions. Raises TinsmithError, click errors for
-        usage."""
+        for these sizes, and 1 for other free dimensions; else none yet. Raises TinsmithError, click
+        errors for usage."""
         import tinsmith as ts
 
         start = time.perf_counter()
@@ -128,13 +126,13 @@ class Build:
         return Built(path, net, built.compile_ms + more), fed
 
     def threads_of(self, net: Net) -> int:
-        """Return the number of threads: the option's value, or that of the program."""
+        """The number of threads: the option's value, or that of the program, or 1."""
         if self.threads is not None:
             return self.threads
         return net.program().plan.threads if net.has_programs else 1
 
     def options(self) -> dict[str, Any]:
-        """Return the given options as arguments of `tinsmith.compile`."""
+        """The given options as arguments of `tinsmith.compile`."""
         given = asdict(self) | {"batch": as_batch(self.batch)}
         if given.pop("small_memory"):
             given["memory"] = "small"
@@ -143,7 +141,7 @@ class Build:
 
 
 def as_batch(text: str | None) -> str | int | None:
-    """Return the value of --batch as `load` takes it: a size as int, or a word."""
+    """The value of --batch as `load` takes it: a size as int, or a word."""
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
 
 
@@ -159,9 +157,8 @@ class Built:
 def taken_as(
     name: str, record: type, options: Sequence[Callable[..., Any]]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options to a command, and passes their values to it as one
-    argument called `name`: a `record`, a data class whose fields are named as the options'
-    parameters."""
+    """A decorator that adds options to a command, and passes their values to it as one argument
+    called `name`: a `record`, a data class whose fields are named as the options' parameters."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -333,7 +330,8 @@ class Given:
     def read(
         self, types: Mapping[str, Type], held: Mapping[str, Any] | None = None, source: str = ""
     ) -> Fed:
-        """Read all inputs, of these types. `held`: arrays for some of them, from `source`."""
+        """Read all inputs, by name. `held`: arrays by name for some of them, from the file
+        `source`."""
         from tinsmith.cli._inputs import Inputs
         from tinsmith.cli._picture import Picture
 
@@ -359,7 +357,7 @@ class Fed:
 
     @property
     def random(self) -> list[str]:
-        """The inputs that are random, integers first: most likely wrong, as sizes or indices."""
+        """The names of random inputs, integers first: most likely wrong, as sizes or indices."""
         names = [n for n in self.types if self.notes[n] == "random"]
         return sorted(names, key=lambda n: self.types[n].dtype.kind not in "iu")
 
@@ -394,5 +392,5 @@ input_options = taken_as("given", Given, INPUT_OPTIONS)
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:
-    """Return the result of a call of a net as a dict by name, also if it is one array."""
+    """The result of a call of a net as a dict by name, also if it is one array."""
     return result if isinstance(result, dict) else {next(iter(net.outputs)): result}

@@ -104,8 +104,8 @@ class Picture:
         return array[:, :, None] if array.ndim == 2 else array
 
     def scaled(self, pixels: np.ndarray[Any, Any], type_: Type, last: bool) -> Any:
-        """Scale pixels, and convert them to the input's dtype; `last`: whether channels are
-        last."""
+        """Scale pixels 0..255 as `scale` says, and convert them to the input's dtype; `last`:
+        whether channels are last."""
         if type_.dtype.kind in "iu" or self.scale == "bytes":
             return pixels.astype(type_.dtype)
         x = pixels.astype(np.float32) / 255
@@ -123,7 +123,7 @@ class Picture:
 
 
 def layout(type_: Type, name: str) -> tuple[int, Dim, Dim, bool]:
-    """Return (channels, height, width, whether channels are last) of an input of pictures. Raises
+    """(channels, height, width, whether channels are last) of an input of pictures. Raises
     InputTypeError for an input of another shape."""
     shape = type_.shape or ()
     if len(shape) in (3, 4):

@@ -26,7 +26,7 @@ json_option = click.option("--json", "json_", is_flag=True, help="Print plain da
 
 
 def console() -> Console:
-    """Return a `rich` console on the present standard output."""
+    """A `rich` console on the present standard output."""
     terminal = sys.stdout.isatty()
     return Console(file=sys.stdout, highlight=False, width=None if terminal else WIDE)
 
@@ -60,7 +60,7 @@ def table(
 
 
 def width() -> int:
-    """Return the columns of the terminal; WIDE where there is none."""
+    """The columns of the terminal; WIDE where there is none."""
     return console().width
 
 
@@ -117,7 +117,7 @@ def size(nbytes: float) -> str:
 
 
 def ms(milliseconds: float) -> str:
-    """Milliseconds with three digits or more."""
+    """`1.23 ms`: three digits or more."""
     if milliseconds >= 100:
         return f"{milliseconds:.0f} ms"
     return f"{milliseconds:.3g} ms"

@@ -20,13 +20,13 @@ LARGEST = 2**31 - 1
 
 
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
-    """Return the sizes of --dim for a model with inputs of these types: ("N=4", "T=1..64") gives
-    {"N": 4, "T": 8}, for a range its typical size. Raises click errors."""
+    """The sizes of --dim for a model with inputs of these types: ("N=4", "T=1..64") gives {"N": 4,
+    "T": 8}, for a range its typical size. Raises click errors."""
     return {**{n: typical(r) for n, r in ranges(dims).items()}, **exact(dims, types)}
 
 
 def exact(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
-    """Return only the sizes, without ranges: ("N=4", "T=1..64") gives {"N": 4}."""
+    """Only the sizes, without ranges: ("N=4", "T=1..64") gives {"N": 4}."""
     within = ranges(dims, free_dimensions(types))
     found: dict[str, int] = {}
     for name, text in _named(dims, free_dimensions(types)):
@@ -43,8 +43,8 @@ def exact(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
 
 
 def ranges(dims: tuple[str, ...], free: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
-    """Return only the ranges: ("N=4", "T=1..64") gives {"T": (1, 64)}. `free`: the allowed names
-    (None: any)."""
+    """Only the ranges: ("N=4", "T=1..64") gives {"T": (1, 64)}. `free`: the allowed names (None:
+    any)."""
     found: dict[str, tuple[int, int]] = {}
     for name, text in _named(dims, free):
         if ".." not in text:
@@ -101,26 +101,26 @@ def input_shapes(texts: Sequence[str]) -> dict[str, tuple[int | str, ...]] | Non
 
 
 def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, int]:
-    """Return free dimensions without a chosen size -> the size that they count as, 1."""
+    """Free dimensions without a chosen size -> the size that they count as, 1."""
     return {d: 1 for d in free_dimensions(types) if d not in chosen}
 
 
 def assumption(sizes: Mapping[str, int]) -> str:
-    """Return a message about assumed sizes: "N = 1; --dim N=SIZE chooses"."""
+    """A message about assumed sizes: "N = 1; --dim N=SIZE chooses"."""
     shown = ", ".join(f"{d} = {n}" for d, n in sizes.items())
     return f"{shown}; {dim_options(sizes)} chooses"
 
 
 def dim_options(names: Iterable[str]) -> str:
-    """Return the options that would choose sizes: "--dim N=SIZE --dim T=SIZE"."""
+    """The options that would choose sizes: "--dim N=SIZE --dim T=SIZE"."""
     return " ".join(f"--dim {name}=SIZE" for name in names)
 
 
 def signature_of(
     name: str, types: Mapping[str, Type], chosen: Mapping[str, int]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the input shapes of the model `name`; a free dimension has the size that `chosen` has
-    for its name, else 1. Raises InputShapeError for an input of unknown rank."""
+    """The input shapes of the model `name`; a free dimension has the size that `chosen` has for its
+    name, else 1. Raises InputShapeError for an input of unknown rank."""
     shapes = []
     for input_name, type_ in types.items():
         if type_.shape is None:

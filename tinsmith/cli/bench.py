@@ -90,8 +90,8 @@ def command(
 def measure(
     net: Any, arrays: dict[str, Any], seconds: float, warm_up: int, repeat: int | None
 ) -> list[float]:
-    """Return the milliseconds of each run: `repeat` runs, or (None) runs for `seconds`, at least
-    three; after `warm_up` runs that do not count."""
+    """The milliseconds of each run: `repeat` runs, or (None) runs for `seconds`, at least three;
+    after `warm_up` runs that do not count."""
     for _ in range(warm_up):
         net(**arrays)
     times: list[float] = []
@@ -106,7 +106,7 @@ def measure(
 def summary(
     built: Built, build: Build, times: list[float], arrays: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the measurement as plain data, as in --json."""
+    """The measurement, `times` in milliseconds, as plain data: entries of --json."""
     from tinsmith.compiler.options import machine_of
     from tinsmith.runtime.limits import peak
 

@@ -50,7 +50,7 @@ def command(writing: Writing, canonical: bool, json_: bool) -> None:
 
 
 def as_it_is(writing: Writing, graph: Graph) -> bool:
-    """Write the graph as it was imported. Return False if the format cannot express it."""
+    """Write the graph as it was imported. Return whether the format can express it."""
     try:
         writing.write(graph)
     except NotWritable:

@@ -134,8 +134,8 @@ def say_memory(model: str, dims: tuple[str, ...], build: Build, measure: bool, j
 def stage_text(
     model: str, stage: str, build: Build, dims: tuple[str, ...]
 ) -> tuple[str, dict[str, int]]:
-    """Return the model's text at a stage, and the sizes for which it is though the user has not
-    chosen them."""
+    """The model's text at a stage, and by name the sizes that it has for free dimensions to which
+    the user gave none."""
     if stage in ("placed", "plan"):
         net = build.compile(model, dims).net
         sized = build.backend == "cpu"
@@ -151,8 +151,8 @@ def stage_text(
 
 
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
-    """Return the text of the canonical graph, for the chosen sizes, unless an input may have any
-    rank."""
+    """The text of the canonical graph, for the chosen sizes (1 for others); sizes stay free if an
+    input may have any rank."""
     from tinsmith.compiler.build import Compilation
     from tinsmith.compiler.options import Options, machine_of
 
@@ -171,8 +171,9 @@ def types_of(graph: Any) -> dict[str, Any]:
 def planned_memory(
     model: str, build: Build, dims: tuple[str, ...], types: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the planned memory as plain data, in bytes. None where there is no plan, or, with a
-    warning, where the user chose no sizes and the model does not fit sizes of 1."""
+    """The planned memory as plain data, in bytes, and its `formula` or None. None where there is no
+    plan, or, with a warning, where the user chose no sizes and the model does not fit sizes of
+    1."""
     try:
         net = build.compile(model, dims).net
         if not net.has_programs:
@@ -198,7 +199,7 @@ def print_ports(graph: Any, own: Any) -> None:
 
 
 def summary(graph: Any, facts: Facts, planned: dict[str, Any] | None) -> dict[str, str]:
-    """Return titles and texts about nodes, parameters, arithmetic and memory."""
+    """Titles and texts about nodes, parameters, arithmetic and memory."""
     kinds = ", ".join(f"{_show.count(n)} {name}" for name, n in facts.by_dtype.most_common())
     shown = {
         "graph": graph.name or "unnamed",
@@ -248,7 +249,7 @@ def print_ops(facts: Facts) -> None:
 def document(
     model: str, graph: Any, facts: Facts, planned: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return what --json prints about a model, without formulas, values and code."""
+    """What --json prints about a model, without formulas, values and code."""
     return {
         "model": model,
         "graph": graph.name,

@@ -71,8 +71,9 @@ def command(
 
 
 def between(graph: Any, layers: list[Any], start: str | None, end: str | None) -> list[Any]:
-    """Return the layers of a file from `start` to `end`, preceded by an Input layer for each value
-    that earlier layers compute; its shape is that in `graph`, if known. Raises UnknownName."""
+    """The layers of a file from that named `start` to `end`, preceded by an Input layer for each
+    value that they read and do not compute; its shape is that in `graph`, if known. Raises
+    UnknownName, UsageError."""
     from tinsmith.errors import UnknownName
     from tinsmith.formats.ncnn.param import Layer
     from tinsmith.frontends.ncnn.node import LETTERS

@@ -62,8 +62,8 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
 
 
 def describe(op: Any) -> dict[str, Any]:
-    """Return an operator as data for JSON: its name, inputs, attributes with defaults (None: they
-    have none), traits, formula, signature, and whether it is variadic."""
+    """An operator as data for JSON: its name, inputs, attributes with defaults (None: they have
+    none), traits, formula, signature, and whether it is variadic."""
     attributes = {k: None if v is inspect.Parameter.empty else v for k, v in op.attrs.items()}
     inputs = [{"name": n, "optional": i >= op.required} for i, n in enumerate(op.inputs)]
     return {
@@ -78,8 +78,8 @@ def describe(op: Any) -> dict[str, Any]:
 
 
 def signature(op: Any) -> str:
-    """Return inputs and attributes as text, "x, w, b?, *, stride, group=1": `?` marks optional
-    inputs; attributes without a default are required."""
+    """Inputs and attributes as text, "x, w, b?, *, stride, group=1": `?` marks optional inputs;
+    attributes without a default are required."""
     parts = [n if i < op.required else f"{n}?" for i, n in enumerate(op.inputs)]
     if op.variadic:
         parts.append(f"*{op.variadic}")
@@ -90,15 +90,15 @@ def signature(op: Any) -> str:
 
 
 def kernels_of(op: Any) -> list[str]:
-    """Return the names of the kernels that compute an operator, best tier first."""
+    """The names of the kernels that compute an operator, best tier first."""
     from tinsmith.kernels._kernel import kernels_for
 
     return [k.name for row in kernel_rows_of(op) for k in kernels_for(row)]
 
 
 def kernel_rows_of(op: Any) -> list[str]:
-    """Return the names in the kernel table under which the kernels of an operator are: its own, and
-    for elementwise operators and fused nodes `ELEMENTWISE`."""
+    """The names in the kernel table under which the kernels of an operator are: its own, and for
+    elementwise operators and fused nodes `ELEMENTWISE`."""
     from tinsmith.kernels._kernel import ELEMENTWISE
 
     elementwise = "elementwise" in op.traits or op.name == "Fused"
@@ -106,8 +106,8 @@ def kernel_rows_of(op: Any) -> list[str]:
 
 
 def rewriters_of(op: Any) -> dict[str, list[str]]:
-    """Return the default passes that may replace an operator, in order: name -> names of the rules
-    whose pattern ends in the operator; [] for a pass that is not a set of rules."""
+    """The default passes that may replace an operator, in order: name -> names of the rules whose
+    pattern has it as last node; [] for a pass that is not a set of rules."""
     from tinsmith.passes import list_passes
 
     found: dict[str, list[str]] = {}

@@ -60,12 +60,12 @@ class Changed:
         self.before["layers"], self.after["layers"] = before, after
 
     def row(self) -> dict[str, Any]:
-        """Return the entries of --json."""
+        """The entries of --json: before, after, changes."""
         return {"before": self.before, "after": self.after, "changes": self.passes}
 
     def facts(self, graph: Graph) -> dict[str, Any]:
-        """Return the counts of a graph. `memory`: the peak of activations, in bytes, in an engine
-        that frees each after its last reader."""
+        """The counts of a graph. `memory`: the peak of activations, in bytes, in an engine that
+        frees each after its last reader."""
         from tinsmith.plan.alive import allocate_and_free, peak_of
 
         found = facts_of(graph, self.chosen)

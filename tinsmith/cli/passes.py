@@ -78,7 +78,7 @@ def one(entry: Any, json_: bool) -> None:
 
 
 def describe(entry: Any) -> dict[str, Any]:
-    """Return a pass as plain data; `rules` is empty for a pass that is not a set of rules."""
+    """A pass as plain data; `rules` is empty for a pass that is not a set of rules."""
     from tinsmith.passes import PASSES
 
     made = entry.make() if not entry.options else None

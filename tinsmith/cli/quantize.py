@@ -119,7 +119,8 @@ def _is_table(out: str) -> bool:
 def _by_data(
     graph: Graph, data: str, form: str, unchanged: bool, options: dict[str, Any]
 ) -> Quantized:
-    """Quantise a model by data; `unchanged`: without changing its weights before."""
+    """Quantise a model by data, for the file format `form`; `unchanged`: do not equalise
+    weights."""
     import tinsmith as ts
 
     per_channel = not options.pop("per_tensor")
@@ -148,9 +149,9 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
 
 
 def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:
-    """Return the data for calibration from a picture or a folder: for each picture a function that
-    reads it as the model's input, and the paths of .npy and .npz files. [] where there is no
-    picture, or the model has several inputs."""
+    """The data for calibration from a picture or a folder: for each picture a function that reads
+    it as the model's input, and the paths of .npy and .npz files. [] where there is no picture, or
+    the model has several inputs."""
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
     if not shown or len(graph.inputs) != 1:

@@ -134,8 +134,8 @@ def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent
 
 
 def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
-    """Return the outputs, and the milliseconds of the first and of the second call: the first also
-    makes the session."""
+    """The outputs of a first call, and the milliseconds of it and of a second: the first also makes
+    the session."""
     start = time.perf_counter()
     outputs = {n: owned(a) for n, a in outputs_of(net, net(**arrays)).items()}
     first = time.perf_counter()
@@ -146,7 +146,8 @@ def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, 
 def check_unused(
     shown: dict[str, dict[str, Any]], labels: str | None, names: list[str] | None, top: int | None
 ) -> None:
-    """Raise InputShapeError if --labels or --top is given, since no output has class scores."""
+    """Called where no output has class scores: raise InputShapeError if --labels or --top is
+    given."""
     shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
     if names:
         rows = (row["shape"] for row in shown.values())
@@ -163,8 +164,8 @@ def check_unused(
 
 
 def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """Return an output as plain data: type, range, and its best classes where it has class scores.
-    A map is described as a row of numbers, whose labels are the keys."""
+    """An output as plain data: type, range, and its best classes where it has class scores. A map
+    is described as a row of numbers; without `labels`, its keys are these."""
     if not isinstance(array, np.ndarray):
         return describe_held(array, labels, top)
     row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
@@ -198,7 +199,7 @@ def describe_held(value: Any, labels: list[str] | None, top: int) -> dict[str, A
 
 
 def value_text(value: Any) -> str:
-    """Return "float32[1, 3]" for an array, for other values "sequence[2] of float32"."""
+    """An array as "float32[1, 3]", other values as "sequence[2] of float32"."""
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else kind(value)
 
 
@@ -233,7 +234,7 @@ def times(built: Built, first: float, again: float) -> str:
 
 
 def changes(built: Built) -> str:
-    """Return a text about the graph and its steps: "17 nodes became 6 steps, 1 of them in numpy;
+    """A text about the graph and its steps: "17 nodes became 6 steps, 1 of them in numpy;
     fold-constants 4, fuse-elementwise 3"."""
     from tinsmith.kernels.select import REFERENCE
 
@@ -257,7 +258,7 @@ def document(
     built: Built, build: Build, arrays: dict[str, Any], notes: dict[str, str],
     outputs: dict[str, Any], first: float, again: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what --json prints. `changes` is None if an earlier run compiled the program."""
+    """What --json prints. `changes` is None if an earlier run compiled the program."""
     stored = built.net.has_programs and built.net.program().stored
     return {
         "model": built.path,

@@ -59,8 +59,7 @@ def command(
     Where an output differs, the first node that does is looked for, with everything before it as
     it is in the whole model; that node and its inputs are saved, to be run again. INPUTS are given
     as for `run`; with an .npz that names inputs too, those are taken: `run --save-inputs` writes
-    such files. The exit code is 0 where
-    all outputs agree, 3 where one differs.
+    such files. The exit code is 0 where all outputs agree, 3 where one differs.
 
     With --shapes free, and neither INPUTS nor sizes, the program for free sizes is compared at
     several: typical ones, 1, odd ones, and both ends of ranges.
@@ -114,7 +113,7 @@ def command(
 
 
 def compared_with(against: tuple[str, ...]) -> str | dict[str, str]:
-    """Parse --against: return one word or file, or a dict of files by names of outputs."""
+    """Parse --against: return the one word or file; for NAME=FILE, name of an output -> file."""
     from tinsmith.compiler.expected import ONNXRUNTIME, REFERENCE
 
     alone = against[-1] in (REFERENCE, ONNXRUNTIME) or Path(against[-1]).exists()

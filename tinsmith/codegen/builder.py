@@ -117,8 +117,8 @@ class Builder:
         result: Ty | None = None,
     ) -> Val:  # fmt: skip
         """Call the function at `address` (an LLVM operand), which has the parameters of `kind`.
-        Return its result, of type `result` (None: it has none). If tables of numbers and sizes
-        follow the parameters for which `args` are, the caller's tables are passed on."""
+        Return its result, of type `result` (None: it has none). Where `args` lacks only the tables
+        of numbers and sizes, which are last, the caller's are passed on."""
         shown, params, tables = [], kind.params, list[str]()
         if all(name in (NUMBERS, SIZES) for name, _ in params[len(args) :]):
             tables = [f"ptr %{name}" for name, _ in params[len(args) :]]
@@ -164,7 +164,7 @@ class Builder:
         return self.const(value, ty.x(lanes))
 
     def vector(self, values: Sequence[float | int], ty: Ty) -> Val:
-        """A constant vector of different elements."""
+        """A constant vector of these numbers, each of type `ty`."""
         inner = ", ".join(f"{ty.llvm} {literal(v, ty)}" for v in values)
         return Val(self, ty.x(len(values)), f"<{inner}>")
 
@@ -201,7 +201,7 @@ class Builder:
         return value if isinstance(value, Val) else self.const(value, I64)
 
     def pointer(self, name: str, elem: Ty) -> Ptr:
-        """A parameter of type PTR as a typed pointer."""
+        """A parameter of type PTR as a pointer to elements of type `elem`."""
         return Ptr(self, self.args[name].ref, elem)
 
     def null(self, elem: Ty) -> Ptr:
@@ -214,7 +214,7 @@ class Builder:
         return Ptr(self, self.emit(PTR, text).ref, elem)
 
     def minimum(self, a: Val | int, b: Val | int) -> Val | int:
-        """The smaller of two indices."""
+        """The smaller of two indices: a number, if both are known."""
         if not isinstance(a, Val) and not isinstance(b, Val):
             return smallest(a, b)
         return self.index(a).min(self.index(b))
@@ -257,7 +257,7 @@ class Builder:
         self, start: Val | int, count: int, lanes: int,
         body: Callable[[Any, int, Val | None], None],
     ) -> None:  # fmt: skip
-        """Call `body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: once,
+        """Emit `body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: once,
         with a mask, where the target has cheap masks; else in a loop over single elements (lanes 1,
         mask None)."""
         if self.target.has_masks and lanes > 1:
@@ -274,7 +274,7 @@ class Builder:
     ) -> Iterator[Any]:  # fmt: skip
         """A loop over i64 indices `range(start, stop, step)`.
 
-        Yields the index; with `carry`, the values that enter the first iteration (perhaps none), a
+        Yields the index; with `carry`, the values that enter the first iteration (perhaps []), a
         Loop, whose `next` must be called. Where both bounds are numbers there must be at least one
         iteration.
         """
@@ -354,7 +354,7 @@ class Builder:
 
     @contextmanager
     def when(self, condition: Val) -> Iterator[None]:
-        """A context whose body runs only if the condition, a scalar i1, is on."""
+        """A context: what is emitted in it runs only if the condition, a scalar i1, is on."""
         yes, after = self._label("then"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{yes}, label %{after}")
         self._place(yes)
@@ -378,10 +378,10 @@ class Builder:
     def vectors(
         self, count: Val | int, lanes: int, body: Callable[[Any, int, Val | None], None]
     ) -> None:
-        """Call `body(index, lanes, mask)` over `count` elements in vectors.
+        """Emit `body(index, lanes, mask)` over `count` elements in vectors.
 
-        Full vectors come with mask None; the rest comes as one masked vector where the target
-        has cheap masks, else as single elements (lanes 1, mask None).
+        Full vectors come with mask None; the rest comes as one masked vector where the target has
+        cheap masks, else as single elements (lanes 1, mask None).
         """
         full: Val | int = count // lanes * lanes
         if isinstance(full, int) and full == lanes:

@@ -1,9 +1,9 @@
 """Machine code on disk: a directory that the user can see, bound and clear.
 
-Cached code is code that runs. The directory is made with mode 0700, and refused if somebody else
-owns it or may write to it; an entry is used only after its hash was checked. Any number of
-processes may share it: entries appear by rename, and a damaged entry is removed and counts as
-absent. If the disk is full or read-only, nothing is cached; compilation goes on.
+The directory is made with mode 0700, and refused if somebody else owns it or may write to it; an
+entry is used only after its hash was checked. Any number of processes may share it: entries appear
+by rename, and a damaged entry is removed and counts as absent. If the disk is full or read-only,
+nothing is cached.
 
 TINSMITH_CACHE names another directory, or is "off". TINSMITH_CACHE_SIZE bounds it (bytes, or with
 K, M, G; default 512M): the entries not used for the longest time go first.
@@ -36,8 +36,8 @@ Estimated."""
 
 
 class Cache:
-    """Compiled code on disk: entries by key in one directory, of `limit` bytes. Safe to share
-    between threads and processes.
+    """Compiled code on disk: entries by key in the directory `path`, of `limit` bytes; None: as the
+    environment says. Safe to share between threads and processes.
 
     Raises CacheError where the directory cannot be made, or others could write code into it.
     """
@@ -250,8 +250,8 @@ def _seal(data: bytes) -> bytes:
 def compiler_version() -> str:
     """A text that changes with the versions of Tinsmith and LLVM, as a part of keys.
 
-    Importing llvmlite would take long: its version is read from its file, and its library is
-    recognised by size and date.
+    Importing llvmlite would take long: its version is read from its file, its library recognised by
+    size and date.
     """
     spec = PathFinder.find_spec("llvmlite")
     if spec is None:  # perhaps others find it; importlib.util takes a millisecond to import

@@ -2,8 +2,7 @@
 
 Rates come from this table alone, by vendor, family and model: the same processor always gets the
 same kernels, and so the same bits of results. The true speed of a machine is measured for reports
-only (`runtime/limits.py`). Only ratios of rates matter: a machine of another clock gets the same
-kernels.
+only (`runtime/limits.py`). Only ratios matter: a machine of another clock gets the same kernels.
 
 A row marked `measured` holds the best of several runs of `python -m benchmarks.peak --row` on one
 machine. Other rows are estimated: published clocks and widths of caches, times the shares that
@@ -17,13 +16,13 @@ from tinsmith.records import NamedTuple
 
 
 class Rates(NamedTuple):
-    """The speed of one core.
+    """The speed of one core, in code with vectors of some width.
 
     peak            fp32 flop/s
     l2_bandwidth    bytes/s read from L2; likewise l3_ from L3, and dram_ from memory
     dram_together   bytes/s that all cores together read from memory
     wait            seconds for two threads to tell each other that a phase is done
-    wide            flop/s with vectors of 16 floats over that with 8; 1 if there are none of 16
+    wide            flop/s with vectors of 16 floats over that with 8; 1 in narrower code
     """
 
     peak: float
@@ -44,7 +43,7 @@ class Core(NamedTuple):
     memory    GB/s that one core reads; `together`: all cores
     wait      ns, as in `Rates`
     apart     whether additions run in further pipes, as many as for products
-    measured  by `python -m benchmarks.peak --row` on such a core; other rows are estimated
+    measured  on such a core; other rows are estimated
     """
 
     name: str

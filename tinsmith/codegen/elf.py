@@ -1,4 +1,4 @@
-"""A small linker: relocatable ELF objects -> one loadable shared library, in pure Python.
+"""A small linker: relocatable ELF objects -> one loadable shared library.
 
 `link` merges x86-64 or AArch64 objects as LLVM writes them (`pic`, `small`), resolves symbols
 between them, and writes a library for `dlopen`. There are no imports: an undefined symbol is an
@@ -53,8 +53,8 @@ class _Symbol:
 
 @dataclass
 class _Relocation:
-    """A place, at `offset` in a section, into which the address of the object's symbol number
-    `symbol` plus `addend` goes, in the way of `kind` (see `relocate.py`)."""
+    """A place, at `offset` in section number `section`, into which the address of the object's
+    symbol number `symbol` plus `addend` goes, in the way of `kind` (see `relocate.py`)."""
 
     section: int
     offset: int
@@ -66,8 +66,8 @@ class _Relocation:
 @dataclass
 class _Object:
     """The parts of a relocatable ELF object that are linked. `index` is its number among the
-    objects, for errors; `machine` and `flags` are from its header; `sections` holds sections by
-    their number in the object."""
+    objects, for errors; `machine` and `flags` are from its header; `sections` are by their numbers
+    there."""
 
     index: int
     machine: int
@@ -92,8 +92,7 @@ def _read(data: bytes, index: int) -> _Object:
 
 def _parse(data: bytes, index: int) -> _Object:
     """Read the sections that are loaded (not unwind tables), their relocations and all symbols.
-    Damaged data raise ValueError, IndexError or struct.error, which `_read` turns into
-    CodegenError."""
+    Raises ValueError, IndexError or struct.error for damaged data."""
     unpack = struct.unpack_from
     obj = _Object(index, unpack("<H", data, 18)[0], unpack("<I", data, 48)[0])
     (table,) = unpack("<Q", data, 40)
@@ -131,7 +130,8 @@ def _parse(data: bytes, index: int) -> _Object:
 
 
 class _Names:
-    """The symbols that objects define for each other."""
+    """The global symbols of all objects, by name. Raises CodegenError for undefined ones, and for
+    two different definitions of one."""
 
     def __init__(self, objects: Sequence[_Object]) -> None:
         self.defined: dict[str, tuple[_Object, _Symbol]] = {}
@@ -173,7 +173,7 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """What tells whether two definitions of one name are the same code: the symbol's bytes, and its
+    """Equal for two definitions of one name that are the same code: the symbol's bytes, and its
     relocations, each with the name to which it refers (for local constants: the bytes of their
     section)."""
     if s.section not in obj.sections:
@@ -223,7 +223,7 @@ class _Image:
         self.segments[-1] = (rights, start, len(self.data))
 
     def reserve(self, size: int) -> tuple[int, int]:
-        """Space for `size` bytes: (file offset, address)."""
+        """Add `size` zeros, aligned to 8 bytes: (file offset, address)."""
         self.align(8)
         at = len(self.data), self.address
         self.data += bytes(size)
@@ -247,7 +247,7 @@ def _hash(name: str) -> int:
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
-    """The System V hash table of symbols 1, 2, ..."""
+    """The System V hash table of symbols 1, 2, ... of these names."""
     count = max(1, len(names))
     buckets, chain = [0] * count, [0] * (len(names) + 1)
     for i, name in enumerate(names, 1):
@@ -257,7 +257,7 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 
 def link(objects: Sequence[bytes], soname: str = "libtinsmith.so") -> bytes:
-    """One shared library that exports every global function of the objects.
+    """The bytes of one shared library that exports every global function of the objects.
 
     Equal objects, and equal definitions of one symbol, are taken once. Raises CodegenError for
     undefined symbols (it names all), contradicting definitions, and damaged objects.

@@ -87,8 +87,8 @@ class Expr:
     @cached_property
     def numbers(self) -> dict[tuple[int, str], np.generic]:
         """The numbers of 4 bytes, such as scales, that code reads from a table: (id of a node,
-        name) -> number. {} if the expression neither reads nor gives bytes. Quantised layers that
-        are otherwise alike differ in these numbers, and so share code."""
+        name) -> number. {} if the expression neither reads nor gives bytes. Layers alike but for
+        these share code."""
         from tinsmith.codegen.functions import zeros_of
 
         found: dict[tuple[int, str], np.generic] = {}

@@ -1,12 +1,12 @@
 """The table of functions that expressions may use: numpy's meaning, and how to emit it.
 
-The operands of a row have one dtype (conversions are `astype` nodes of their own); comparisons
-give bool, which is i1 inside an expression. Integers wrap around, and dividing by zero gives 0,
-as numpy does.
+The operands of a row have one dtype (conversions are `astype` nodes of their own); comparisons give
+bool, which is i1 inside an expression. Integers wrap around, and divided by zero give 0, as in
+numpy.
 
-Sigmoid and its relatives divide by 1 + e^-x, where 2^(j / n) comes from a table in registers: x *
--log2(e) is rounded to a multiple of 1 / n, so that a short polynomial covers the remainder. The low
-bits of the rounded number select the table's entry; the others are the exponent.
+Sigmoid and its relatives divide by 1 + e^-x: x * -log2(e) is rounded to a multiple of 1 / n, so
+that a short polynomial covers the remainder. The low bits of the rounded number select 2^(j / n)
+from a table in registers; the others are the exponent.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
 
 
 def _exact_quotient(x: Val, y: Val) -> Val:
-    """The truncated quotient of integers. Vectors are divided as floats.
+    """The truncated quotient of integers, y not 0. Vectors are divided as floats.
 
     If floats hold both integers exactly, their quotient differs from the next whole number by more
     than its rounding error. For 64 bits a second quotient is computed, of what the first leaves;
@@ -203,8 +203,8 @@ def _is_const(x: Val) -> bool:
 
 
 def _extreme(of_masks: Pair, of_numbers: Pair, x: Val, y: Val) -> Val:
-    """numpy's maximum or minimum, NaN where x or y is NaN. `of_numbers` is `Val.max` or `Val.min`,
-    which gives its second operand where the first is NaN."""
+    """numpy's maximum or minimum, NaN where x or y is NaN: `of_masks` for bools; else `of_numbers`,
+    `Val.max` or `Val.min`, which gives its second operand where the first is NaN."""
     if _is_mask(x):
         return of_masks(x, y)
     if not x.ty.is_float:
@@ -309,9 +309,15 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Emit "narrowed" (see below): clip and round the operand, and add the zero point. Clipping may
-    come first, as its bounds are whole numbers."""
+<<<<<<< HEAD
+    """Emit "narrowed", a quantisation: clip and round the operand, and add the zero point. Clipping
+    comes first: its bounds are whole numbers."""
     x, given = args[0], zeros_of(expr.param)
+=======
+    """Emit "narrowed", a quantisation: clip and round the operand, and add the zero point. Clipping
+    comes first: its bounds are whole numbers."""
+    x, given = args[0], zeros_of(expr)
+>>>>>>> docs0
 
     def number(name: str, kind: str = "f32") -> Val:
         return b.number((id(expr), name), given[name].item(), x.ty.of(kind))
@@ -325,12 +331,20 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
     return whole.to(kind_of(expr.dtype))
 
 
+<<<<<<< HEAD
 @cache
 def zeros_of(param: tuple[int, str]) -> dict[str, np.generic]:
-    """The constants of a "narrowed" node with this `param` (see below) by name: the zero point as
-    int32 (`zero`) and as float32 (`float`), the bounds of x before it is added (`least`, `most`),
-    and the number that stands for NaN (`nan`)."""
+    """The constants of a "narrowed" node with this `param` by name: the zero point as int32 (`zero`)
+    and as float32 (`float`), and for the operand, to which it is not yet added, its bounds (`least`,
+    `most`) and the number that stands for NaN (`nan`)."""
     zero, low = param
+=======
+def zeros_of(expr: Any) -> dict[str, np.generic]:
+    """The constants of a "narrowed" node by name: the zero point as int32 (`zero`) and as float32
+    (`float`), and for the operand, to which it is not yet added, its bounds (`least`, `most`) and
+    the number that stands for NaN (`nan`)."""
+    zero, low = expr.param
+>>>>>>> docs0
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
     return {"zero": np.int32(zero), **{name: np.float32(n) for name, n in floats.items()}}

@@ -12,8 +12,7 @@ CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 @functools.cache
 def may_use_matrices() -> bool:
-    """Ask Linux for permission to use matrix registers, and return whether this process has it.
-    Permission is needed as their state makes the frames of signals larger
+    """Ask Linux for permission to use matrix registers, and return whether this process has it
     (Documentation/arch/x86/xstate.rst)."""
     if sys.platform != "linux":
         return False

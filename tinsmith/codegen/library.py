@@ -70,8 +70,8 @@ def _opened(data: bytes) -> Any:
 
 def _detour(number: int) -> str:
     """A relative path that leads from a folder back to itself, different for each number: "/.//."
-    for 5. It makes the path of a library unique: the loader identifies libraries by path, and
-    numbers of file descriptors are reused."""
+    for 5. So each library has its own path, by which the loader identifies it; numbers of file
+    descriptors are reused."""
     return f"{number:b}".replace("0", "/").replace("1", "/.")
 
 
@@ -84,7 +84,7 @@ class Compiler:
 
     `add` begins a text and returns at once: then all cores but one compile. `objects` waits: then
     all cores do. The caller's thread never compiles, as an interrupt there would leave LLVM's lock
-    held. Use it as a context manager; leaving cancels texts for which nobody waited.
+    held. A context manager: leaving it cancels texts for which nobody waited.
     """
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:

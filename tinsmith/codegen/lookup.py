@@ -1,8 +1,8 @@
 """Functions of a byte, as tables of 256 bytes that are read in registers.
 
 A shuffle picks bytes out of a register by indices in another one. Where it picks from 16 bytes, the
-table is gone through 16 entries (a row) at a time. A shuffle gives 0 where its index is negative,
-so rows without the wanted entry give 0, and XOR puts the results of all rows together.
+table is gone through 16 entries (a row) at a time: rows without the wanted entry give 0, and XOR
+puts the results of all rows together.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def _scale(p: Val, t: Val) -> Val:
 
 
 def scalef(p: Val, n: Val) -> Val:
-    """p * 2^n on AVX-512."""
+    """p * 2^n for whole numbers n, all 16 float32 of AVX-512."""
     v = p.ty.llvm
     name, params = "llvm.x86.avx512.mask.scalef.ps.512", f"{v}, {v}, {v}, i16, i32"
     text = f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4"
@@ -196,15 +196,14 @@ def exp_inner(x: Val) -> Val:
 
 
 def exp_below(x: Val) -> Val:
-    """e^x for x <= 0, <= 1 ulp, in few instructions; 0 below e^-87 (see `exp2_below`)."""
+    """e^x for x <= 0, <= 1 ulp, in few instructions; 0 where x < -87 (see `exp2_below`)."""
     return (x < -87.0).select(0.0, exp_inner(at_least(x, -87.0)))
 
 
 def exp2_below(x: Val) -> Val:
     """2^x for x <= 0, relative error 2e-7, in few instructions; 0 from about 2^-126 down.
 
-    Denormals add nothing to sums that contain a 1, and slow some processors down a hundredfold,
-    here and in the products that follow.
+    Denormals add nothing to sums that contain a 1, and slow some processors down a hundredfold.
     """
     kept = at_least(x, -127.0)
     t = kept + ROUND32

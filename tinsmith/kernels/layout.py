@@ -163,8 +163,9 @@ def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, An
     spec = spec_of(array.dtype, array.shape, layout)
     n, c, *spatial = array.shape
     halo = layout.halo or ((0, 0),) * len(spatial)
-    pads = [(0, 0), (0, spec.blocks * layout.block - c), *halo]
-    wide = np.pad(array, pads).reshape(
-        n, spec.blocks, layout.block, *(d + sum(h) for d, h in zip(spatial, halo, strict=True))
-    )
+    padded = (d + sum(h) for d, h in zip(spatial, halo, strict=True))
+    wide = np.zeros((n, spec.blocks * layout.block, *padded), array.dtype)
+    inner = (slice(lo, lo + d) for d, (lo, _) in zip(spatial, halo, strict=True))
+    wide[:, :c, *inner] = array
+    wide = wide.reshape(n, spec.blocks, layout.block, *wide.shape[2:])
     return np.ascontiguousarray(np.moveaxis(wide, 2, -1)).reshape(-1)
