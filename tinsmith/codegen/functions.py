@@ -309,15 +309,9 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-<<<<<<< HEAD
     """Emit "narrowed", a quantisation: clip and round the operand, and add the zero point. Clipping
     comes first: its bounds are whole numbers."""
     x, given = args[0], zeros_of(expr.param)
-=======
-    """Emit "narrowed", a quantisation: clip and round the operand, and add the zero point. Clipping
-    comes first: its bounds are whole numbers."""
-    x, given = args[0], zeros_of(expr)
->>>>>>> docs0
 
     def number(name: str, kind: str = "f32") -> Val:
         return b.number((id(expr), name), given[name].item(), x.ty.of(kind))
@@ -331,20 +325,12 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
     return whole.to(kind_of(expr.dtype))
 
 
-<<<<<<< HEAD
 @cache
 def zeros_of(param: tuple[int, str]) -> dict[str, np.generic]:
     """The constants of a "narrowed" node with this `param` by name: the zero point as int32 (`zero`)
     and as float32 (`float`), and for the operand, to which it is not yet added, its bounds (`least`,
     `most`) and the number that stands for NaN (`nan`)."""
     zero, low = param
-=======
-def zeros_of(expr: Any) -> dict[str, np.generic]:
-    """The constants of a "narrowed" node by name: the zero point as int32 (`zero`) and as float32
-    (`float`), and for the operand, to which it is not yet added, its bounds (`least`, `most`) and
-    the number that stands for NaN (`nan`)."""
-    zero, low = expr.param
->>>>>>> docs0
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}
     return {"zero": np.int32(zero), **{name: np.float32(n) for name, n in floats.items()}}
