@@ -3,12 +3,11 @@
 A register has sixteen rows of 64 bytes. `multiply(b, c, a, w)` adds the product of [16][32]
 bfloat16 in register a and [16][16][2] in register w to the float32 [16][16] in register c; w[i][n]
 holds elements 2 i and 2 i + 1 of column n. `multiply_bytes(b, c, a, w)` adds that of [16][64]
-unsigned bytes and [16][16][4] signed ones to the int32 in register c, modulo 2^32. There are eight
-registers, named by number; no value of the builder stands for one. (Intel 64 and IA-32
-Architectures Software Developer's Manual, volume 1, chapter 18.)
+unsigned bytes and [16][16][4] signed ones to the int32 in register c, modulo 2^32. The eight
+registers are named by number. (Intel 64 and IA-32 Architectures SDM, volume 1, chapter 18.)
 
 Split precision keeps a float32 as the sum of `parts` bfloat16, each the nearest to what those
-before leave: of two, hi + lo is right to a relative error of 2^-17 (G. Henry, P. T. P. Tang,
+before leave: of two parts, hi + lo is right to a relative error of 2^-17 (G. Henry, P. T. P. Tang,
 A. Heinecke, 2019, arXiv:1904.06376).
 """
 
@@ -35,10 +34,9 @@ STRETCH = 1 << 14  # elements of an array that are split at a time: caches hold 
 
 @contextmanager
 def matrices(b: Builder, room: Ptr) -> Iterator[None]:
-    """A context in which the code may use the matrix registers, all of full size: it configures
-    them before and releases them after. `room` are CONFIGURATION bytes of memory for the
-    configuration: the palette, two bytes for the bytes of a row of each register, one byte for its
-    number of rows."""
+    """A context whose code may use the matrix registers, all of full size: they are configured
+    before it and released after it. `room`: CONFIGURATION bytes of memory, to which code writes the
+    configuration."""
     palette, row = [1, *[0] * 15], [64, 0]
     sizes = [*palette, *row * REGISTERS, *[0] * 16, *[SIDE] * REGISTERS, *[0] * 8]
     room.cast(U8).store(b.vector(sizes, U8))
@@ -52,28 +50,28 @@ def clear(b: Builder, register: int) -> None:
 
 
 def load(b: Builder, register: int, at: Ptr, stride: int) -> None:
-    """Load sixteen rows of 64 bytes, `stride` bytes apart."""
+    """Load a register: 16 rows of 64 bytes, from `at` on `stride` bytes apart."""
     _on(b, "tileloadd64", register, text=f", ptr {at.address}, i64 {stride}", params=", ptr, i64")
 
 
 def store(b: Builder, register: int, at: Ptr, stride: int) -> None:
-    """Store sixteen rows of 64 bytes, `stride` bytes apart."""
+    """Store a register: 16 rows of 64 bytes, from `at` on `stride` bytes apart."""
     _on(b, "tilestored64", register, text=f", ptr {at.address}, i64 {stride}", params=", ptr, i64")
 
 
 def multiply(b: Builder, c: int, a: int, w: int) -> None:
-    """Add the product of registers a and w to register c."""
+    """Add the product of bfloat16 in registers a and w to the float32 in register c."""
     _on(b, "tdpbf16ps", c, a, w)
 
 
 def multiply_bytes(b: Builder, c: int, a: int, w: int) -> None:
-    """Add the product of unsigned bytes in register a and signed ones in w to register c."""
+    """Add the product of unsigned bytes in register a and signed ones in w to the int32 in c."""
     _on(b, "tdpbusd", c, a, w)
 
 
 def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = "") -> None:
-    """Emit an instruction on matrix registers, by their numbers. `text` and `params` are further
-    operands and their types, as LLVM text."""
+    """Emit an instruction on matrix registers. `text` and `params` are further operands and their
+    types, as LLVM text."""
     numbers = ", ".join(f"i8 {register}" for register in registers)
     kinds = ", ".join(["i8 immarg"] * len(registers))
     b.intrinsic(f"llvm.x86.{name}", None, text=numbers + text, params=kinds + params)
@@ -83,9 +81,10 @@ def split(b: Builder, x: Val, y: Val, parts: int = 2, endless: bool = True) -> l
     """Two vectors of 16 float32 in split precision: `parts` vectors of 32 bfloat16, hi first, with
     the parts of x in lanes 0 to 15 and those of y in lanes 16 to 31.
 
-    With `endless`, NaN, infinities and numbers from LARGEST on (whose bfloat16 is infinite) are in
-    the last part alone, and 0 in the others: products multiply the last part by the other operand's
-    first part only, so that no infinity meets a 0 and becomes NaN. Without it they give NaN.
+    With `endless`, NaN and numbers of magnitude LARGEST or more (infinite as bfloat16) are in the
+    last part alone, and 0 in the others: products multiply the last part by the other operand's
+    first part only, so that no infinity meets a 0 and becomes NaN. Without `endless` such numbers
+    give NaN.
     """
     rest, found = [x, y], []
     for more in range(parts)[::-1]:

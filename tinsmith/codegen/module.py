@@ -1,4 +1,4 @@
-"""Functions of generated code, and the text of one module for LLVM, which `Builder`s write."""
+"""Modules for LLVM: the text of functions, which `Builder`s write, and what calls of them need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Function:
 
 
 class Module:
-    """LLVM's text for one target: functions, and declarations of what they call.
+    """The text of one LLVM module for a target: functions, and declarations of what they call.
 
     `quick` modules, which do little but call others, are compiled without optimisation.
     """
@@ -34,14 +34,15 @@ class Module:
     def function(
         self, name: str, params: Sequence[tuple[str, Ty]], *, internal: bool = False
     ) -> Builder:
-        """Start a function without a result, and return its builder, to be ended by `Builder.ret`.
-        An `internal` function can be called only in its module."""
+        """Start a void function, and return its builder, whose `ret` ends it and adds it to the
+        module. Other modules cannot call an `internal` function."""
         from tinsmith.codegen.builder import Builder
 
         return Builder(self, Function(name, params), internal)
 
     def declare(self, name: str, signature: str) -> None:
-        """Declare an intrinsic or a function of another module."""
+        """Declare an intrinsic or another module's function by LLVM's line, `signature`. Raises
+        CodegenError if an earlier one differs."""
         if self._declared.setdefault(name, signature) != signature:
             raise CodegenError(f"{name} is declared as {self._declared[name]} and as {signature}")
 

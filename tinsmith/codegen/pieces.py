@@ -19,13 +19,13 @@ ENTRIES = 16  # intervals: entries of a table in a vector of 16 lanes
 
 
 def has_tables(x: Val) -> bool:
-    """Whether one instruction looks up one of ENTRIES coefficients for each lane of this vector."""
+    """Whether `look_up` works on x with tables of ENTRIES coefficients: AVX-512, 16 lanes."""
     return x.b.target.vectors == "avx512" and x.ty.lanes == ENTRIES
 
 
 def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:
-    """table[index] for each lane. The table has as many entries as there are lanes; higher bits of
-    the index are ignored."""
+    """table[index] for each of 8 lanes (AVX2) or 16 (AVX-512). The table has an entry of 32 bits
+    for each lane; higher bits of the index are ignored."""
     values = index.b.vector(table, elem)
     kind = "sf" if elem.is_float else "si"
     name, order = f"llvm.x86.avx512.permvar.{kind}.512", (values, index)
@@ -57,9 +57,9 @@ def gelu(x: Val) -> Val:
 
 @functools.cache
 def _gelu_tables() -> tuple[tuple[float, ...], ...]:
-    """Polynomials for erf(y / sqrt(2)) / 2: table[d][i] is the coefficient of u^d in interval i,
-    where u is the distance of y from the interval's middle, in intervals. In the last interval the
-    polynomial is 1/2."""
+    """Polynomials for erf(y / sqrt(2)) / 2: result[d][i] is the coefficient of u^d in interval i,
+    where u is the distance of y >= 0 from the interval's middle, in intervals. In the last interval
+    the polynomial is 1/2."""
     pieces = [
         fit(lambda u, n=n: math.erf((n + u) / _GELU_PITCH / math.sqrt(2)) / 2, _GELU_DEGREE)
         for n in range(ENTRIES - 1)
@@ -69,8 +69,8 @@ def _gelu_tables() -> tuple[tuple[float, ...], ...]:
 
 
 def fit(function: Callable[[float], float], degree: int) -> list[float]:
-    """The coefficients, lowest first, of the polynomial of a degree that equals the function at the
-    Chebyshev points of [-1/2, 1/2]."""
+    """The coefficients, lowest first, of the polynomial of this degree that equals the function at
+    the Chebyshev points of [-1/2, 1/2]."""
     points = [math.cos(math.pi * (2 * k + 1) / (2 * degree + 2)) / 2 for k in range(degree + 1)]
     values = [function(u) for u in points]
     for level in range(1, degree + 1):  # divided differences

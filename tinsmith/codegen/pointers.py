@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Ptr:
-    """A typed address in generated code. `p + n` is n elements further; numbers n are collected,
-    and cost one instruction when the address is used."""
+    """A typed address in generated code. `p + n` is n elements further. Ints n are added up, and
+    cost one instruction when the address is used; a `Val` n costs one at once."""
 
     __slots__ = ("b", "elem", "offset", "ref")
 
@@ -48,9 +48,8 @@ class Ptr:
 
     @property
     def value(self) -> Val:
-        """The address as a value that a loop can carry from iteration to iteration. On x86 that is
-        better than an address with an index, which splits a multiply-add from memory into two
-        operations."""
+        """The address as a value that a loop can carry. On x86 that is better than an address with
+        an index, which splits a multiply-add from memory into two operations."""
         return Val(self.b, PTR, self.address)
 
     def is_some(self) -> Val:
@@ -58,15 +57,15 @@ class Ptr:
         return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
 
     def of(self, value: Val) -> Ptr:
-        """A pointer of the same type at an address from `value`."""
+        """A pointer of the same type at the address `value`, such as one from `Ptr.value`."""
         return Ptr(self.b, value.ref, self.elem)
 
     def load(
         self, lanes: int = 1, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> Val:  # fmt: skip
-        """Load `lanes` elements from this address on. Lanes that are off in `mask`, and those from
-        `count` on, are 0, and their memory is not read. `align` is in bytes; None: that of an
+        """Load `lanes` elements from this address on. Lanes that are off in `mask`, or (not both)
+        from `count` on, are 0, and their memory is not read. `align` is in bytes; None: that of an
         element."""
         ty = self.elem.x(lanes)
         if isinstance(count, Val | Size):
@@ -96,8 +95,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """Load a vector whose lane k is the element places[k] (an integer) further than this one.
-        Lanes that are off in `mask` are 0, and their memory is not read."""
+        """Load a vector: lane k from places[k] (an integer) elements after this address. Lanes that
+        are off in `mask` are 0, and their memory is not read; a single lane is always read."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()
@@ -113,9 +112,9 @@ class Ptr:
         self, value: Val, mask: Val | None = None, align: int | None = None,
         count: Val | Number | None = None,
     ) -> None:  # fmt: skip
-        """Store the lanes of a value from this address on, but for those that are off in `mask`,
-        and those from `count` on. `align` is in bytes; None: that of an element. An i1 is stored as
-        a byte, 0 or 1."""
+        """Store the lanes of a value from this address on, but for those that are off in `mask`, or
+        (not both) from `count` on. `align` is in bytes; None: that of an element. An i1 is stored
+        as a byte, 0 or 1."""
         lanes = value.ty.lanes
         if isinstance(count, Size):
             count = self.b.size(count)
@@ -158,9 +157,9 @@ class Ptr:
         b.choose(count >= lanes, lambda: self.store(value), some)
 
     def atomic(self, how: str, value: Val | int, order: str = "monotonic") -> Val:
-        """Change the integer at this address in one operation (LLVM's `how`: add, sub, and, xchg),
-        and return the value before. `order` is LLVM's: with "release", a thread that sees the new
-        value also sees all earlier stores of this thread."""
+        """Combine the integer at this address with `value` in one operation (LLVM's `how`: add,
+        sub, and, xchg), and return the integer before. `order` is LLVM's: with "release", a thread
+        that sees the new value also sees all earlier stores of this thread."""
         ty = self.elem
         given = value.ref if isinstance(value, Val) else str(value)
         text = f"atomicrmw {how} ptr {self.address}, {ty.llvm} {given} {order}, align {ty.nbytes}"
@@ -192,7 +191,8 @@ class Ptr:
     def call(
         self, kind: Function, args: Sequence[Val | Ptr | int], result: Ty | None = None
     ) -> Val:
-        """Call the function at this address, as `Builder.call_at` does."""
+        """Call the function at this address, with the parameters of `kind`; its result, of type
+        `result` (None: void)."""
         return self.b.call_at(self.address, kind, args, result)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:
@@ -200,5 +200,5 @@ class Ptr:
         self.b.intrinsic("llvm.prefetch.p0", None, text=text, params="ptr, i32, i32, i32")
 
     def load_pointer(self, elem: Ty) -> Ptr:
-        """Read the pointer stored at this address."""
+        """Load the pointer stored at this address, to elements of type `elem`."""
         return Ptr(self.b, self.b.emit(PTR, f"load ptr, ptr {self.address}, align 8").ref, elem)

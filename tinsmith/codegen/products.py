@@ -1,24 +1,23 @@
 """The ways to multiply that machines have: a table with a row for each.
 
 Everything heavy is `acc[i][j] += a[i][k..k+g] . b[k..k+g][j]`. A row says which element types both
-operands have when they are packed, how many elements of k a lane of 32 bits holds (the group g, 1
-for float32), in what the sums are kept, the instructions of one step, and what these need of a
-machine. Skeletons (tiles, panels, threads, prefetches, epilogues) are written once for all rows of
-a unit: for vectors, whose tiles are as many registers as the skeleton likes
-(`kernels/dot/skeleton.py`), and for matrix registers, each a tile of fixed size
-(`kernels/amx/sums.py`, of bytes `kernels/dot/matrices.py`).
+operands have when packed, how many elements of k a lane of 32 bits holds (the group g, 1 for
+float32), the type of sums, the instructions of one step, and what these need of a machine.
+Skeletons (tiles, panels, threads, prefetches, epilogues) are written once for all rows of a unit:
+for vectors, of which a tile may have many (`kernels/dot/skeleton.py`), and for matrix registers,
+each a tile (`kernels/amx/sums.py`, of bytes `kernels/dot/matrices.py`).
 
-Packed, a row of `a` has its elements in the order of k; `b` has [k / g][column][g]. Whatever lies
-beyond the end of k is 0 in one of them.
+Packed, a row of `a` has its elements in the order of k; `b` has [k / g][column][g]. Elements beyond
+the end of k are 0 in at least one operand.
 
 Split precision: a row may keep each operand as a sum of several parts (`codegen/matrix.py`). A
-product is then the sum of some products of parts, which the row lists: of two parts, hi and lo,
-hi lo + hi hi + lo hi, where lo lo is left out.
+product is then the sum of some products of parts, which the row lists: of two parts, hi lo + hi hi
++ lo hi, without lo lo.
 
 Bytes: sums of (a - a_zero) (b - b_zero). A row whose elements are wider than bytes has zero points
-taken off when operands are packed (`centred`). Of the others `a` is unsigned (of sdot signed) and
-`b` signed: operands of the other signedness are packed as x XOR 0x80, which is x + 128 or x - 128,
-as are their zero points, and these are taken off the sums (`kernels/dot/zeros.py`).
+taken off when operands are packed (`centred`). In other rows `a` is unsigned (in sdot signed) and
+`b` signed: operands of the other signedness, and their zero points, are packed as x XOR 0x80, which
+is x + 128 or x - 128. What zero points add is taken off the sums (`kernels/dot/zeros.py`).
 """
 
 from __future__ import annotations
@@ -58,12 +57,12 @@ class Product:
     left, right  element types of `a` and `b` as they are packed
     lane, sums   the type of a lane, which holds a k-group of them, and of a sum
     step         the instructions (see `Step`)
-    rate         its speed over that of float32 multiply-adds, for the same products of the model:
-                 additions of a step, and all `terms`, included
+    rate         products of the model per second, over those by float32 multiply-adds: the time of
+                 all `terms` and of additions counts
     needs        whether a target has the instructions
     unit         VECTORS or MATRICES: which skeletons are written for its step
-    folds        of matrix registers: the row of vectors whose operands are packed alike, and which
-                 adds up their elements; "" for rows of vectors, which do that themselves
+    folds        of matrix registers and bytes: the name of the row of vectors whose operands are
+                 packed alike, which adds up their elements; "" for others
     terms        pairs (part of `a`, part of `b`) that are multiplied, in order; part 0 is hi
     error        relative error of a product, beyond what sums of type `sums` round
     """
@@ -94,34 +93,35 @@ class Product:
 
     @property
     def centred(self) -> bool:
-        """Whether zero points are taken off bytes when these are packed."""
+        """Whether packed elements are wider than bytes, so that bytes are packed less zero
+        points."""
         return self.left.bits > 8
 
     @property
     def is_whole(self) -> bool:
-        """Whether sums are whole numbers, and exact."""
+        """For a row of the table: whether sums are integers, and so exact."""
         return self.sums.kind != "f32"
 
     def depth(self, k: int) -> int:
-        """How many lanes k elements take, the last perhaps in part; of matrix registers, which take
-        SIDE lanes in a step, a multiple of that."""
+        """How many lanes `k` elements along k take, the last perhaps in part; for matrix registers,
+        which take SIDE lanes in a step, rounded up to a multiple of SIDE."""
         lanes = -(-k // self.group)
         return lanes if self.unit == VECTORS else -(-lanes // matrix.SIDE) * matrix.SIDE
 
     @property
     def fold(self) -> Product:
-        """The row of vectors whose steps sum up elements packed for this row: itself, or `folds`.
-        Sums of one operand are needed for zero points."""
+        """For rows of bytes: the row of vectors whose steps add up the elements of one operand
+        packed for this row, for zero points: the row `folds`, or this one."""
         return PRODUCTS[self.folds] if self.folds else self
 
     def one(self, kind: Ty) -> int:
-        """The number whose bits are a lane full of ones, as elements of the integer type `kind`
-        (`left` or `right`)."""
+        """The lane, as a number, in which each element of the k-group is 1; elements are of the
+        integer type `kind` (`left` or `right`)."""
         return sum(1 << i * kind.bits for i in range(self.group))
 
     def widened(self, v: Val) -> Val:
-        """Lanes of `b` as the step takes them, from a vector of as many narrower lanes
-        (`narrow_lane`), whose elements are converted to the type `right`."""
+        """Lanes of `b` as the step takes them, from as many narrower lanes (`narrow_lane`), whose
+        elements are converted to the type `right`."""
         if v.ty.kind == self.lane.kind:
             return v
         if self.group == 1:
@@ -131,8 +131,7 @@ class Product:
 
     def vectors(self, target: Target) -> int:
         """How many vectors of columns a register tile has at most: 6; 2 where the target has few
-        registers and lanes hold several elements, since a step then needs registers for its
-        products, too."""
+        registers and lanes hold several elements, as a step needs registers for products then."""
         return 2 if target.registers < MANY and self.lane != self.left else 6
 
 
@@ -140,13 +139,13 @@ class Product:
 
 
 def fused(acc: Val, x: Val, w: Val) -> Val:
-    """A step of rows with one element a lane: a multiply-add."""
+    """The `Step` of rows with one element in a lane: acc + x * w, lane by lane."""
     return x.fma(w, acc).fenced()
 
 
 def spelled(left: Ty, right: Ty) -> Step:
-    """The step of an integer row in instructions that any machine has: the products of a k-group,
-    one after the other. Rows with special instructions must give the same results."""
+    """The `Step` of an integer row in instructions that any machine has: it adds the products of a
+    k-group one after the other. Rows with special instructions must give the same results."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         for i in range(BITS // left.bits):
@@ -187,8 +186,8 @@ saturation (Arm Architecture Reference Manual for A-profile, C7)."""
 
 
 def added_by(intrinsic: str, left: Ty, right: Ty) -> Step:
-    """The step of an integer row for which one instruction adds the products of a k-group;
-    `{bits}` in the name of its intrinsic stands for the bits of a vector."""
+    """The `Step` of an integer row for which one instruction adds the products of a k-group to a
+    sum. `{bits}` in the name `intrinsic` stands for the bits of a vector."""
 
     def step(acc: Val, x: Val, w: Val) -> Val:
         bits = BITS * acc.ty.lanes
@@ -264,8 +263,8 @@ FLOAT32 = PRODUCTS["float32"]
 
 
 def product_of(target: Target, left: str, right: str) -> Product:
-    """The fastest row of the table for operands of these element types (numpy's names), of those
-    that compute in vectors and do not round operands. Raises CodegenError where the target has
+    """The target's fastest row of the table for operands of these element types (numpy's names), of
+    those that compute in vectors and do not round operands. Raises CodegenError where it has
     none."""
     exact = [p for p in PRODUCTS.values() if p.unit == VECTORS and not p.error]
     rows = [p for p in exact if (left, right) in p.takes and p.needs(target)]
@@ -278,10 +277,10 @@ def product_of(target: Target, left: str, right: str) -> Product:
 
 
 def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
-    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n], integers that each hold a
-    k-group of a column (the elements themselves where that is 1), with zeros at the end. Elements
-    of bfloat16 are given as bits (uint16). With `stored`, elements are kept in this numpy dtype:
-    lanes may be narrower than the step takes, and `Product.widened` widens them."""
+    """Pack a matrix [k, n] of elements of `b` as lanes [row.depth(k), n]: integers that each hold a
+    k-group of a column (where the group is 1, the elements themselves), with zeros beyond the end
+    of k. Elements of bfloat16 are given as bits (uint16). With `stored`, elements are kept in this
+    numpy dtype: lanes may be narrower than the step takes, and `Product.widened` widens them."""
     k, n = right.shape
     g, dtype = row.group, np.dtype(stored or _NUMPY[row.right.kind])
     wide = np.zeros((row.depth(k) * g, n), dtype, "C" if g == 1 else "F")
@@ -290,14 +289,14 @@ def packed_lanes(right: Array, row: Product, stored: Any = None) -> Array:
 
 
 def narrow_lane(row: Product, stored: Any) -> Ty:
-    """The type of the lanes that `packed_lanes` makes with elements of dtype `stored`."""
+    """The type of the lanes that `packed_lanes` makes with elements kept in the dtype `stored`."""
     dtype = np.dtype(stored)
     return from_dtype(dtype) if row.group == 1 else Ty(f"i{8 * dtype.itemsize * row.group}")
 
 
 def joined(elements: list[Val], row: Product) -> Val:
-    """Pack lanes of `b` in registers: each result lane is a k-group, whose element i is that lane
-    of `elements[i]`. All are vectors of int32."""
+    """Pack lanes of `b` in vectors of int32: element i of the k-group in a lane of the result is
+    the same lane of `elements[i]`, cut to the bits of `right`."""
     bits, lane = row.right.bits, None
     for i, v in enumerate(elements):
         part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)

@@ -54,7 +54,7 @@ def _near(image: bytearray, at: int, place: int, value: int) -> None:
 
 def _low(shift: int) -> Write:
     """A writer for AArch64 instructions that hold the low 12 bits of an address, in units of 1 <<
-    `shift` bytes: writes (value mod 4096) >> shift into bits 10 to 21 of the instruction."""
+    `shift` bytes: writes (value mod 4096) >> shift into bits 10 to 21."""
 
     def write(image: bytearray, at: int, place: int, value: int) -> None:
         _put(image, at, (value & 0xFFF) >> shift << 10)
@@ -103,9 +103,9 @@ WRITERS: dict[int, dict[int, Write]] = {
 
 
 def apply(machine: int, kind: int, image: bytearray, at: int, place: int, value: int) -> None:
-    """Patch the image for a relocation of ELF type `kind`. `at` is the file offset of the bytes to
-    patch, `place` their address, `value` the address to refer to, addend included. Raises
-    CodegenError for an unknown type, and for a value out of reach."""
+    """Patch the image for a relocation of ELF type `kind` of the `machine` (X86_64, AARCH64). `at`
+    is the offset of the bytes to patch, `place` their address, `value` the address to refer to,
+    addend included. Raises CodegenError for an unknown type, and for a value out of reach."""
     writer = WRITERS.get(machine, {}).get(kind)
     if writer is None:
         raise CodegenError(f"generated code has a relocation of an unknown type ({kind})")

@@ -1,20 +1,19 @@
 """Fork-join in generated code, without C and without system call numbers.
 
 Workers are Python threads parked inside `team_worker`. Nobody waits for a thread to arrive: a job
-counts the tiles that are taken and done, and closes its gate when all are done. A worker that the
-system has not scheduled by then misses the job. A worker that has entered delays the job only by
-the tiles that it took, and the next job until it has left.
+counts the tiles that are taken and done, and closes its gate when all are done. A worker that has
+not arrived by then misses the job. One that has entered delays the job only by the tiles that it
+took, and the next job until it has left.
 
 Waiting is a bounded spin, then yields, then a semaphore (between jobs) or naps (inside a job). So a
 caller that calls again at once finds the workers awake, and other processes get the core otherwise.
-Inside a job, a thread for which others wait so long has probably been descheduled in favour of
-another process; a nap frees a core, to which the system can move the thread. If threads of a team
-share one core, because another process has the second, every spin fails: inside a job each failed
-spin halves the next one, until one succeeds. Semaphore, yield and nap are function pointers in the
-sync block (`sync_block.py`), so that the code is the same on every system.
+Inside a job, a thread for which others wait so long has probably lost its core to another process;
+a nap frees a core to which the system can move it. If threads of a team share a core, every spin
+fails: inside a job each failed spin halves the next, until one succeeds. Semaphore, yield and nap
+are function pointers in the sync block (`sync_block.py`): the code is the same on every system.
 
 A post of the semaphore may come late: to a worker that took its job without sleeping, or when the
-job is over. So a worker that wakes up looks at the gate first.
+job is over. So a worker that wakes looks at the gate first.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ _NAP = Function("", [("microseconds", I32)])
 
 
 def team_text(target: Target) -> str:
-    """The LLVM text of the team's two functions: `team_worker(block, tid)`, in which a worker waits
-    for jobs until the team stops, and `team_submit(block, threads, job, argument, counters,
-    words)`, which runs one job on all threads.
+    """The LLVM text of two functions: in `team_worker(block, tid)` a worker waits for jobs until
+    the team stops; `team_submit(block, threads, job, argument, counters, words)` runs one job on
+    all threads.
 
-    A job is `void job(ptr argument, i64 tid)`. Its call on thread 0 returns when all its work is
-    done; its memory must stay until the next submission has returned. When no worker is inside the
-    last job any more, and before the next starts, the `words` i64 counters are cleared. If the stop
-    flag is set, no job runs: the gate stays open, and workers that enter end.
+    A job is `void job(ptr argument, i64 tid)`. Its call on thread 0 must return only when all its
+    work is done; its memory must stay until the next submission has returned. When no worker is
+    inside the last job, and before the next starts, `words` i64 at `counters` are set to 0. If the
+    stop flag is set, no job runs: the gate stays open, and workers that enter end.
     """
     module = Module(target)
     _add_worker(module)
@@ -78,8 +77,8 @@ def team_text(target: Target) -> str:
 
 
 def add_await(module: Module) -> None:
-    """Add the function `void await(ptr counter, i64 goal, ptr block)`: it returns once the i64
-    counter has reached the goal; its caller then sees all that others stored before that."""
+    """Add the function `void await(ptr counter, i64 goal, ptr block)`: it waits until the i64
+    counter is at least the goal; its caller then sees all that others stored before that."""
     b = module.function(AWAIT.name, AWAIT.params)
     block, counter = _Block(b), b.pointer("counter", I64)
     patience = block.at(PATIENCE, I32)
@@ -100,8 +99,8 @@ def add_await(module: Module) -> None:
 
 
 def _add_worker(module: Module) -> None:
-    """Add `team_worker`: spin, then yield, then sleep until the gate is open for a new job; enter
-    it by counting up the gate, run the job, count down; end if the stop flag is set."""
+    """Add `team_worker`: spin, then yield, then sleep until the gate is open for a new job; count
+    up the gate, run the job, count down; end if the stop flag is set."""
     b = module.function(WORKER.name, WORKER.params)
     block, tid = _Block(b), b.args["tid"]
     flag, semaphore = block.of_thread(FLAGS, tid), block.of_thread(SEMAPHORES, tid)
@@ -109,7 +108,7 @@ def _add_worker(module: Module) -> None:
     old.store(b.zero(I64))
 
     def asks(gate: Val) -> Val:
-        """Whether a gate is open for another job than the last."""
+        """Whether a gate is open for another job than the last that this worker ran."""
         return (gate // NUMBER).ne(old.load()) & (gate & OPEN).ne(0)
 
     with b.repeat() as leave_if:
@@ -148,8 +147,8 @@ def _add_worker(module: Module) -> None:
 
 
 def _add_submit(module: Module) -> None:
-    """Add `team_submit`: wait until no worker is inside, set the job, open the gate, wake sleepers,
-    run the job as thread 0, close the gate."""
+    """Add `team_submit`: wait until no worker is inside, clear the counters, set the job, open the
+    gate, wake sleepers; unless stopped, run the job as thread 0 and close the gate."""
     b = module.function(SUBMIT.name, SUBMIT.params)
     block, threads = _Block(b), b.args["threads"]
     looks, spins = b.stack(I32, 1), block.load(SPINS, I32)
@@ -184,8 +183,7 @@ def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], 
 
 
 class _Block:
-    """Access to the sync block (`sync_block.py`) in a function whose parameter `block` points to
-    it."""
+    """Access to the sync block (`sync_block.py`) at the function's parameter `block`."""
 
     def __init__(self, b: Builder) -> None:
         self.b, self.gate = b, b.pointer("block", I64)
@@ -216,5 +214,5 @@ class _Block:
         self.call(NAP, _NAP, [MICROSECONDS])
 
     def let_others(self) -> None:
-        """Yield the core to whoever waits for it."""
+        """Emit a yield of the core to whoever waits for it."""
         self.call(YIELD, _YIELD)

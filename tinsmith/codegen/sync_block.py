@@ -1,5 +1,5 @@
-"""The layout of the sync block: memory that the threads of a team share, as generated code
-(`sync.py`) and Python (`runtime/threads.py`) use it.
+"""The layout of the sync block: memory that a team's threads share, in generated code (`sync.py`)
+and Python (`runtime/threads.py`).
 
 By offset in bytes: 0 gate (i64: the number of the last job, the flag OPEN, and how many workers are
 inside), 192 stop flag, 256 job function, 264 job argument; functions 320 wait, 328 post, 336 yield,

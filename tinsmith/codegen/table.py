@@ -1,4 +1,4 @@
-"""A row of the function table, and questions to the table. `functions` fills it."""
+"""The table of elementwise functions: its rows, and questions to it. `functions.py` fills it."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that registers a function of the table: what it decorates, called with a Val for
-    each operand, emits the result. `numpy` defines the function; by default numpy's of that name.
-    `classes` are the dtypes for which it works: f float32, d float64, i signed, u unsigned, b bool,
-    h float16 and bfloat16 (which are only moved)."""
+    """A decorator that adds a row to the table: what it decorates takes a Val for each operand,
+    emits code and returns the result. `numpy` defines the function; by default numpy's of that
+    name. `classes` are the dtypes for which it works: f float32, d float64, i signed, u unsigned, b
+    bool, h float16 and bfloat16 (which are only moved)."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
@@ -102,9 +102,8 @@ def flops_of(expr: Any) -> float:
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Emit one node of an expression that is no leaf; return its value. `args` are the values of
-    its operands; constants get `lanes` lanes. Raises CodegenError for a function without native
-    code."""
+    """Emit one node of an expression that is no leaf; return its value. `args`: its operands'
+    values; constants get `lanes` lanes. Raises CodegenError for a function without native code."""
     if expr.name in ("const", "size"):
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)

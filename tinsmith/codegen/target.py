@@ -1,8 +1,8 @@
 """The machine that code is generated for: instruction set, registers, caches, peaks.
 
-`host()` reads the machine without LLVM where it can; `level("avx2")` gives the host restricted to
-an instruction set, or another architecture. Names LLVM does not know abort the process, so every
-CPU name and feature string comes from this file's tables or from LLVM's own host detection.
+`host()` reads the machine, without LLVM if it can; `level("avx2")` gives the host restricted to an
+instruction set, or another architecture. LLVM aborts the process at names that it does not know:
+CPUs and features of code come from the table here alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ ISAS = {
 @dataclass(frozen=True)
 class Target:
     """The machine to generate code for: its instruction set, on which code depends, and its rates,
-    by which kernels are chosen. Frozen; part of every cache key."""
+    by which kernels are chosen. Frozen."""
 
     isa: str
     triple: str
@@ -112,44 +112,44 @@ class Target:
 
     @property
     def has_exact_tails(self) -> bool:
-        """Whether the last elements of a row should be read and written in narrower vectors that
-        fit exactly, since the target has no cheap masks."""
+        """Whether narrower vectors that fit exactly should read and write the last elements of a
+        row, as the target has no cheap masks."""
         return not self.has_masks
 
     @estimate
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
-        """Seconds on one core by the roofline model: arithmetic or memory traffic, whichever takes
-        longer."""
+        """Seconds on one core by the roofline model: arithmetic, at `efficiency` * `peak`, or
+        memory traffic, whichever takes longer."""
         far = self.l3_bandwidth if nbytes < self.l3 else self.dram_bandwidth
         bandwidth = self.l2_bandwidth if nbytes < self.l2 else far
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     def kept(self, growth: float = 1.0) -> float:
         """The share, 0 to 1, of packed weights that are still in the last-level cache from the last
-        run. `growth`: bytes of packed weights over bytes of the model's."""
+        run. `growth`: bytes of packed weights over bytes of the model's weights."""
         filled = growth * self.footprint / max(1, min(self.l3, OURS))
         return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
 
     def weights_rate(self, threads: int = 1, growth: float = 1.0) -> float:
-        """Bytes/s at which each of `threads` threads reads weights while all do: from the
-        last-level cache as far as they are kept there, the rest from memory."""
+        """Bytes/s at which each of `threads` threads reads weights while all do: those `kept` in
+        the last-level cache from there, others from memory."""
         kept, far = self.kept(growth), self.dram_bandwidth / self.crowding(threads)
         return 1 / (kept / self.l3_bandwidth + (1 - kept) / far)
 
     def crowding(self, threads: int) -> float:
-        """The factor by which reading from memory is slower for each of `threads` threads while all
-        of them read."""
+        """The factor by which each of `threads` threads reads from memory more slowly while all
+        read."""
         return max(1.0, self.dram_bandwidth / (self.dram_together / threads))
 
     @property
     def pipes(self) -> int:
-        """How many multiply-adds of whole vectors a core begins in a cycle: 2, or 1 where vectors
-        of 16 floats are hardly faster than those of 8."""
+        """How many multiply-adds of vectors a core begins in a cycle: 2, or 1 where vectors of 16
+        floats are hardly faster than of 8."""
         return 2 if self.lanes < 16 or self.wide > 1.5 else 1
 
     @property
     def key(self) -> str:
-        """A text that is equal for targets for which equal LLVM texts become equal code."""
+        """All on which code depends besides its LLVM text, as text, for keys of caches."""
         return f"{self.triple}|{self.cpu}|{self.features}|{self.isa}"
 
     def __str__(self) -> str:
@@ -169,13 +169,13 @@ Estimated; `python -m benchmarks.apart` measures the time of one cache line."""
 
 
 def foreign_time(target: Target, nbytes: float) -> float:
-    """Seconds for a core to read what another core has just written."""
+    """Seconds for a core to read `nbytes` that another core has just written."""
     return nbytes / (FOREIGN * target.l3_bandwidth)
 
 
 def overlap(busy: float, fetching: float) -> float:
     """Seconds for arithmetic (`busy`) and memory traffic (`fetching`) that mostly overlap: the
-    longer of both, plus 0.4 of the shorter (estimated)."""
+    longer plus 0.4 of the shorter (estimated)."""
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
@@ -189,10 +189,10 @@ def streamed(
 ) -> float:
     """The time of `passes` passes of arithmetic over weights that arrive from memory in the first.
 
-    `busy` is the time of the arithmetic, `arriving` that of the weights alone. Both overlap:
-    together they take (busy^SOFT + arriving^SOFT)^(1/SOFT), which is a quarter more than one of
-    them if they are equal. The share exposed * min(1, arriving * passes / busy) of the shorter time
-    is not hidden, and is added. `crowded`: the factor on `arriving` while other threads read.
+    `busy` is the time of the arithmetic of all passes, `arriving` that of the weights alone. Both
+    overlap: together they take (busy^SOFT + arriving^SOFT)^(1/SOFT), a quarter more than one if
+    they are equal. The share exposed * min(1, arriving * passes / busy) of the shorter time is not
+    hidden, and is added. `crowded`: the factor on `arriving` as other threads read.
     """
     shown = exposed * min(1.0, arriving * passes / busy)
     both = (busy**SOFT + (crowded * arriving) ** SOFT) ** (1 / SOFT)
@@ -200,7 +200,8 @@ def streamed(
 
 
 def level(name: str) -> Target:
-    """The target for a named instruction set. Raises TargetError for an unknown name."""
+    """The target for a named instruction set, even one that this machine lacks, or for "host".
+    Raises TargetError for an unknown name."""
     if name in ("host", "native"):
         return host()
     if name not in ISAS:
@@ -241,7 +242,8 @@ def _obstacle(isa: Isa) -> str:
 
 @functools.cache
 def host() -> Target:
-    """This machine, with the widest instruction set of the table that it has."""
+    """This machine, with the widest instruction set of the table that it has. Raises TargetError if
+    it has none."""
     fitting = [isa for isa in ISAS.values() if not _obstacle(isa)]
     if not fitting:
         raise TargetError(f"no instruction set is known for machines of type {arch()!r}")
@@ -249,7 +251,7 @@ def host() -> Target:
 
 
 def _width(isa: Isa) -> tuple[int, bool, bool, str]:
-    """The key by which instruction sets are compared: `host` takes the greatest that the machine
+    """The key of an instruction set: `host` takes the set of the greatest key that the machine
     has."""
     return isa.lanes, isa.matrices, isa.half_products, isa.byte_products
 

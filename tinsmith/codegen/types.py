@@ -29,7 +29,7 @@ QUICK = "noinline optnone"
 @dataclass(frozen=True)
 class Ty:
     """The type of a value: an element kind ("f32", "u8", "i1", "ptr", ...), and the number of lanes
-    of a vector; 1 is a scalar."""
+    of a vector; 1: a scalar."""
 
     kind: str
     lanes: int = 1
@@ -44,17 +44,16 @@ class Ty:
         return _ty(self.kind, 1)
 
     def x(self, lanes: int) -> Ty:
-        """The same kind with another number of lanes."""
+        """The type of the same kind with this number of lanes."""
         return _ty(self.kind, lanes)
 
     def of(self, kind: str) -> Ty:
-        """Another kind with the same number of lanes."""
+        """The type of this kind with the same number of lanes."""
         return _ty(kind, self.lanes)
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether the type is f32 or f64: floats with arithmetic. float16 and bfloat16 are only
-        moved and converted."""
+        """Whether the type is f32 or f64. float16 and bfloat16 have no arithmetic."""
         return self.kind in ("f64", "f32")
 
     @cached_property
@@ -87,8 +86,7 @@ class Ty:
 
 @cache
 def _ty(kind: str, lanes: int) -> Ty:
-    """`Ty(kind, lanes)`, as one object for all calls, so that its cached properties are computed
-    once."""
+    """`Ty(kind, lanes)`, one object for all calls: its properties are computed once."""
     return Ty(kind, lanes)
 
 
@@ -100,13 +98,13 @@ BF16, F32, F64, I1, I32, I64, U8, U64, PTR = (
 
 @cache
 def name_of(dtype: np.dtype[Any]) -> str:
-    """`dtype.name`, kept, as numpy builds the text anew each time."""
+    """`dtype.name`, cached, as numpy builds the text anew each time."""
     return dtype.name
 
 
 def from_dtype(dtype: np.dtype[Any]) -> Ty:
-    """The element type for a numpy dtype, of one lane: float32 is "f32", bool is "u8", one byte, 0
-    or 1. Raises CodegenError for dtypes that have none, such as text, complex, or 4 bits."""
+    """The element type for a numpy dtype, of one lane: float32 is "f32", bool is "u8" (0 or 1).
+    Raises CodegenError for dtypes that have none, such as text, complex, or 4 bits."""
     return _native(np.dtype(dtype))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def literal(value: float | int, ty: Ty) -> str:
-    """One element of `ty` as LLVM text."""
+    """A number as LLVM text, as one element of `ty`. Integers wrap."""
     if ty.kind == "f64":
         return "0x" + struct.pack(">d", float(value)).hex().upper()
     if ty.kind == "f32":  # LLVM prints a float as the hex of the double that equals it
@@ -38,7 +38,7 @@ def _clamp32(value: float) -> float:
 
 
 def _instruction(name: str) -> Callable[[Any, Any], Val]:
-    """The method of `Val` that emits one instruction of two operands."""
+    """A method for `Val` that emits LLVM's instruction `name` of two operands."""
     return lambda self, other: self._binary(name, other)
 
 
@@ -48,8 +48,7 @@ def _comparison(how: str) -> Callable[[Any, Any], Val]:
 
 class Val:
     """A value of generated code: `ref` is its name in LLVM's text, `ty` its type. Operators emit
-    instructions by the builder `b`; plain numbers as operands become constants of the type, in all
-    lanes."""
+    instructions by the builder `b`; plain numbers and scalars as operands go to all lanes."""
 
     __slots__ = ("b", "ref", "ty")
 
@@ -134,7 +133,7 @@ class Val:
         return self.b.const(0, self.ty) - self
 
     def compare(self, how: str, other: Any) -> Val:
-        """Compare lane by lane: i1 lanes. `how` is one of lt le gt ge eq ne. With NaN only ne
+        """Compare lane by lane: a mask of i1. `how` is one of lt le gt ge eq ne. With NaN only ne
         holds."""
         self._need_arithmetic()
         rhs = self._like(other)
@@ -153,11 +152,12 @@ class Val:
         return self.unordered(self)
 
     def unordered(self, other: Val) -> Val:
-        """Whether self or `other` is NaN."""
+        """Whether self or `other` is NaN, lane by lane."""
         return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {other.ref}")
 
     def select(self, yes: Val | float | int, no: Val | float | int) -> Val:
-        """`yes` in the lanes in which this value, an i1 mask, is on, `no` in the others."""
+        """`yes` in the lanes in which this value, an i1 mask, is on, `no` in the others. One must
+        be a `Val`."""
         if not isinstance(yes, Val):
             assert isinstance(no, Val)
             yes = no._like(yes)
@@ -183,8 +183,8 @@ class Val:
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
     def fenced(self) -> Val:
-        """The same value, behind a fence against LLVM's reassociation of integer sums. Without it,
-        LLVM would add the terms of a long sum to each other first, and spill them meanwhile."""
+        """The same value, fenced off from LLVM, which would else add the terms of a long sum of
+        integers to each other first, and spill them meanwhile."""
         if self.ty.is_float or self.ty.lanes == 1:
             return self
         found = self.bitcast(self.ty.of(f"f{self.ty.bits}")).unary("arithmetic.fence")
@@ -228,8 +228,8 @@ class Val:
         return self.b.emit(self.ty, text)
 
     def shuffle(self, other: Val | None, indices: Sequence[int]) -> Val:
-        """A vector of the lanes with these indices, counted through `self` and then `other`; -1
-        leaves a lane undefined."""
+        """A vector of the lanes with these indices, counted through `self`, then on through
+        `other`; -1 leaves a lane undefined."""
         ty, second = self.ty.llvm, other.ref if other is not None else "poison"
         picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
         mask = f"<{len(indices)} x i32> <{picks}>"
@@ -242,8 +242,8 @@ class Val:
         return self.b.emit(ty, f"bitcast {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def to(self, kind: str) -> Val:
-        """Convert each lane to another kind as C does. Where C leaves floats to integers undefined:
-        numbers out of range become its nearest end, NaN 0. "i1" tells whether a lane is not 0."""
+        """Convert each lane to another kind as C does. Floats out of the range of an integer kind
+        become its nearest end, NaN 0. "i1" tells whether a lane is not 0."""
         src, dst = self.ty, self.ty.of(kind)
         if src.kind == kind:
             return self
@@ -276,7 +276,7 @@ class Val:
         return self.b.emit(ty, f"{op} {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def _saturated(self, dst: Ty) -> Val:
-        """Floats rounded towards 0 to integers of type `dst`: its nearest end for floats out of
+        """Floats rounded towards 0 to integers of type `dst`: its nearest end for floats out of its
         range, 0 for NaN. LLVM's own saturating conversion goes lane by lane."""
         ones = dst.bits - dst.is_signed
         low, high = -(1 << ones) if dst.is_signed else 0, (1 << ones) - 1
@@ -286,13 +286,13 @@ class Val:
         return got if top == high else (self > top).select(self.b.const(high, dst), got)
 
     def reduce(self, how: str) -> Val:
-        """Reduce all lanes to one by "add", "mul", "max" or "min", in the order of `halved`."""
+        """Reduce all lanes to a scalar by "add", "mul", "max" or "min", as `halved` does."""
         combine = {"add": Val.__add__, "mul": Val.__mul__, "max": Val.max, "min": Val.min}[how]
         return self.halved(combine)
 
     def halved(self, combine: Callable[[Val, Val], Val]) -> Val:
-        """Reduce all lanes to one: combine the low half of the lanes with the high half until one
-        lane is left. Raises CodegenError unless their number is a power of two."""
+        """Reduce all lanes to a scalar: combine the low half with the high half until one is left.
+        Raises CodegenError unless their number is a power of two."""
         value, lanes = self, self.ty.lanes
         while lanes > 1:
             if lanes % 2:
@@ -313,7 +313,7 @@ class Val:
         return self.b.intrinsic(f"llvm.vector.reduce.or.{self.ty.suffix}", self.ty.elem, [self])
 
     def lanes_on(self) -> Val:
-        """A mask (lanes of i1, at most 64) as an i64 whose bit k is lane k."""
+        """A mask (lanes of i1, at most 64) as a scalar i64 whose bit k is lane k."""
         whole = self.b.emit(self.ty, f"bitcast {self.ty.llvm} {self.ref} to i{self.ty.lanes}")
         return self.b.emit(Ty("i64"), f"zext i{self.ty.lanes} {whole.ref} to i64")
 

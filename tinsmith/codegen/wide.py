@@ -1,12 +1,12 @@
 """Vector functions of float32 that compute in float64: for rare functions, right to <= 1 ulp.
 
-Inner steps are right to about 1e-11, so that the result is the float32 nearest to the true value in
-all but one of thousands of cases. `fmod`, `floor` and similar ones are exact.
+Inner steps are right to about 1e-11, so that all but one of thousands of results are the float32
+nearest to the true value. `fmod` is exact.
 
 Angles are reduced to a quadrant and an angle within it (`quadrant`). From an angle up to 2^20 a
-multiple of pi / 2, given in three parts, is subtracted. A larger angle is multiplied by 2 / pi in
-chunks of 24 bits, whose products with a float32 are exact in float64; each product is reduced
-modulo 4 before it is added. That path runs only if some lane needs it.
+multiple of pi / 2, given in three parts, is subtracted. If some lane is larger, angles are also
+multiplied by 2 / pi in chunks of 24 bits, whose products with a float32 are exact in float64; each
+product is reduced modulo 4 before it is added.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _PI2_3 = 6.123233995736766e-17 + (math.pi / 2 - _PI2_1 - _PI2_2)
 
 def quadrant(x: Val) -> tuple[Val, Val]:
     """(q, r) with x = q * pi / 2 + r and |r| <= pi / 4, for float32 numbers given as float64. Only
-    the two low bits of the integer q are right, which tell the quadrant. r is NaN for infinite
-    x."""
+    the two low bits of the integer q are right, which tell the quadrant. r is NaN for infinite x
+    and NaN."""
     t = x.fma(2 / math.pi, ROUND64)
     n = t - ROUND64
     r = n.fma(-_PI2_3, n.fma(-_PI2_2, n.fma(-_PI2_1, x)))
@@ -53,7 +53,7 @@ def quadrant(x: Val) -> tuple[Val, Val]:
 
 
 def _reduced(x: Val) -> tuple[Val, Val]:
-    """`quadrant` for large x: (q, r) from x * 2 / pi modulo 4, summed over pieces of 2 / pi;
+    """`quadrant` for large x: (q, r) from x * 2 / pi modulo 4, summed over chunks of 2 / pi;
     products that are multiples of 4 drop out."""
     total = x.b.zero(x.ty)
     for k, chunk in enumerate(_TWO_OVER_PI):
@@ -99,7 +99,7 @@ _ASIN = (  # (asin(s) - s) / s^3 in s^2 on |s| <= 1/2
 
 
 def _wide(function: Callable[..., Val]) -> Callable[..., Val]:
-    """A function of float64 vectors as one of float32 vectors, converted before and after."""
+    """Decorator: a function of float64 vectors as one of float32, converted before and after."""
 
     def narrow(*args: Val) -> Val:
         return function(*(a.to("f64") for a in args)).to("f32")
@@ -147,13 +147,13 @@ def _log_full(x: Val) -> Val:
 
 @_wide
 def log2(x: Val) -> Val:
-    """Logarithm of base 2."""
+    """Logarithm of x to base 2."""
     return _log_full(x) * LOG2E
 
 
 @_wide
 def log10(x: Val) -> Val:
-    """Logarithm of base 10."""
+    """Logarithm of x to base 10."""
     return _log_full(x) * 0.4342944819032518
 
 
@@ -224,13 +224,13 @@ def _atan_positive(a: Val) -> Val:
 
 @_wide
 def arctan(x: Val) -> Val:
-    """The angle whose tangent is x."""
+    """The angle in [-pi / 2, pi / 2] whose tangent is x."""
     return with_sign(_atan_positive(x.abs()), x)
 
 
 @_wide
 def arctan2(y: Val, x: Val) -> Val:
-    """The angle of the point (x, y), with the signs of zeros as in IEEE 754."""
+    """The angle of the point (x, y), in [-pi, pi], with the signs of zeros as in IEEE 754."""
     ay, ax = y.abs(), x.abs()
     swap = ay > ax
     low, high = swap.select(ax, ay), swap.select(ay, ax)

@@ -1,9 +1,9 @@
 """Calls on other threads such that Ctrl-C in a waiting thread leaves no lock held.
 
-Python raises KeyboardInterrupt between any two calls of the main thread, also inside `threading`
-and `concurrent.futures`. These are written in Python: a condition that was just acquired then stays
-locked, and the next thread that wants it waits for ever. Here the main thread only takes C's locks,
-where an interrupt comes either before the lock is taken, or while somebody is there to release it.
+Python raises KeyboardInterrupt between any two calls of the main thread, also in the Python code of
+`threading` and `concurrent.futures`: a condition that was just acquired then stays locked for ever.
+Here the main thread only takes C's locks: an interrupt comes before the lock is taken, or while
+somebody is there to release it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ T = TypeVar("T")
 
 
 class _End(weakref.ref[Any]):
-    """Calls a C function when `owner` is no longer referenced. As no Python code runs then, an
-    exception such as KeyboardInterrupt cannot be raised and lost in it, as in a Python
-    finalizer."""
+    """Calls `call`, a C function, when `owner` is no longer referenced. No Python code runs then,
+    in which KeyboardInterrupt could be raised and lost, as in a Python finalizer."""
 
     __slots__ = ("call",)
 
@@ -45,7 +44,7 @@ _begin = methodcaller("call")
 
 
 class Call(Generic[T]):
-    """A call that one thread makes and any thread may wait for. Thread-safe."""
+    """A call of a function that one thread makes and any thread may wait for. Thread-safe."""
 
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
         self._function: Callable[[], T] | None = partial(function, *arguments)
@@ -76,7 +75,7 @@ class Call(Generic[T]):
             self._done.release()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the call has ended."""
         free_imports()
         with self._done:
             pass
@@ -91,8 +90,8 @@ class Call(Generic[T]):
 
 
 class Together(Generic[T]):
-    """A context that threads share: `begin()` runs when the first one enters it, and `end` with its
-    result when the last one has left."""
+    """A context that threads share: `begin()` runs when the first thread enters it, `end` with the
+    result of `begin` when the last one has left."""
 
     def __init__(self, begin: Callable[[], T], end: Callable[[T], object]) -> None:
         self._begin, self._end = begin, end
@@ -112,8 +111,9 @@ class Together(Generic[T]):
 
 
 def free_imports() -> None:
-    """Give back the lock of all imports, if this thread has it although it imports nothing: Ctrl-C
-    inside `importlib` may leave it taken, and another thread that imports then waits for ever."""
+    """Release Python's lock of all imports, if this thread has it although it imports nothing:
+    Ctrl-C inside `importlib` may leave it taken, and other threads that import then wait for
+    ever."""
     while lock_held():
         try:
             release_lock()
@@ -122,8 +122,8 @@ def free_imports() -> None:
 
 
 class _Line:
-    """The queue of calls of a pool (`Workers`). The pool's threads refer to the queue and not to
-    the pool, so that they end when nobody holds the pool any more."""
+    """The queue of calls of a pool (`Workers`). The pool's threads hold the queue, not the pool:
+    they end when nobody holds the pool."""
 
     def __init__(self, pool: Workers) -> None:
         from queue import SimpleQueue  # the code of a stored program runs without
@@ -152,9 +152,8 @@ class _Line:
 
 
 class Workers:
-    """Up to `threads` threads, which start when there are calls for them, and make the calls in the
-    order of submission until `close`. If nobody holds the object any more, its threads end as if it
-    were closed.
+    """Up to `threads` threads, which start when there are calls for them, and begin the calls in
+    the order of submission until `close`, or until nobody holds the object.
 
     Submit and close from one thread at a time.
     """
@@ -165,7 +164,7 @@ class Workers:
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
         """Queue a call for one of the threads, and return it at once. Raises TargetError if the
-        system gives no thread."""
+        system gives not even one thread."""
         call = Call(function, *arguments)
         self._line.open.append(None)
         if self._started < min(self._threads, len(self._line.open)):
@@ -226,9 +225,9 @@ _exits = 0  # how often the process has begun to end
 
 
 def _at_exit() -> None:
-    """Wait for running calls, which may be inside LLVM: that must not be unloaded meanwhile. Other
-    functions registered to run at exit may come later, and compile, where Python still starts
-    threads then (3.12 does not)."""
+    """At exit, forget what `after` would call, and wait for running calls, which may be inside
+    LLVM: that must not be unloaded meanwhile. Later exit functions may still compile, where Python
+    starts threads then (3.12 does not)."""
     global _exits
     _exits += 1
     _ends.clear()

@@ -1,8 +1,8 @@
 """Finds the pass or node that makes a compiled model's results wrong, for `verify`.
 
 Passes are tried first, by running references on the graph after each. Then the placed graph is cut
-after one node at a time, and generated code for it is compared with references: so fusion, kernels
-and layouts are the same as in the whole model.
+after one node at a time, and its generated code is compared with references: so fusion, kernels and
+layouts are as in the whole model.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ Shapes = Sequence[Shape | None]
 
 class Freed:
     """The sizes of a program for free sizes in which `Bisection` searches: parts of the graph are
-    compiled for the same free sizes, and run at the signature at which results differ.
+    compiled for the same free sizes, and run at the signature.
 
     made_for   shapes of the program's inputs, with Sizes where they are free
     signature  the input shapes of the call whose results differ
@@ -125,7 +125,7 @@ class Freed:
             self._values |= {str(d): n for d, n in pairs if isinstance(d, Size)}
 
     def numbered(self, graph: Graph) -> Graph:
-        """Return a copy of a graph with numbers, those of the signature, in the place of Sizes."""
+        """Return a copy of a graph with the signature's numbers for Sizes."""
 
         def number(size: Size) -> int:
             return computed([size.form], self._values)(*self._values.values())[0]
@@ -133,15 +133,15 @@ class Freed:
         return with_numbers(graph, number)
 
     def sized(self, program: Program) -> Program | None:
-        """Return the program for the signature, from one that was compiled for `shapes`; None where
-        its conditions exclude these sizes."""
+        """Return a program that was compiled for `shapes` as one for the signature; None where the
+        program's conditions exclude these sizes."""
         return FreeProgram(program, self.shapes, self.scope).sized(self._signature)
 
 
 class Bisection:
     """Searches one compiled model, on one set of inputs (by name), for the pass or node that makes
-    its outputs differ. `made_for`: the input shapes of the program that differs, if it is one for
-    free sizes (see `Freed`)."""
+    outputs differ by more than the tolerance. `made_for`: the input shapes of the program that
+    differs, if it is one for free sizes (see `Freed`)."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Bisection:
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
         """Return the first pass or node that differs, given the wanted outputs by name. None where
-        no node differs when the graph is cut after it. `save` is a folder for the files of a
+        no pass does, nor a node with the graph cut after it. `save`: a folder for the files of a
         replay."""
         placed = self.compilation.place(self.shapes)
         if (culprit := self._pass(placed, want)) is not None:
@@ -199,8 +199,8 @@ class Bisection:
         )  # fmt: skip
 
     def _options(self, forced: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the options of `tinsmith verify` with which it compiles and compares as this
-        search did. `forced`: node -> kernel."""
+        """Return the options with which `tinsmith verify` compiles and compares as this search did.
+        `forced`: node -> kernel."""
         options, isa = self.compilation.options, self.compilation.target.isa
         values = {
             "tolerance": self.tolerance,
@@ -217,8 +217,9 @@ class Bisection:
     # ---- passes
 
     def _pass(self, placed: Graph, want: Mapping[str, Array]) -> Culprit | None:
-        """The first pass after which references give other outputs than `want`; None if they agree
-        on the placed graph. Found by running ever more passes on the imported graph."""
+        """The first pass after which references give other outputs than `want`, or "(all passes
+        together)"; None if those of the placed graph agree. Runs ever more passes on the imported
+        graph."""
         if (found := self._wrong(placed, want)) is None:
             return None
         spec, column = self.compilation.passes, self.compilation.column
@@ -236,8 +237,8 @@ class Bisection:
         return Culprit(PASS, "(all passes together)", difference=found)
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
-        """The first output of a graph, computed by references, that differs from `want`; None if
-        all agree."""
+        """The first difference of outputs of a graph, by references, from `want`; None if all
+        agree."""
         return self._difference(graph, run_graph(self._numbered(graph), self.inputs), want)
 
     def _numbered(self, graph: Graph) -> Graph:
@@ -246,8 +247,8 @@ class Bisection:
     def _difference(
         self, graph: Graph, got: list[Array], want: Mapping[str, Array]
     ) -> Difference | None:
-        """The difference of the first output of a graph whose array in `got` is not as `want` has
-        it by name; None if all agree."""
+        """The first difference beyond the tolerance of outputs of a graph, `got` in order, from
+        `want` by name; None if all agree."""
         for v, a in zip(graph.outputs, got, strict=True):
             found = compare(v.name, a, want[v.name], self.tolerance)
             if not found.ok:
@@ -257,7 +258,7 @@ class Bisection:
     # ---- nodes
 
     def _reference(self, graph: Graph) -> dict[str, Array]:
-        """Return name -> array for every value of a graph, computed by references."""
+        """Return name -> array for a graph's inputs and the results of its nodes, by references."""
         whole = self._numbered(graph.clone())
         whole.outputs = [v for n in whole.nodes for v in n.outputs]
         names = [v.name for n in graph.nodes for v in n.outputs]
@@ -265,9 +266,8 @@ class Bisection:
         return values | {v.name: a for v, a in zip(graph.inputs, self.inputs, strict=True)}
 
     def _first(self, placed: Graph, values: Mapping[str, Array]) -> Node | None:
-        """Return a node that differs while the nodes it reads from agree; None if no node differs.
-        Searches by halving the list of nodes, then goes back along inputs. `values` are the
-        reference's, by name."""
+        """Return a node that differs while those it reads from agree; None if none differs. Halves
+        the list of nodes, then goes back along inputs. `values`: the reference's, by name."""
         nodes = placed.nodes
         low, high = 0, len(nodes) - 1
         while low < high:
@@ -290,14 +290,14 @@ class Bisection:
             node = wrong
 
     def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
-        """Return how a node's outputs differ from `values` when the graph is cut after the node;
-        None where they agree."""
+        """Return how a node's outputs differ from `values` if the graph ends there; None where they
+        agree."""
         cut, got = self._ending(placed, node, {v.name for v in node.outputs})
         return self._difference(cut, got, values)
 
     def _ending(self, placed: Graph, node: Node, names: set[str]) -> tuple[Graph, list[Array]]:
-        """Return (cut, arrays): a copy of the graph whose outputs are the values `names`, and these
-        values as computed by generated code. `node` keeps its kernel."""
+        """Return (cut, arrays): a copy of the graph whose outputs are the results `names` of nodes,
+        and these as computed by generated code. `node` keeps its kernel."""
         cut = placed.clone()
         cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in names]
         cut.sweep()
@@ -319,9 +319,9 @@ class Bisection:
     def _run(
         self, graph: Graph, inputs: list[Array], node: Node
     ) -> tuple[list[Array], dict[str, str]]:
-        """Return (outputs, forced) of a placed graph run as generated code. `node` gets the kernel
-        that it has in the whole model, and `forced` is {node name: kernel}; it is empty if that
-        kernel does not take the node in this graph."""
+        """Run a placed graph as generated code, and return (outputs, forced). `node` gets the
+        kernel that it has in the whole model, and `forced` is {node name: kernel}, or {} if that
+        kernel does not take the node here."""
         forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
         try:
             program = self.compilation.compile(graph, self.known, forced).program
@@ -363,8 +363,8 @@ def _alone(graph: Graph, node: Node) -> Graph:
 
 
 def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
-    """Write the files of a replay, graph (.tin) and inputs (.npz), to a folder. Return the path of
-    the graph, or "" if it cannot be written as text. Raises ModelFileError."""
+    """Write a replay, graph (.tin) and inputs (.npz), to a folder. Return the path of the graph, ""
+    if it cannot be written as text. Raises ModelFileError."""
     from tinsmith.compiler.compile import save
 
     try:

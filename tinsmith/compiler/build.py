@@ -1,6 +1,6 @@
 """The compilation of one model: passes, plan and code for each signature of input shapes.
 
-Imported only when a program has to be built: a warm start, from stored programs, does without.
+Imported only when a program has to be built: a start from stored programs does without.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Compilation:
     Not thread-safe.
 
     imported, canonical  the graph before and after the portable passes
-    reports              what passes did, up to the last signature that was placed
+    reports              what passes did, for all signatures, then for the one placed last
     later                the parts that are compiled when their sizes are known (`later.py`); shared
                          with `around`, the compilation of which this one is a part
     """
@@ -101,15 +101,15 @@ class Compilation:
         return graph
 
     def copy(self, signature: Signature) -> Graph:
-        """Return a copy of the graph, before the machine passes, with the input shapes of a
-        signature. Raises TypeRuleError where sizes do not fit."""
+        """Return a copy of the canonical graph, in the machine's element types, with the input
+        shapes of a signature. Raises TypeRuleError where sizes do not fit."""
         return self._copier.copy(shaped_types(self.canonical, signature))
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
-        """Return (graph, matches): the graph for a signature before the machine passes. If the
-        signature fixes sizes that the model leaves free, the portable passes run again, and
-        `matches` are the places where rules may apply; else it is None. Starts `reports` anew.
-        Raises TypeRuleError where sizes do not fit."""
+        """Return (graph, matches): the graph for a signature before the machine passes, a copy. If
+        the signature fixes sizes that the model leaves free, the portable passes run on it again,
+        and `matches` is the property; else None. Drops `reports` of earlier signatures. Raises
+        TypeRuleError where sizes do not fit."""
         types = shaped_types(self.canonical, signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -124,14 +124,14 @@ class Compilation:
         return graph, matches
 
     def canonical_for(self, signature: Signature) -> Graph:
-        """Return the canonical graph for a signature, in the element types of the file."""
+        """Return a canonical graph for a signature, in the element types of the file."""
         graph = self.canonical.clone(shaped_types(self.canonical, signature))
         run_passes(graph, "portable", self.column, self.passes)
         return graph
 
     def place(self, signature: Signature) -> Graph:
-        """Return the placed graph of a signature, after all passes; `reports` then says what they
-        did."""
+        """Return a new placed graph for a signature, after all passes; `reports` then says what
+        they did."""
         placed, matches = self.sized(signature)
         if self.is_split:
             from tinsmith.compiler.split import split
@@ -146,8 +146,8 @@ class Compilation:
 
     @property
     def byte_rate(self) -> float:
-        """The rate of products of int8 relative to float32: the multiply-adds that the machine does
-        in the time of one."""
+        """How many multiply-adds of bytes the machine's vectors do in the time of one of
+        float32."""
         return product_of(self.target, "uint8", "int8").rate
 
     @property
@@ -164,9 +164,9 @@ class Compilation:
         self, placed: Graph, preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None, room: Room | None = None, **fields: Any,
     ) -> Compiled:  # fmt: skip
-        """Compile a placed graph to a program. `forced`: node -> kernel, besides the caller's
-        overrides. Packed weights go to `room` (None: to memory of this process). `fields` are other
-        fields of the `Job`."""
+        """Compile a placed graph to a program. `preferences`: measured choices. `forced`: node ->
+        kernel, besides the caller's overrides. Packed weights go to `room` (None: memory of this
+        process). `fields`: other fields of the `Job`."""
         made = Job(
             self.options.threads, self.options.precision, target=self.target, cache=self.cache
         )
@@ -197,7 +197,7 @@ class Compilation:
     ) -> Made:  # fmt: skip
         """Run the passes, plan and compile for a signature. With `measure`, kernels are chosen by
         timing (`tune`). `room` is as in `compile`, `shared_weights` as in `Job`; both are used only
-        without `measure`."""
+        without `measure`. Raises HeldSizes (`check_held`)."""
         check_unchanged(self._constants)
         with HOST.compiler(self.target, self.options.threads, self.cache) as compiler:
             placed = self.place(signature)
@@ -258,9 +258,9 @@ class Compilation:
 
 
 class _LettingGo:
-    """Memory for packed weights (`cpu.Room`) with a lower peak. Before `finish` joins the packed
-    weights, it gives the memory pages of the model's mapped `weights` back to the system, which
-    reads them from the file again if they are used."""
+    """Memory for packed weights (`cpu.Room`) with a lower peak. Before `finish` joins these, it
+    gives the memory of the model's mapped `weights` back to the system; used again, they are read
+    again."""
 
     def __init__(self, room: Room, weights: list[Array]) -> None:
         self.put, self._room, self._weights = room.put, room, weights

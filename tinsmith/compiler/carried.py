@@ -38,15 +38,14 @@ if TYPE_CHECKING:
 
 
 class Maker(TypedDict):
-    """The field of the section "made" that every release writes: `by`, the release (see `release`)
-    that compiled the programs."""
+    """The field of the section "made" that every release writes: `by`, the `release()` that
+    compiled the programs."""
 
     by: str
 
 
 class Kept(TypedDict):
-    """The options of `compile` that the programs were made with, as plain data: the fields of
-    `Options`."""
+    """The options with which the programs were compiled, as plain data: the fields of `Options`."""
 
     threads: int
     backend: str
@@ -59,7 +58,8 @@ class Kept(TypedDict):
 
 
 class Made(Maker):
-    """The section "made": what a .tin file says about its programs (fields as in `Carried`)."""
+    """The section "made": what a .tin file says about its programs (fields as in `Carried`;
+    `target`: the machine's key)."""
 
     target: str
     options: Kept
@@ -70,8 +70,8 @@ class Made(Maker):
 
 
 class Carried:
-    """The programs that a trusted .tin file carries. They are numbered: first those of
-    `signatures`, then those for free sizes, then parts that are run later.
+    """The programs that a trusted .tin file carries, numbered: first those of `signatures`, then
+    those for free sizes, then parts that are run later.
 
     machine, options  with which the programs were compiled
     interface         names and types of the model's inputs and outputs
@@ -101,7 +101,7 @@ class Carried:
 
     def program(self, signature: Signature) -> tuple[Program, Told]:
         """Return (program, the texts about it, by name: `Told`) for one of `signatures`. Raises
-        ModelFileError if the file holds none that fits."""
+        ModelFileError if the file's does not fit."""
         program, told = self._at(self.signatures.index(signature))
         if not isinstance(program, Program):
             raise ModelFileError(f"{self._file.path} has a program of free sizes for certain ones")
@@ -109,14 +109,14 @@ class Carried:
         return program, told
 
     def free_program(self, number: int) -> tuple[FreeProgram, Told]:
-        """Return (program, texts about it), by the number among the programs for free sizes. Raises
+        """Return (program, texts about it) by the number among the programs for free sizes. Raises
         ModelFileError."""
         free, told = self._free_at(len(self.signatures) + number)
         self._check(free.program)
         return free, told
 
     def _free_at(self, index: int) -> tuple[FreeProgram, Told]:
-        """As `free_program`, by the number among all programs of the file."""
+        """As `free_program`, by the number among all programs."""
         free, told = self._at(index)
         if isinstance(free, Program):
             raise ModelFileError(f"{self._file.path} has a program of certain sizes for free ones")
@@ -167,8 +167,8 @@ def bundle(
     programs: Mapping[Signature, tuple[Program, Told]], free: Mapping[FreeProgram, Told],
     last: Signature,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Return the sections of a .tin file with programs of a graph, compiled with `options` for
-    `target`; shared weights are written once. `last` are the input shapes used last. None if a
+    """Return the sections of a .tin file, by name, for programs of a graph, compiled with `options`
+    for `target`; shared weights are there once. `last`: the input shapes used last. None if a
     program cannot be written."""
     every: list[tuple[Program | FreeProgram, Told]] = [*programs.values(), *free.items()]
     stored: list[dict[str, range]] = []
@@ -235,8 +235,8 @@ def carries(path: Path) -> Carries | None:
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:
-    """Open the programs of a trusted file. `asked` is the target that the caller named (None: this
-    machine), `given` the options that the caller gave.
+    """Open the programs of a trusted file (from `carrier`). `asked` is the target that the caller
+    named (None: any that this machine can run), `given` the options that the caller gave.
 
     Raises UntrustedCode for code of another release or machine, OptionError if the programs were
     made with other options than those given, ModelFileError.
@@ -270,14 +270,14 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
 
 
 def _machine(key: str) -> Target | None:
-    """Return the target with a key; None if this machine cannot run its code."""
+    """Return the target for a key's instruction set; None if this machine cannot run it."""
     isa = key.rpartition("|")[2]
     machine = level(isa) if isa in ISAS else None
     return machine if machine is not None and runnable(machine) else None
 
 
 def _differing(options: Options, given: Mapping[str, Any]) -> list[str]:
-    """Return the given options that differ from a program's: ["threads=1, not 4"]."""
+    """Return those `options` of a program that are not as given, as text: ["threads=1, not 4"]."""
     rows = []
     for name, wanted in given.items():
         known = getattr(options, name) if name != "tune" else "what was known then"

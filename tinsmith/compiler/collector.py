@@ -1,7 +1,7 @@
 """Stops Python's cyclic garbage collector while a model is compiled.
 
-Graphs are large and cyclic: the collector would go through all of them again and again, and find
-nothing, as they are in use.
+Graphs are large and cyclic: the collector would go through them again and again in vain, as they
+are in use.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ _first = True
 
 
 def still(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: switch Python's garbage collector off while the function runs, if it was on. Where
-    several threads run such functions, the first that entered switches it on again when it
-    leaves."""
+    """Decorator: switch Python's garbage collector off while the function runs, if it was on. Of
+    several threads in such functions, the first that entered switches it on again."""
 
     @wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -39,8 +38,8 @@ def still(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _age() -> None:
-    """Once in a process: move all present objects into the collector's oldest generation, so that
-    it does not go through the new graph as soon as it is switched on."""
+    """Once in a process: move all objects into the collector's oldest generation, so that it does
+    not go through the new graph as soon as it is on."""
     global _first
     if _first and not gc.get_freeze_count():
         try:

@@ -23,8 +23,8 @@ class Difference:
 
     name, type  of the output; dtype and shape as text
     maximum     max|got - want| over finite elements
-    relative    maximum / max|want|; infinite where dtypes, shapes or the places of NaN and infinity
-                differ
+    relative    maximum / max|want| (maximum where that is 0); infinite where dtypes, shapes or
+                the places of NaN and infinity differ
     place       index of the element that differs most; None if there is none
     got, want   this element in both, as text
     ok          whether they agree within the tolerance; integers, booleans, strings: are equal
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether it can be explained by another order of float32 sums."""
+        """Whether another order of float32 sums can explain the difference."""
         return self.type.startswith("float32") and self.relative <= ROUNDING
 
     def __str__(self) -> str:
@@ -62,8 +62,8 @@ class Difference:
 
 
 def compare(name: str, got: Any, want: Any, tolerance: float) -> Difference:
-    """Compare an output with its expected value. It is `ok` if it differs by at most `tolerance`
-    times the greatest element. A sequence or map is compared part by part; the worst part is
+    """Compare an output with its expected value. It is `ok` if it differs by at most `tolerance` *
+    max|want|; integers, booleans, strings: if equal. Of a sequence or map, the worst part is
     returned."""
     if isinstance(got, np.ndarray | np.generic) and not _holds(want):
         return _compared(name, got, want, tolerance)

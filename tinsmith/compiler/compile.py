@@ -96,8 +96,7 @@ def compile(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
-    """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
-    file.
+    """Compile a model for this machine: a graph, a path, or what else `load` reads.
 
     threads    number of threads that compute (default 1)
     backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
@@ -125,7 +124,7 @@ def compile(
                memory is bounded by the upper ends; with shapes="free" the first is made at once,
                if all free dimensions have hints
     tune       measure, for every kind of layer, the kernels whose estimated times are close; the
-               fastest are kept in the cache directory, for this and all models
+               cache directory keeps the fastest, for all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
     fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
@@ -214,7 +213,8 @@ def _hints(sizes: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _weights(text: str | None) -> tuple[tuple[str, int], str]:
     """Return ((element type, block size), passes) for the option `weights`: "int4/32" gives
-    ("int4", 32), and the text for `passes=` that adds the passes which convert weights."""
+    ("int4", 32). `passes`: text for the option `passes` that adds the passes which convert weights,
+    or ""."""
     if text is None:
         return ("float32", 0), ""
     from tinsmith.passes.weights import parse, spec_of
@@ -225,9 +225,9 @@ def _weights(text: str | None) -> tuple[tuple[str, int], str]:
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
-    With `code`, the file also gets the programs of a compiled Net (machine code, packed weights),
-    of the last 16 signatures. They are used only by `compile(path, trust=True)`, on a machine of
-    the same kind. The path must end in `.tin`. Raises ModelFileError, FileNameError."""
+    With `code`, the file also gets a Net's programs (machine code, packed weights) of the last 16
+    signatures. Only `compile(path, trust=True)` uses them, on a machine of the same kind. The path
+    must end in `.tin`. Raises FileNameError, OptionError, ModelFileError."""
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
     from tinsmith.graph import Graph

@@ -1,13 +1,13 @@
 """Cuts nodes whose sizes depend on data out of a graph; they get programs of their own in the run.
 
-The size of some results depends on data: that of NonZero on its input's elements, that of a Reshape
-on a computed target. Nodes that read such results cannot be compiled with the rest of the graph. So
-they are moved into Part nodes, steps that `later.Later` runs: when a part's step is reached, its
-inputs have been computed, all its sizes are numbers, and it is compiled.
+Some results' sizes depend on data: those of NonZero on its input's elements, those of a Reshape on
+a computed target. Nodes that read such results cannot be compiled with the rest of the graph. So
+they are moved into Part nodes, steps that `later.Later` runs: a part is compiled when its step is
+reached, as its inputs have been computed and its sizes are numbers then.
 
-Nodes belong to one part if they share an unknown size, directly or through other nodes of the part.
-Nodes that compute small tensors from a part's results belong to it, too: mostly they compute sizes.
-A part ends at the numbers from which further sizes are computed: the next part reads these.
+Nodes belong to one part if they share an unknown size, directly or through others of the part, or
+if they compute small tensors, mostly sizes, from its results. A part ends at the numbers from which
+further sizes are computed: the next part reads these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MOST_NUMBERS = 16
 
 def cut(graph: Graph) -> int:
     """Move nodes whose sizes depend on data into Part nodes, in place, and return the number of
-    parts. Groups of views alone stay. Nothing is cut if a tensor input has free sizes."""
+    parts. Groups of views alone stay. Nothing is cut if a tensor input of the graph has free
+    sizes."""
     if not all(v.type.is_static or _is_strange(v) for v in graph.inputs):
         return 0
     owners = _Owners(graph).found()
@@ -51,9 +52,9 @@ def cut(graph: Graph) -> int:
 
 
 def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[list[Node]]:
-    """Return the nodes of each group after joining groups of one owner, so that one step runs both.
-    `groups`: (owner, level) -> nodes, from `groups_of`. Groups are joined unless nodes outside of
-    the two must run between them."""
+    """Return lists of nodes: groups, of which those of one owner are joined, so that one step runs
+    both, unless nodes outside of the two must run between them. `groups`: (owner, level) -> nodes,
+    from `groups_of`."""
     of = {n: key for key, nodes in groups.items() for n in nodes}
     nodes = {key: list(own) for key, own in groups.items()}
 
@@ -88,9 +89,9 @@ def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bo
 
 
 def numbers_read(node: Node) -> list[int]:
-    """Return the numbers of a node's inputs whose elements its type rule needs, as a Reshape's
-    needs its target; constants, and tensors that `counts` refuses, are left out. Found by calling
-    the rule on values that record reads of their elements (`_Probe`)."""
+    """Return the indices of a node's inputs whose elements its type rule reads, such as a Reshape's
+    target; without constants, and tensors that `counts` refuses. Found by calling the rule on
+    values that record reads (`_Probe`)."""
     if node.op.traits & {"control", "region", "holder", "check"}:
         return []
     asked: set[int] = set()
@@ -105,7 +106,7 @@ def numbers_read(node: Node) -> list[int]:
 
 
 class _Probe(Value):
-    """A value that adds its number to `asked` when its elements are read (`const`)."""
+    """An input that adds its index `number` to `asked` when its elements are read (`const`)."""
 
     def __init__(self, value: Value, number: int, asked: set[int]) -> None:
         self._number, self._asked = number, asked
@@ -121,7 +122,7 @@ class _Probe(Value):
 
 
 def counts(value: Value) -> bool:
-    """Whether a tensor's elements may be sizes: a scalar or list of up to MOST_NUMBERS integers, of
+    """Whether a tensor's elements may be sizes: a scalar or list of 1 to MOST_NUMBERS integers, of
     static shape."""
     t = value.type
     if not t.is_static or t.dtype.kind not in "iu" or len(t.dims) > 1:
@@ -208,8 +209,8 @@ def _unknown(values: Iterable[Value]) -> list[Hashable]:
 
 def _free_constants(graph: Graph, owners: dict[Node, str]) -> None:
     """Put an Identity node, at the graph's beginning, between each constant that holds Sizes and
-    the nodes of parts that read it. So it becomes an input of the part, in which the symbols of the
-    surrounding program are unknown."""
+    the nodes of parts that read it. So the constant becomes an input of the part, in which the
+    program's symbols are unknown."""
     made: dict[Value, Value] = {}
     for node in owners:
         for i, v in enumerate(node.inputs):

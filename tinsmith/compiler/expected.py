@@ -23,14 +23,13 @@ PART = re.compile(r"(.+)\[(\d+(?: *, *\d+)*)\]")
 
 def expected_of(against: Any) -> tuple[dict[str, Any], str]:
     """Return (expected, source). `expected`: name (`ONLY` for a file without names) -> array, or
-    path of a .csv file, which is read when the output's shape is known. `source`: where it is from,
-    for messages.
+    path of a .csv file, which is read when the output's shape is known. `source`: its origin, for
+    messages.
 
     against   a mapping of names to arrays or paths; a path of an .npz, .npy or .csv file; or
               "reference" or "onnxruntime", for which there are no arrays yet: ({}, against)
 
-    Raises InputTypeError for another type, ModelFileError for another file or one that cannot be
-    read."""
+    Raises InputTypeError for another type, ModelFileError for another or unreadable file."""
     if isinstance(against, Mapping):
         return {n: _held(v) for n, v in against.items()}, "the given mapping"
     if not isinstance(against, (str, os.PathLike)):
@@ -52,8 +51,8 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
 
 
 def _held(value: Any) -> Any:
-    """Return the array in the file that `value` names; arrays, and paths of .csv files, as they
-    are. Raises ModelFileError."""
+    """Return the only array in the file at a path; arrays, and paths of .csv files, as they are.
+    Raises ModelFileError."""
     if not is_path(value) or is_csv(value):
         return value
     arrays = read_arrays(value)
@@ -63,9 +62,10 @@ def _held(value: Any) -> Any:
 
 
 def wanted_of(expected: Mapping[str, Any], source: str, got: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name -> expected value for the outputs (`got`), and parts of outputs ("y[0,5]"), that
-    `expected` names. Raises InputNameError if it names none, or gives a file for an unknown name;
-    InputShapeError, ModelFileError."""
+    """Return name -> expected value for those outputs, and parts of outputs ("y[0,5]"), that
+    `expected` names; .csv files are read. `got`: the computed outputs. Raises InputNameError if
+    `expected` names none, or a file for another name; InputTypeError, InputShapeError,
+    ModelFileError."""
     if list(expected) == [ONLY]:
         if len(got) != 1:
             names = ", ".join(got)
@@ -89,9 +89,9 @@ def is_path(value: Any) -> bool:
 
 
 def _of(name: str, got: Any, expected: Mapping[str, Any]) -> Any:
-    """Return the expected value of the output `name`, also a sequence or map that an .npz holds in
-    pieces (`formats.npz.whole`); None if there is none. If "y[0,5]" names parts of arrays, an array
-    has no pieces: only its own name counts."""
+    """Return the expected value of the output `name`; None if there is none. A sequence or map may
+    be there in pieces, as in an .npz ("y[0]", "y[1]": `formats.npz.whole`). If the first name is of
+    a part of an array ("y[0,5]"), arrays have no pieces."""
     if isinstance(got, np.ndarray) and PART.fullmatch(next(iter(expected), "")):
         return expected.get(name)
     return whole(name, expected)
@@ -103,8 +103,8 @@ def _is_part(name: str, got: Mapping[str, Any]) -> bool:
 
 
 def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return all outputs, and for names such as "y[0,5]" in `names` the parts of outputs, here
-    y[0, 5]. Raises InputShapeError for indices beyond an array."""
+    """Return all outputs `got` and, for names such as "y[0,5]" in `names`, parts of outputs, here
+    y[0, 5], by name. Raises InputShapeError for indices beyond an array."""
     found = dict(got)
     for name in names:
         if name in found or (match := PART.fullmatch(name)) is None:
@@ -117,8 +117,8 @@ def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _shaped(name: str, value: Any, like: Any) -> Any:
-    """Return an expected value; if it is a .csv file, its numbers in the type and shape of the
-    output `like`."""
+    """Return an expected value; for the path of a .csv file, its numbers in the type and shape of
+    the output `like`. Raises as `wanted_of`."""
     if not is_path(value):
         return value
     if not isinstance(like, np.ndarray):

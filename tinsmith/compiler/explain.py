@@ -20,7 +20,7 @@ Said = Mapping[str, Sequence[tuple[int, Refusal]]]
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> list[Explanation]:
-    """Return an `Explanation` of each placed step, in order. `reports` are of the passes before."""
+    """Return an `Explanation` of each placed step, in order. `reports`: what passes did before."""
     gone = _gone(reports)
     notes = _by_node(note for report in reports for note in report.notes)
     refusals = _by_node(r for report in reports for r in report.refusals)
@@ -78,8 +78,7 @@ def _by_node(told: Iterable[Refusal]) -> Said:
 
 
 def _of(told: Said, names: Iterable[str]) -> list[Refusal]:
-    """Return what passes recorded about the nodes `names` (notes, or why rules did not fire), in
-    the order of recording."""
+    """Return what passes recorded in `told` about the nodes `names`, in the order of recording."""
     mine = {place: one for name in names for place, one in told.get(name, ())}
     return [mine[place] for place in sorted(mine)]
 

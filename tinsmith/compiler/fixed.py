@@ -1,7 +1,7 @@
 """Inputs that are fixed when a model is compiled: `compile(model, fixed={"sr": 16000})`.
 
-They become constants before any pass runs. So constant folding computes all that depends on them
-alone: branches are taken, shapes are known.
+They become constants before any pass runs. So all that depends on them alone is folded: branches
+are taken, shapes are known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def fixed_values(fixed: Any) -> dict[str, Array]:
-    """Return the option `fixed` of `compile` as name -> array. Raises OptionError."""
+    """Return the option `fixed` of `compile` as name -> array; {} for None. Raises OptionError."""
     if fixed is None:
         return {}
     try:
@@ -34,8 +34,8 @@ def fixed_values(fixed: Any) -> dict[str, Array]:
 
 def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
     """Return (graph, arrays): a copy of the graph in which the inputs named in `fixed` are
-    constants, and their values in the inputs' types, by name. If `fixed` is empty: the graph itself
-    and {}. Raises InputError."""
+    constants instead, and their values in the inputs' types, by name. If `fixed` is empty: the
+    graph itself and {}. Raises InputError."""
     types = {v.name: v.type for v in graph.inputs}
     if unknown := [name for name in fixed if name not in types]:
         raise InputNameError(
@@ -53,7 +53,7 @@ def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[st
 
 
 def given_key(fixed: Mapping[str, Array], reading: Mapping[str, Any]) -> str:
-    """Return a text for the key of stored programs, different for different values of fixed inputs
-    and different options of reading the model."""
+    """Return text for the key of stored programs, different for different values of fixed inputs or
+    options of reading the model."""
     rows = sorted((name, a.dtype.str, a.shape, a.tolist()) for name, a in fixed.items())
     return (repr(rows) if rows else "") + (repr(sorted(reading.items())) if reading else "")

@@ -2,9 +2,9 @@
 
 With `shapes="both"`, the first signature of a model gets a program of its own. At the second, a
 program for free sizes is made (`runtime/free.py`): only numbers are computed when its sizes change.
-It can run calls whose sizes meet its conditions (`sizes.py`); other sizes get a further program for
-free sizes, up to `MOST`, and after that programs of their own. Where there are hints
-(`compiler/hints.py`), a program is first made for typical sizes.
+It can run calls whose sizes meet its conditions (`conditions.py`); other sizes get a further one,
+up to `MOST`, then programs of their own. Where there are hints (`compiler/hints.py`), a program is
+first made for typical sizes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FreePrograms:
 
     most   how many there may be
     hints  ranges or typical sizes of free dimensions
-    read   inputs, by number, whose elements, not sizes, are in signatures (`later.told_by`)
+    read   indices of inputs whose elements, not sizes, are in signatures (`later.told_by`)
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class FreePrograms:
         self._stored += stored
 
     def known(self, signature: Signature) -> tuple[Program, Told] | None:
-        """Return the program in memory for a signature, with its texts; None if none takes it. The
-        first that takes it is used: calls in between do not change which."""
+        """Return the program in memory for a signature, with its texts; None if none takes it. Of
+        several, the first that was made or read."""
         for free, told in self.found:
             program = free.sized(signature)
             if program is not None:
@@ -116,7 +116,7 @@ class FreePrograms:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another program may be made."""
+        """Whether another program may be made: there are fewer than `most`, and none failed."""
         return len(self.found) < self.most and not self.notes
 
     def make(
@@ -125,10 +125,11 @@ class FreePrograms:
         signature: Signature,
         build: Callable[[tuple[Any, ...]], tuple[Program, Told]],
     ) -> Found | None:
-        """Make a program for free sizes with `build`, and return it with its texts. Its example is
-        the signature, or first typical sizes; then it may not take the signature. None where the
-        model has no free sizes, or where the compilation needs numbers, which is added to `notes`.
-        Raises OptionError for hints that contradict each other."""
+        """Make a program for free sizes with `build` (shapes with symbols -> program, texts), add
+        it, and return it with its texts. Its example is the signature, or typical sizes (see
+        `_symbols`); then it may not take the signature. None where the model has no free sizes, or
+        the compilation needs numbers, which `notes` says. Raises OptionError for contradictory
+        hints."""
         try:
             while True:
                 is_typical, (scope, shapes, _, names) = self._symbols(made, signature)
@@ -157,9 +158,9 @@ class FreePrograms:
         return self._add(FreeProgram(program, shapes, scope), told)
 
     def typical(self, made: Compilation) -> Signature | None:
-        """Return a signature of typical sizes in which dimensions that the model requires to be
-        equal are equal; None where that is not known, or a size is outside its range. Raises
-        OptionError for hints that contradict each other."""
+        """Return a signature of typical sizes, of which those are equal that the model requires to
+        be; None where type inference fails, or a size is outside its range. Raises OptionError for
+        contradictory hints."""
         types = [v.type.shape for v in made.canonical.inputs]
         if any(own is None for own in types):
             return None
@@ -195,7 +196,7 @@ class FreePrograms:
     def _changed(self, signature: Signature) -> Signature:
         """Return the signature with LEAST, so that it becomes a symbol, in the place of numbers 0
         and 1 of the inputs `read` that had another value for an earlier program. Example: a padding
-        that is 0 for one picture and 1 for the next."""
+        that is 0 at first, then 1."""
         wanted = list(signature)
         for k in self._read:
             given = signature[k] or ()
@@ -215,17 +216,17 @@ def _begins_empty(made: Compilation, signature: Signature) -> bool:
 
 
 def _name(symbol: str, number: int) -> str:
-    """Return the symbol's name in formulas: the dimension's name, or "d0" if that is no identifier
-    or one of `OWN_NAMES`."""
+    """Return a symbol's name in formulas: `symbol`, the dimension's name, or "d" and the number if
+    that is no identifier or one of `OWN_NAMES`."""
     return symbol if symbol.isidentifier() and not re.fullmatch(OWN_NAMES, symbol) else f"d{number}"
 
 
 def _typical(
     made: Compilation, signature: Signature, told: Mapping[str, str | int], hints: Hints
 ) -> Signature:
-    """Return the signature with typical sizes: that of the hint, or `ALIKE` for a size of 0 without
-    a hint, as of a cache at first. Sizes of 1 stay: they mostly have programs of their own. `told`
-    is as in `_shapes`."""
+    """Return the signature with typical sizes for free dimensions: that of the hint, or `ALIKE` for
+    a size of 0 without a hint, as of a cache at first. Sizes of 1, and others without a hint, stay.
+    `told` is as in `_shapes`."""
     groups: dict[str | int, list[str]] = {}
 
     def last(name: str) -> str | int:
@@ -264,10 +265,10 @@ class Leaving(NamedTuple):
 
 
 def leaving_free(made: Compilation, signature: Signature, numbers: Collection[str] = ()) -> Leaving:
-    """Return the numbers of a signature replaced by symbols for free dimensions, if they lie from
-    LEAST to LARGEST. Type inference finds which of them must be equal (those of x and y in `x + y`:
-    one symbol) or stay a number (channels that meet weights). `numbers`: names of dimensions known
-    before to have to stay numbers. Raises TypeRuleError where sizes do not fit."""
+    """Replace the sizes of free dimensions in a signature by symbols, if they lie from LEAST to
+    LARGEST. Type inference finds which of them must be equal (those of x and y in `x + y`: one
+    symbol) or stay a number (channels that meet weights). `numbers`: names of dimensions that are
+    known to stay numbers. Raises TypeRuleError where sizes do not fit."""
     told: dict[str, str | int] = dict.fromkeys(numbers, 0)
     while True:
         scope = Scope()
@@ -306,7 +307,7 @@ def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
 
 
 def _held(scope: Scope, names: Mapping[Any, str]) -> set[str]:
-    """Return the names of dimensions that conditions require to be one number."""
+    """Return the names of dimensions that the scope's conditions require to be one number."""
     return {names[a] for a, b in _equal(scope) if a in names and isinstance(b, int)}
 
 
@@ -335,7 +336,7 @@ def _shapes(
     """Return the signature with symbols (`Size`), made in `scope`, for named dimensions, and symbol
     -> the model's name of its dimension. Dimensions of one name get one symbol. Sizes below LEAST
     or above LARGEST stay numbers. `told`: name of a dimension -> the name that it equals; or any
-    number, which says that its size in the signature must stay a number."""
+    number: its size in the signature stays a number."""
     symbols: dict[str, Size] = {}
     names: dict[Any, str] = {}
 

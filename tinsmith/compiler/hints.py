@@ -39,8 +39,8 @@ sizes several times take these. Estimated."""
 
 
 def hints_of(sizes: Any) -> dict[str, Hint] | None:
-    """Check the option `sizes` of `compile`, and return it sorted by name; None if it is None or
-    empty. Raises OptionError."""
+    """Check the option `sizes` of `compile`, and return it as name -> hint, sorted by name; None if
+    it is None or empty. Raises OptionError."""
     if sizes is None:
         return None
     if not isinstance(sizes, Mapping):
@@ -88,7 +88,7 @@ def check_names(hints: Hints | None, types: Mapping[str, Type]) -> None:
 
 
 def free_dimensions(types: Mapping[str, Type]) -> list[str]:
-    """Return the names of the inputs' free dimensions, in order."""
+    """Return the names of the inputs' free dimensions, each once, in order."""
     dims = (d for t in types.values() for d in t.shape or ())
     return list(dict.fromkeys(d for d in dims if isinstance(d, str)))
 
@@ -101,7 +101,7 @@ def sized(type: Type, sizes: Mapping[str, int]) -> Type:
 
 
 def ranges_of(hints: Hints | None) -> dict[str, tuple[int, int]]:
-    """Return the hints that are ranges."""
+    """Return the hints that are ranges, by name."""
     return {name: hint for name, hint in (hints or {}).items() if isinstance(hint, tuple)}
 
 
@@ -123,7 +123,8 @@ def typical(hint: Hint) -> int:
 
 
 def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the shapes of inputs of typical sizes; None where a free dimension has no hint."""
+    """Return the shapes of inputs of typical sizes; None where a free dimension has no hint, or a
+    rank is unknown."""
     shapes = [t.shape for t in types.values()]
     if any(own is None for own in shapes) or any(n not in hints for n in free_dimensions(types)):
         return None
@@ -134,9 +135,9 @@ def typical_shapes(hints: Hints, types: Mapping[str, Type]) -> tuple[tuple[int, 
 
 def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None]) -> None:
     """Compile a program for the hints' typical sizes, if all free dimensions have hints. If the
-    model refuses these sizes, compile for the shapes from `others`, in which dimensions that the
-    model requires to be equal are equal; if it refuses these too, add a note to the net. Raises
-    OptionError for hints that contradict each other."""
+    model refuses these sizes, compile for those from `others`, which are equal where the model
+    requires it; if it refuses these too, add a note to the net. Raises OptionError for
+    contradictory hints."""
     shapes = typical_shapes(hints, net.inputs)
     if shapes is None:
         return
@@ -157,8 +158,8 @@ def make_typical(net: Net, hints: Hints, others: Callable[[], Signature | None])
 
 def common(hints: Hints, names: Iterable[str]) -> Hint | None:
     """Return one hint for dimensions that must be equal: the intersection of their ranges, or else
-    the first typical size; None if none of them has a hint. Raises OptionError if their ranges have
-    no size in common."""
+    the first typical size; None if none of them has a hint. Raises OptionError if the intersection
+    is empty."""
     named = [name for name in names if name in hints]
     ranges = {name: hint for name in named if isinstance(hint := hints[name], tuple)}
     if not ranges:
