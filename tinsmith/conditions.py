@@ -99,7 +99,7 @@ class Scope:
     def holds(self, form: Form, relation: str) -> bool:
         """Whether `form relation 0` is true in the example, with `relation` one of "==", "!=", "<",
         ">=". Records the relation, or its opposite if it is false, as a condition, unless it is
-        true in every call."""
+        true in every call. `trial`, `estimating` and `by_formula` change that."""
         truth = RELATIONS[relation](valued(form))
         if constant(form) is not None:
             return truth
@@ -205,8 +205,8 @@ def deciding() -> Iterator[None]:
 
 @contextmanager
 def by_formula() -> Iterator[None]:
-    """A context in which == and != of sizes compare formulas: sizes of different formulas are
-    unequal, also if their numbers in the example are equal. No condition is recorded."""
+    """A context in which == and != of sizes compare formulas, and record no condition: sizes of
+    different formulas are unequal, also if their numbers in the example are equal."""
     before, _thread.by_formula = _thread.by_formula, True
     try:
         yield

@@ -1,7 +1,7 @@
 """Every error a user can meet, one class each.
 
-A message says what went wrong, where (model, node, file), why, and what to try. Classes are
-grouped by the room that raises them; all of them are `TinsmithError`.
+A message says what went wrong, where (model, node, file), why, and what to try. Classes are grouped
+by the room that raises them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def size_text(nbytes: float) -> str:
-    """Return '1.5 GiB', or MiB where the size is less than 0.1 GiB."""
+    """Return a number of bytes as text: '1.5 GiB', or in MiB if it is less than 0.1 GiB."""
     small = nbytes < 2**30 / 10
     return f"{nbytes / 2**20:.1f} MiB" if small else f"{nbytes / 2**30:.1f} GiB"
 
@@ -96,7 +96,8 @@ class MissingPackage(TinsmithError):
 
 
 class GraphError(TinsmithError):
-    """A graph that is not well formed: a cycle, a dangling value, a name used twice."""
+    """A graph is not well formed (a cycle, a dangling value, a name used twice), or an edit makes
+    it so."""
 
 
 class TypeRuleError(TinsmithError):
@@ -111,11 +112,12 @@ class GraphSyntaxError(TinsmithError):
 
 
 class ModelFileError(TinsmithError):
-    """A model file is missing, unreadable, truncated, or not of a known format."""
+    """A model file is missing, unreadable, damaged, changed, of no known format, or not
+    writable."""
 
 
 class MissingFile(ModelFileError, FileNotFoundError):
-    """There is no file of that name."""
+    """A model file does not exist."""
 
 
 class ModelKindError(ModelFileError, TypeError):
@@ -123,7 +125,7 @@ class ModelKindError(ModelFileError, TypeError):
 
 
 class FileNameError(ModelFileError):
-    """A file is to be written under a name that belongs to another format."""
+    """The name of a file to write says no format, or one that cannot hold what is written."""
 
 
 class ImportFailed(TinsmithError):
@@ -170,23 +172,23 @@ class KernelChoiceError(NoKernel):
 
 
 class CodegenError(TinsmithError):
-    """Generated code is ill-typed, or LLVM refused it."""
+    """Generated code is ill-typed, or cannot be compiled, linked or loaded."""
 
 
 class TargetError(TinsmithError):
-    """A machine or instruction set that is unknown or cannot be used here."""
+    """A machine or instruction set is unknown or cannot be used here, or threads cannot be had."""
 
 
 class NoBackend(TinsmithError):
-    """None of the backends that were asked for computes a node."""
+    """There is a node that none of the backends that were asked for computes."""
 
 
 class BackendFailed(TinsmithError):
-    """A backend cannot compile its part of a graph, or gave results of other types than planned."""
+    """A backend failed on its part of a graph, or gave results of other types than planned."""
 
 
 class Cancelled(TinsmithError):
-    """Work handed to another thread was dropped before it began, as when the process ends."""
+    """Work on another thread was dropped or stopped, as when the process ends or forks."""
 
 
 class NestedCompilation(TinsmithError):
@@ -194,7 +196,7 @@ class NestedCompilation(TinsmithError):
 
 
 class PlanError(TinsmithError):
-    """A graph cannot be planned: its shapes are not known, or it needs more memory than there
+    """A graph cannot be planned: its sizes contradict each other, or need more memory than there
     is."""
 
 
@@ -203,23 +205,25 @@ class OutOfMemory(PlanError, MemoryError):
 
 
 class CacheError(TinsmithError):
-    """The code cache cannot be used: foreign owner, wrong permissions, corrupt entry."""
+    """The code cache cannot be used: foreign owner, wrong permissions, a malformed size limit."""
 
 
 class UntrustedCode(TinsmithError):
-    """A file carries machine code, and the caller has not said `trust=True`."""
+    """A file carries machine code of another release or machine, which `trust=True` does not
+    run."""
 
 
 # ---- quantising
 
 
 class CalibrationError(TinsmithError, ValueError):
-    """Calibration data that do not fit the model, are constant, or hold NaN or infinity."""
+    """Calibration data that are missing, do not fit the model, are constant, or hold NaN or
+    infinity."""
 
 
 class QuantizeError(TinsmithError, ValueError):
-    """A quantisation that is not possible: bit widths without a kernel, or scales that are zero,
-    negative or not finite."""
+    """A quantisation that is not possible, as with bit widths without a kernel, or scales that are
+    zero, negative or not finite."""
 
 
 # ---- running
@@ -251,8 +255,8 @@ class OutputError(TinsmithError, ValueError):
 
 
 class StateError(TinsmithError, ValueError):
-    """States that a session cannot keep: the output and the input do not fit each other, or an
-    array that is set does not fit the state."""
+    """States that a session cannot keep: the output and the input do not fit each other, an array
+    does not fit the state, or an earlier run has not ended well."""
 
 
 class ForkError(TinsmithError):
@@ -260,8 +264,9 @@ class ForkError(TinsmithError):
 
 
 class DataError(TinsmithError):
-    """The values of an input do not fit the model: an index that is out of range, for example."""
+    """The values of an input do not fit the model: an index is out of range, a declared size is not
+    so."""
 
 
 class ReferenceFailed(TinsmithError):
-    """The numpy reference of a node failed at run time; names the node and its inputs."""
+    """The numpy reference of a node failed, in a run or before; names the node and its inputs."""

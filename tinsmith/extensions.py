@@ -5,8 +5,8 @@ A package says in its `pyproject.toml` which of its modules registers them:
     [project.entry-points."tinsmith.extensions"]
     my-kernels = "my_package.kernels"
 
-The modules are imported when a table is first looked at, so nothing has to import them by hand.
-`TINSMITH_EXTENSIONS` chooses: `off` for none, `-NAME,-NAME` for all but these.
+The modules are imported when a table is first looked at. `TINSMITH_EXTENSIONS` chooses: `off` for
+none, `-NAME,-NAME` for all but these.
 
 This module searches the folders of `sys.path` itself: `importlib.metadata` would take a tenth of a
 warm start. Packages in zip archives are not found.
@@ -124,7 +124,7 @@ def fingerprint() -> str:
 
 
 def _sources(root: str) -> Iterator[str]:
-    """The files of a top-level package or module."""
+    """Yield the paths of a top-level package's or module's files."""
     from importlib.util import find_spec
 
     spec = find_spec(root)

@@ -32,8 +32,8 @@ _thread = _Thread()
 
 
 def _alone(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: raise NestedCompilation if the calling thread is in such a function already. Locks
-    that it holds would never be free, and conditions on sizes would not be told apart."""
+    """Decorator: raise NestedCompilation if the calling thread is in a decorated function already.
+    It would wait for its own locks for ever, and conditions on sizes would not be told apart."""
 
     @wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,8 +53,8 @@ def _alone(function: Callable[P, R]) -> Callable[P, R]:
 
 class Keeper:
     """Compiles the programs of a model, or of a part of one, and writes them to `kept`, its place
-    in the store (None: they are not written). `note` is called with lines of text that a net
-    shows."""
+    in the store (None: they are not written). `note` gets a line for the user on one that is too
+    large."""
 
     def __init__(self, note: Callable[[str], None], kept: Kept | None = None) -> None:
         self._note, self.kept = note, kept
@@ -64,8 +64,9 @@ class Keeper:
         self, compilation: Compilation, signature: Signature, weights: SharedWeights,
         measure: bool = False,
     ) -> tuple[Program, Told]:  # fmt: skip
-        """Make, keep and return the program for one signature, with its texts. With `measure`, its
-        kernels are chosen by timing. Packed weights are shared with `weights`."""
+        """Compile, store and return the program for one signature, with its texts. `measure`: its
+        kernels are chosen by timing. Else it shares packed weights with the programs of
+        `weights`."""
         place = None if measure else signature
         made, draft = self._compiled(compilation, signature, place, weights, measure)
         self._put(signature, *made, draft)
@@ -76,7 +77,8 @@ class Keeper:
         self, programs: FreePrograms, compilation: Compilation, signature: Signature,
         weights: SharedWeights,
     ) -> Found | None:  # fmt: skip
-        """Make, keep and return a program for free sizes; see `FreePrograms.make`."""
+        """Compile a program for free sizes, add it to `programs`, store it if there is a place, and
+        return it with its texts: see `FreePrograms.make`."""
         place = self.kept.room(programs.most) if self.kept is not None else None
         draft: list[Draft | None] = [None]
 
@@ -97,9 +99,9 @@ class Keeper:
         self, compilation: Compilation, shapes: tuple[Any, ...], place: Place | None,
         weights: SharedWeights, measure: bool = False,
     ) -> tuple[tuple[Program, Told], Draft | None]:  # fmt: skip
-        """Compile a program; return ((program, texts about it), draft). Where possible its weights
-        are written into `draft`, the file in which it will be kept, and mapped, so that they need
-        not stay in memory. Else `draft` is None."""
+        """Compile a program for `shapes` (free sizes are Sizes); return ((program, texts about it),
+        draft). Where possible its weights are written into `draft`, its file at `place`, and
+        mapped, so that they need not stay in memory. Else `draft` is None."""
         draft = self.kept.draft(place) if self.kept is not None and place is not None else None
         if draft is not None:
             try:
@@ -113,8 +115,9 @@ class Keeper:
     def _put(
         self, place: Place | None, made: Program | FreeProgram, told: Told, draft: Draft | None
     ) -> None:
-        """Write a program to a place of the store (None: do not), and let its `Later` steps keep
-        their programs with it. If it cannot be written, the reason becomes a note."""
+        """Write a program to a place of the store (None: do nothing), and let its `Later` steps
+        keep their programs with it. `draft` may hold its weights already. If it is too large, that
+        is noted."""
         if self.kept is None or place is None:
             return
         why = self.kept.put(place, made, told, draft)

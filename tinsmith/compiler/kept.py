@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """The store's programs of one model file, for given options and machine. Their key includes the
-    contents of the model's files; `source` checks from now on that the files do not change.
-    `target` None is this machine; `fixed` says as text the fixed inputs and how the file is read.
-    """
+    """The store's programs of one model file, for given options and machine (`target` None: this
+    one). Their key includes the contents of the model's files, which `source` records for its
+    `check`, and `fixed`, which is `Request.known`. Raises ModelFileError for an unreadable file."""
 
     def __init__(
         self, store: Store, source: Source, target: Target | None, options: Options, fixed: str
@@ -56,9 +55,9 @@ class Kept:
         return machine_of(self._asked)
 
     def interface(self) -> Interface | None:
-        """Return the names and types of inputs and outputs; None where they are not stored, or
-        where a file of the model cannot be read, for which loading the model then raises the
-        error."""
+        """Return the stored interface; the further files that it names become part of the key of
+        programs. None where none is stored, or a file cannot be read: loading the model then raises
+        the error."""
         found = self._store.interface(self._base)
         try:
             self._depend(found.files if found is not None else ())
@@ -74,7 +73,7 @@ class Kept:
         self._key = self._store.key_with(self._base, self._source.digests(files))
 
     def has(self, signature: Signature) -> bool:
-        """Whether there is a program for this signature alone."""
+        """Whether the store has a program for exactly this signature."""
         return self._store.has(self._key, signature)
 
     def get(self, signature: Signature) -> tuple[Program, Told] | None:
@@ -87,7 +86,7 @@ class Kept:
         return found if found is not None and not isinstance(found[0], Program) else None  # type: ignore[return-value]
 
     def inside(self, program: Program, step: str) -> Kept:
-        """Return the store's programs of a `Later` step, by name, of `program`."""
+        """Return the store's programs that the `Later` step named `step` of `program` runs."""
         found = copy(self)
         found._key = self._store.key_with(self._key, {step: program.blobs[0].tag})
         return found
@@ -107,7 +106,7 @@ class Kept:
     def put(
         self, place: Place, program: Program | FreeProgram, told: Told, draft: Draft | None = None
     ) -> str:
-        """See `Store.put`."""
+        """Store a program. Return a text for the user if it is too large, else ""."""
         return self._store.put(self._key, place, self._target, program, told, draft)
 
 
@@ -117,8 +116,8 @@ def _free(number: int) -> Place:
 
 def kept_of(source: Source, target: Target | None, options: Options, fixed: str) -> Kept | None:
     """Return the store's `Kept` of a model file. None where programs cannot be kept: there is no
-    cache or no such file, or code outside the package has registered rows (operators, passes,
-    kernels, importers, ...), which are not part of the key."""
+    cache or no such file, or code that is neither ours nor an installed extension has registered
+    rows (operators, passes, kernels, ...), which are not part of the key."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()
@@ -158,8 +157,8 @@ class Stored:
         return machine_of(self._target, self.options.backend)
 
     def _trusted(self) -> Carried | None:
-        """Return the programs that the file carries; None if it has none or is not trusted, which
-        is noted. Raises OptionError for `fixed` inputs."""
+        """Return the programs that the file carries; None if it has none or, which is noted, is not
+        trusted. If it is, raises OptionError for `fixed` inputs, and the errors of `carried`."""
         request, source = self._request, self._request.source
         if not request.is_file or not is_container(source.path):
             return None
@@ -209,7 +208,7 @@ class Stored:
         return found
 
     def carries(self, signature: Signature) -> bool:
-        """Whether the file has a program for exactly this signature."""
+        """Whether the trusted file has a program for exactly this signature."""
         return self.carried is not None and signature in self.carried.signatures
 
     def keeps(self, signature: Signature) -> bool:
@@ -241,9 +240,9 @@ class Stored:
             yield from (partial(kept.free, k) for k in range(most))
 
     def beyond(self, signature: Signature) -> bool:
-        """Called for a signature without a program in the trusted file: note that it is compiled
-        anew. Return True if that is the first: from now on the store is used, too, which may have
-        the program. False if the file carries no programs."""
+        """Note that the trusted file has no program for a signature, which is therefore compiled.
+        Return whether that is the first: from now on the store is used, too, which may have the
+        program. If there is no such file, only return False."""
         if self.carried is None:
             return False
         shapes = "; ".join([*map(_text, self.carried.signatures), *self.carried.takes])

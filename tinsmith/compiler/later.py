@@ -60,7 +60,7 @@ class Parts:
 
 class Later(LaterStep):
     """A step that computes a Part node whose sizes depend on data: finds or compiles a program when
-    they are known. Any number of threads may call.
+    they are known. Thread-safe.
 
     step    the name of the node
     read    inputs, by number, whose elements are used as sizes in the part
@@ -116,12 +116,10 @@ class Later(LaterStep):
         return body, nested_weights([body]), around
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the results for inputs that stay unchanged until the call returns."""
+        """Return the part's results, as `run` without `cycles`; `attrs` is not used."""
         return self.run(arrays, None)
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
-        """As `evaluate`. To the dict `cycles` it adds the times of its program's steps, as
-        `Session.run` does; None: they are not measured."""
         signature = tuple([told_by(a) if k in self.read else a.shape for k, a in enumerate(arrays)])
         found = self._session(signature)
         if found is None:
@@ -152,8 +150,9 @@ class Later(LaterStep):
         return [(free.program, told) for free, told in self.free.found]
 
     def _session(self, signature: Signature) -> tuple[Session, dict[int, Array]] | None:
-        """Return this thread's session for a signature, and the arrays without data whose shapes
-        pass numbers (`told_by`), by number of the input; None if no program takes it."""
+        """Return (this thread's session for a signature, number of an input in `read` -> the array
+        to pass instead: its shape passes the numbers (`told_by`)); None if no program takes the
+        signature."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -212,7 +211,8 @@ class Later(LaterStep):
             self._parts.notes.append(note)
 
     def _compilation(self, signature: Signature) -> Compilation:
-        """Return the compilation of the part for inputs of the signature's ranks."""
+        """Return the compilation of the part for inputs of the signature's ranks, made once for
+        these."""
         from tinsmith.compiler.opened import opened
 
         ranks = tuple([len(dims or ()) for dims in signature])
@@ -232,7 +232,7 @@ class Later(LaterStep):
 
 
 def later_of(node: Node, around: Compilation) -> Later:
-    """Return the `Later` of a Part node in a model that is being compiled by `around`."""
+    """Return a new `Later`, already bound, for a Part node in a model that `around` compiles."""
     from tinsmith.compiler.opened import numbers_of_sizes
 
     made = Later(node.name, numbers_of_sizes(node.attrs["body"]))
@@ -245,8 +245,9 @@ def bind(
     kept: Kept | None,
 ) -> None:  # fmt: skip
     """Connect the `Later` steps of a program that was read from a file, so that they can compile
-    programs that the file lacks. `compiled` returns the compilation of the program's model, and is
-    called when it is needed; `shapes` are those of the program's inputs."""
+    programs that the file lacks, and store them by `kept` (None: not). `compiled` returns the
+    compilation of the program's model, when it is needed; `shapes` are those of the program's
+    inputs."""
 
     @cache
     def nodes() -> tuple[dict[str, Node], Compilation]:

@@ -49,9 +49,9 @@ class Noise:
 
 @dataclass(frozen=True)
 class Alone:
-    """One operator of the approximate model, to be measured alone: `nodes` compute the value named
-    `value` from other values; both models have values of these names. `name` and `op` are those of
-    the last node."""
+    """One operator of the approximate model, to be measured alone: `nodes`, in order, compute the
+    value named `value` from others; both models have values of all these names. `name` and `op` are
+    those of the last node, the operator itself."""
 
     name: str
     op: str
@@ -61,8 +61,8 @@ class Alone:
 
 def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
     """Return the operators of the approximate graph `lossy` to be measured alone: those with an
-    output of a name that `exact` has too, if further nodes, such as quantisation, lie between it
-    and the exact values. Operators that only move elements are left out."""
+    output whose name `exact` has, too, if computing it from values with such names takes further
+    nodes, such as quantisation. Operators that only move elements are left out."""
     known = {v.name for v in exact.values() if v.const is None}
     rank = {node: i for i, node in enumerate(lossy.nodes)}
     found = []
@@ -116,9 +116,9 @@ def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
 
 
 def _own(graph: Graph, v: Value, made: dict[Value, Value], values: Mapping[str, Value]) -> Value:
-    """Return the value of `graph`, a copy of the exact graph, that stands for v of the approximate
-    graph: the one in `made`, else a copy of a constant, or the exact value of the same name
-    (`values`), which is added to `made`."""
+    """Return the value of `graph`, a copy of the exact graph, in the place of the approximate
+    graph's v: `made[v]`, set first if missing: to a copy of a constant, or to the exact value of
+    the same name (`values`)."""
     if v not in made:
         made[v] = values[v.name] if v.const is None else graph.const(v.const, v.name)
     return made[v]

@@ -1,7 +1,7 @@
 """`memory_report`: how much memory a compiled model takes, step by step, as planned and measured.
 
 A plan has the first and last step of each tensor. From these follow, without a run, the bytes that
-are alive in the arena at each step, and what an engine without a plan would need.
+are alive in the arena at each step.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ class MemoryReport:
     """Memory that a program takes, in bytes, by purpose. `str` gives a report with a line for each
     step.
 
-    shapes             of the inputs, by name
-    planned            the arena (`peak`), its lower bound, workspace, packed weights, code
+    shapes        of the inputs, by name
+    planned       the arena (`peak`), its lower bound, workspace, packed weights, code
     input_bytes, output_bytes  of the callers' arrays
-    file_weights       of the constants of the model, as its file has them
+    file_weights  of the constants of the model, as its file has them
     allocate_and_free  peak of activations in an engine that allocates each result when it is
-                       computed, and frees it after its last reader, as ncnn in its light mode
-    unsized            nodes of unknown sizes, which `allocate_and_free` does not count
-    by_reference       steps that numpy computes, in memory of its own
-    steps              bytes alive in the arena, step by step
-    measured           memory that a run has taken; None without inputs
+                  computed, and frees it after its last reader, as ncnn in its light mode
+    unsized       number of nodes of unknown sizes, which `allocate_and_free` does not count
+    by_reference  number of steps that numpy computes, in memory of its own
+    steps         a `Row` for each step but views
+    measured      memory that a run has taken; None without inputs
     """
 
     model: str
@@ -154,7 +154,8 @@ def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
     """Report the memory of a compiled model, as planned for the shapes it was last compiled for.
     With `inputs` (arrays, in order or by name): for their shapes, and measured in a run on them.
 
-    Raises InputError, TinsmithError for a net without a plan (`backend="numpy"`).
+    Raises InputError, also where nothing is compiled yet; TinsmithError for a net without a plan
+    (`backend="numpy"`).
     """
     if not isinstance(net, Net):
         raise OptionError(f"memory_report takes a compiled net, not {type(net).__name__}")
@@ -196,8 +197,7 @@ def kilobytes(nbytes: int) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return a name in at most NAME characters: if it is longer, its beginning, "..." and its
-    end."""
+    """Return a name, cut down to NAME characters by "..." in its middle if it is longer."""
     if len(name) <= NAME:
         return name
     half = (NAME - 3) // 2

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 class Model(Provider):
     """The provider of programs behind a `Net`: finds, reads or compiles the program for each
-    signature that comes, with the options of a `Request`. What the methods without a docstring do
-    is told in `Provider`."""
+    signature that comes, with the options of a `Request`. `Provider` tells what methods without a
+    docstring do."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -177,7 +177,8 @@ class Model(Provider):
 
     def _again(self, signature: Signature, seconds: float) -> Program | Again:
         """For `Often`: return the program made for a signature that comes often, or, if it is not
-        ready, the number of calls after which to ask again. `seconds`: time of its calls."""
+        ready, the number of calls after which to ask again, or NEVER. `seconds`: time of one
+        call."""
         found = self._takeover.again(signature, seconds)
         if isinstance(found, int):
             return found
@@ -188,7 +189,7 @@ class Model(Provider):
 
     @still
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
-        """Compile a program for this signature alone, on another thread than calls: with a
+        """Compile the program for this signature alone, on another thread than calls: with a
         `Compilation` of its own, since these are not thread-safe."""
         with working(), budget.told("compiling this model"):
             made = self._made
@@ -201,7 +202,6 @@ class Model(Provider):
 
     @still
     def build(self, signature: Signature) -> Program:
-        """Return the program for a signature: from the .tin file or the store, or compiled now."""
         with working(), self._lock, self._request.telling(), budget.told("compiling this model"):
             found = self._read(signature)
             if found is None and self._stored.carried is not None:
@@ -215,9 +215,9 @@ class Model(Provider):
             return program
 
     def _read(self, signature: Signature) -> tuple[Program, Told] | None:
-        """Return a stored program for this signature, or one for free sizes in memory or stored
-        that takes it, and the texts about it; None if there is none. The option `shapes` says which
-        is first. When tuning, programs for free sizes do not count."""
+        """Return a stored program for this signature, or one for free sizes, in memory or stored,
+        that takes it, with its texts; None if there is none. With `shapes="free"` the latter is
+        looked for first; with "fixed", or when tuning, not at all."""
         policy = self._options.shapes
         found = None
         if policy == "free" and not self._tune:
@@ -296,7 +296,6 @@ class Model(Provider):
         return self.compilation.imported
 
     def report(self) -> Any:
-        """Return the reports of the passes; after a warm start the passes run for that."""
         return self.compilation.reports
 
     def sizes(self, signature: Signature) -> list[Any]:

@@ -18,8 +18,8 @@ from tinsmith.sizes import Size
 
 
 def numbers_of_sizes(body: Graph) -> frozenset[int]:
-    """Return the inputs of a part, by number, whose elements are used as sizes inside, such as a
-    Reshape's target, also after arithmetic on them."""
+    """Return the numbers of a part's inputs (small ones of integers) whose elements are sizes
+    inside, such as a Reshape's target, also after arithmetic."""
     read = [n.inputs[k] for n in body.nodes for k in numbers_read(n)]
     wanted = sources_of(read, computes_sizes)
     return frozenset(k for k, v in enumerate(body.inputs) if v in wanted and counts(v))

@@ -39,8 +39,8 @@ class Options:
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
-    """Return the machine for the option `target` (None: this machine). Raises TargetError where one
-    of the backends cannot compile for it."""
+    """Return the machine for the option `target` (None: this machine). Raises TargetError if it is
+    unknown, or a backend cannot compile for it; OptionError for another type."""
     from tinsmith.backends.cpu import HOST
     from tinsmith.codegen.target import Target, level
 
@@ -71,7 +71,7 @@ def check_keywords(function: str, given: Iterable[str], known: Collection[str]) 
 
 def refuse_others(function: Callable[P, T]) -> Callable[P, T]:
     """Decorator: raise OptionError, which suggests names, for keywords that the function does not
-    have, in the place of Python's TypeError."""
+    have, instead of Python's TypeError."""
     name, known = function.__name__, keywords_of(function)
 
     @wraps(function)

@@ -28,8 +28,9 @@ ZERO = np.array([0], np.int64)
 
 
 def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
-    """Return the states that can be kept in place: those that grow along one axis, and those that
-    do not grow and are computed by a node with the trait "overwrites", such as a scatter."""
+    """Return the states, computed by nodes, that can be kept in place: those that grow along one
+    axis, and those that do not grow and come from a node with the trait "overwrites", such as a
+    scatter."""
     types = {v.name: v.type for v in graph.inputs}
     growing = {room.state for room in rooms_of(types, states)}
     outputs = {v.name: v.producer for v in graph.outputs}
@@ -65,8 +66,8 @@ def with_rooms(graph: Graph, states: Sequence[State]) -> Graph:
 
 
 def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
-    """Rewrite the graph so that one state, the input `past`, lies in a room. `length` is the input
-    whose shape tells its number of rows (see the module)."""
+    """Rewrite the graph so that one state, the input `past`, lies in the room `of`. `length` is the
+    input whose shape tells its number of rows (see the module)."""
     axis, dims, first = of.axis, list(past.type.shape or ()), graph.nodes[0]
     dims[axis] = of.capacity
     room = graph.input(f"{past.name}.room", past.type.like(shape=tuple(dims)))
@@ -88,8 +89,8 @@ def _put(graph: Graph, of: Room, past: Value, length: Value) -> None:
 
 
 def _first(x: Value, rows: Value, axis: int, type: Type, before: Any) -> Value:
-    """Add a Slice of the first `rows` rows of x along `axis`, before the node `before` (None: at
-    the end). Return its result, of type `type`."""
+    """Add a Slice of the first rows of x along `axis`, before the node `before` (None: at the end).
+    `rows` holds their number, one integer. Return the result, of type `type`."""
     ends = np.array([axis], np.int64)
     cut = OPS["Slice"](x, ZERO, rows, ends, before=before)
     cut.type = type

@@ -107,8 +107,8 @@ class LaterRow(TypedDict):
 
 
 class Head(TypedDict):
-    """The section "program": all of a program but its plan, weights and code, which are sections
-    of their own. The plan is read only when it is needed.
+    """The section "program": all of a program but its plan, weights and code, which are sections of
+    their own.
 
     target     key of the machine that the code is for
     free       whether the program is one for free sizes
@@ -141,7 +141,7 @@ def program_in(made: Program | FreeProgram) -> Program:
 
 
 def laters_of(made: Program | FreeProgram) -> list[Later]:
-    """Return the `Later` steps of a program, which run programs of their own."""
+    """Return the `Later` steps of a program."""
     return [op for op, _ in program_in(made).nodes.values() if isinstance(op, LaterStep)]  # type: ignore[misc]
 
 
@@ -210,7 +210,7 @@ def program_of(
     found: Container, blob: Callable[[str, str], Blob], target: Target | None = None
 ) -> Program | FreeProgram:
     """Read the program of a container, and load its code: the caller must trust the file. `blob`
-    loads the weights at a `Ref`. The checksums of all sections that are used are checked.
+    loads the weights at a `Ref`. All sections that are used are checked.
 
     Raises ModelFileError, also for code of another target than `target`, if that is given.
     """
@@ -283,8 +283,8 @@ def _plan(found: Container, hook: Any, head: Head) -> Plan:
 
 
 def _check(plan: Plan, head: Head, path: Path) -> None:
-    """Raise ModelFileError for a plan that cannot run: unknown dtypes, steps without a node,
-    negative sizes of memory, too many threads."""
+    """Raise ModelFileError for a plan that cannot run: unknown dtypes, reference steps that `head`
+    lacks, negative sizes of memory, too many threads."""
     operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
     try:
         for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:

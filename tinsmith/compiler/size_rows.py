@@ -40,8 +40,8 @@ class Rows(TypedDict):
 
 
 class SizeRows:
-    """Writes the Sizes of one program: gives their formulas numbers in the order in which they
-    occur. Raises TypeError for values and factors that cannot be written."""
+    """Writes the Sizes of one program: numbers their formulas as they occur. Raises TypeError for
+    values and factors that cannot be written."""
 
     def __init__(self) -> None:
         self._numbers: dict[Form, int] = {}
@@ -70,8 +70,8 @@ class SizeRows:
                 self._number(form)
 
     def row(self, free: FreeProgram) -> dict[str, Any]:
-        """Return the section "sizes" of a program: all formulas that have a number, the inputs'
-        shapes, and the conditions."""
+        """Return the section "sizes" of a program, after all references were made: their formulas,
+        the inputs' shapes, and the conditions."""
         conditions = [(self._number(form), relation) for form, relation in free.conditions]
         shapes = [
             None if dims is None else [self.of(d) if isinstance(d, Size) else d for d in dims]

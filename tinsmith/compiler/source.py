@@ -1,8 +1,8 @@
 """The request of a caller of `compile`, and the files of its model.
 
 Programs are stored under a hash of these files. A program that is compiled later must come from the
-same contents, also if the process has changed its folder or somebody has replaced a file: `Source`
-checks that."""
+same contents, also if a file was replaced meanwhile: `Source` checks that.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from tinsmith.rewrite import Refusal
 
 
 def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
-    """Split a graph, in place. The report says which backend declined which node, and why. Raises
-    NoBackend for a node that none of the backends takes."""
+    """Split a graph, in place, as the module says. The report tells which backend declined which
+    node, and why. Raises NoBackend for a node that none of the backends takes."""
     report = Report()
     owners = {node: _owner(node, backends, report) for node in graph.nodes}
     for (backend, _), nodes in groups_of(owners).items():
@@ -54,9 +54,10 @@ def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
 
 
 def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
-    """Return (owner, level) -> nodes, each entry one part; nodes of owner "" are left out. A node's
-    level is the greatest number of changes of owner on a path to it. So no part depends on its own
-    results through nodes of other owners: parts can run one after the other."""
+    """Return (owner, level) -> nodes, each entry one part; nodes of owner "" are left out. `owners`
+    is in graph order. A node's level is the greatest number of changes of owner on a path to it. So
+    no part depends on its own results through nodes of other owners: parts can run one after the
+    other."""
     levels: dict[Node, int] = {}
     groups: dict[tuple[str, int], list[Node]] = {}
     for node, owner in owners.items():

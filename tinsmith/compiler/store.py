@@ -56,8 +56,8 @@ TEMPORARY = r"\..+\.\d+\.[0-9a-f]{8}"
 @cache
 def source_fingerprint() -> str:
     """Return a hash, in hex, of the package's .py files (paths, sizes, times of change), the
-    installed extensions, and the versions of Tinsmith and LLVM. It is part of all keys, so that
-    programs of another version are not used. Raises OSError if the files cannot be listed."""
+    installed extensions, and the versions of Tinsmith and LLVM. As part of all keys, it keeps
+    programs of another version from being used. Raises OSError if the files cannot be listed."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):
@@ -107,9 +107,9 @@ class Store:
     # ---- keys
 
     def digest(self, path: Path, check: Callable[[Path], None] = lambda path: None) -> str:
-        """Return the hash of a file's content. The store remembers it as long as the file's size
-        and times stay the same. Before a new one is computed, `check` is called with the path,
-        which may raise an error. Raises OSError."""
+        """Return the hash of a file's content, remembered as long as the file's size and times stay
+        the same. Before a new one is computed, `check` is called with the path, which may raise an
+        error. Raises OSError."""
         name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
         now = state_of(path)
@@ -154,7 +154,6 @@ class Store:
             return None
 
     def put_interface(self, key: str, found: Interface) -> None:
-        """Store the interface of a model."""
         write_note(self._folder / f"{key}.json", json.dumps(found.row()))
 
     def key_with(self, key: str, digests: Mapping[str, str]) -> str:
@@ -196,9 +195,9 @@ class Store:
             return None
 
     def _blob(self, own: Container, name: str, tag: str) -> Blob:
-        """Load packed weights of a stored program from the store's file `name`, or, if that is "",
-        from the program's own file, `own`. `tag` identifies their content: weights of one tag are
-        loaded once. Raises ModelFileError where the file has weights of another tag."""
+        """Load packed weights of a stored program from the store's file `name`; "": from its own,
+        `own`. `tag` identifies their content: weights of one tag are loaded once. Raises
+        ModelFileError where the file has weights of another tag."""
         blob = self._blobs.get(tag)
         if blob is None:
             found = Container(self._folder / name) if name else own
@@ -235,9 +234,10 @@ class Store:
         self, key: str, signature: Any, target: Target, program: Program | FreeProgram, told: Told,
         draft: Draft | None = None,
     ) -> str:  # fmt: skip
-        """Store a program; `draft` may hold its own weights already. Return a text for the user if
-        it is too large to be kept, else "". It is silently not kept if it cannot be written as
-        data, if it shares weights that are not stored, and if the disk is full or read-only."""
+        """Store a program, and name the file in its own `Blob`, whose weights `draft` may have
+        already. Return a text for the user if it is too large, else "". It is silently not stored
+        if it cannot be written as data, if it shares weights that are not stored, or if the disk is
+        full or read-only."""
         own, *others = program_in(program).blobs
         refs = [("", own.tag), *((b.file, b.tag) for b in others)]
         rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
@@ -269,8 +269,8 @@ class Store:
         self._blobs[own.tag] = own
 
     def _trim(self) -> None:
-        """Delete files until those left take at most half of the limit, those not used for the
-        longest time first; also the unfinished files of processes that were killed."""
+        """Delete the files unused for longest until those left take at most half of the limit; also
+        the unfinished files of processes that were killed."""
         rows, now = [], time.time()
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too

@@ -1,9 +1,9 @@
 """Programs of their own for signatures that come often, compiled on another thread.
 
 The program for free sizes computes a new signature at once. A signature whose calls have taken as
-long as compiling a program for it (`Takeover.again`) gets a program of its own, which takes over
-when it is ready: so compiling at most doubles the time spent. The process compiles one such program
-at a time. It stops when the process ends or forks, and begins anew in the parent after a fork.
+long as compiling a program for it (`Takeover.again`) gets one, which takes over when it is ready:
+so compiling at most doubles the time spent. The process compiles one such program at a time. That
+stops when the process ends or forks, and begins anew in the parent after a fork.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Takeover:
 
     def again(self, signature: Signature, seconds: float) -> Made | Again:
         """Return the program of a signature if it is ready; else the number of calls after which to
-        ask again, or NEVER. It is first asked after OFTEN calls, of `seconds` each, and begins to
-        compile once the calls have taken as long as compiling (`price`)."""
+        ask again, or NEVER (it failed, or MOST_OWN others have theirs). First asked after OFTEN
+        calls, of `seconds` each; begins to compile once the calls have taken as long as compiling
+        (`price`)."""
         with working(), self._lock:
             job = self._jobs.get(signature)
             if job is None:
@@ -86,8 +87,7 @@ class Takeover:
 
     def may_have(self, signature: Signature) -> bool:
         """Whether a stored program for this signature alone is to run instead of one for free
-        sizes. True for the first MOST_OWN signatures, counting those whose programs are compiled
-        here."""
+        sizes. True for the first MOST_OWN signatures that are asked about or compiled here."""
         with working(), self._lock:
             if signature not in self._jobs and len(self._jobs) < MOST_OWN:
                 self._jobs[signature] = job = _Job(self._make, signature)

@@ -164,7 +164,7 @@ def compare(
     base: Compiled, other: Compiled, inputs: list[Array], contests: Mapping[str, Contest], rank: int
 ) -> None:
     """Run two programs in turns and measure their steps. `other` has candidate number `rank` for
-    each contest, `base` number 0; the result goes into the contest's `ratios` and `seconds`."""
+    each contest, `base` number 0; `ratios[rank]` and `seconds` of each contest are set."""
     groups = [step_groups(c.program.plan) for c in (base, other)]
     rows: list[list[dict[int, int]]] = [[], []]
     rate = 1.0
@@ -184,8 +184,8 @@ def compare(
 
 
 def step_groups(plan: Plan) -> dict[str, list[int]]:
-    """Return name of a step -> the ids of the step and of the layout conversions right before it,
-    whose time counts as the step's."""
+    """Return name of a native step -> `id` of the steps whose time counts as its own: the layout
+    conversions right before it, and itself."""
     groups: dict[str, list[int]] = {}
     before: list[int] = []
     for step in plan.steps:

@@ -103,7 +103,7 @@ def verify(
     tolerance the greatest error that counts as equal, relative to the greatest element of the
               output (of each tensor of a sequence or map). Integers and text must be equal
     save      a folder for files with that node alone and its inputs, to run it again
-    options   of `compile`: threads, backend, target, kernels, passes, precision, cache, fixed
+    options   those of `compile`
 
     Raises InputError, ImportFailed, MissingPackage.
     """
@@ -186,8 +186,7 @@ def _at_sizes(
 
 
 def were_random(names: Iterable[str]) -> str:
-    """Return "x, y were random", for messages about a difference; of more than FEW names the first,
-    and how many more."""
+    """Return "x, y were random"; of more than FEW names the first, and how many more."""
     listed = list(names)
     shown = ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if listed[FEW:] else "")
     return f"{shown} {'was' if len(listed) == 1 else 'were'} random"
@@ -199,8 +198,9 @@ def _unlike(
     want: Mapping[str, Any],
     drawn: Collection[str],
 ) -> str:
-    """Return a sentence on the probable reason if the reference (`exact`) differs from the expected
-    outputs, too. `drawn`: names of inputs that were random, to which they cannot belong."""
+    """Return a sentence on the probable reason why even the reference (`exact`) differs from the
+    expected outputs (`want`) in `wrong`. `drawn`: inputs that were random, so that `want` cannot be
+    of them."""
     if drawn:
         return f"{were_random(drawn)}: are the expected outputs those of other inputs?"
     for name in (d.name for d in wrong):
@@ -343,8 +343,8 @@ def _proto(source: Any, **options: Any) -> Any:
 def _onnxruntime(
     model: Any, arrays: Mapping[str, Array], names: list[str], extra: Sequence[str] = ()
 ) -> dict[str, Array]:
-    """Return the values `names` as ONNX Runtime computes them; `extra` are no outputs of the
-    file."""
+    """Return the values `names` as ONNX Runtime computes them; `extra`: those that are no outputs
+    of the file."""
     session = _session(model, extra)
     wanted = {i.name for i in session.get_inputs()}
     results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
@@ -354,9 +354,9 @@ def _onnxruntime(
 def _against_engine(
     model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
 ) -> Culprit | None:
-    """Return the first node of the imported graph, computed by references from the model's inputs
-    `arrays`, with a value that differs from ONNX Runtime's intermediate value of the same name.
-    None if no such value differs; the model's outputs are not compared."""
+    """Run the imported graph by references on the model's inputs `arrays`. Return the first node
+    with a value that differs from ONNX Runtime's intermediate value of the same name; None if there
+    is none. The model's outputs are not compared."""
     proto = _proto(model, load_external_data=False)
     known = {n for node in proto.graph.node for n in node.output}
     known -= {o.name for o in proto.graph.output}

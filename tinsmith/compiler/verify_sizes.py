@@ -1,7 +1,6 @@
 """The sizes at which `verify` compares a program for free sizes with the reference: typical sizes,
 for which the program is compiled, then 1, odd sizes that differ between dimensions, and both ends
-of the ranges in hints. Sizes that the model's types refuse are left out.
-"""
+of the ranges in hints."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Sizes = dict[str, int]
 def sizes_for(graph: Graph, hints: Hints | None) -> list[tuple[Sizes, Graph]]:
     """Return pairs (name of each free dimension -> size, the graph of these sizes) at which to
     compare, typical sizes first. Sizes that the graph refuses are left out. Only ({}, graph) if
-    there are no free dimensions, or an input is of unknown rank."""
+    none are left, there are no free dimensions, or an input is of unknown rank."""
     types = {v.name: v.type for v in graph.inputs}
     names = free_dimensions(types)
     if not names or any(t.shape is None for t in types.values()):
@@ -62,7 +61,8 @@ def _within(hint: Hint | None, size: int) -> int:
 
 
 def made_for(program: Program) -> Sequence[Shape | None] | None:
-    """Return the input shapes of a program for free sizes, with Sizes; None for another program."""
+    """Return the input shapes, with Sizes, of a `SizedProgram`'s program for free sizes; None for
+    another program."""
     return program.free.shapes if isinstance(program, SizedProgram) else None
 
 

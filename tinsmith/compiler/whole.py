@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Whole(Provider):
     """The provider behind the `Net` of a graph that a `backend`, registered as `name`, computes
-    whole. `ranges`: allowed sizes (least, largest) of free dimensions. See `Provider`."""
+    whole. `ranges`: allowed sizes (least, largest) of free dimensions."""
 
     def __init__(
         self, graph: Graph, name: str, backend: Backend, job: Job,

@@ -27,15 +27,14 @@ def write(
     canonical: bool = False,
     weights: str = "float32",
 ) -> None:
-    """Write a model as a file of the format that the path's ending says: `.onnx`, `.tin`,
-    `.param` (ncnn, with its `.bin`), `.pnnx.param` (PNNX, likewise).
+    """Write a model as a file of the format that the path's ending says: `.onnx`, `.tin`, `.param`
+    (ncnn, with its `.bin`), `.pnnx.param` (PNNX, likewise).
 
-    The graph is written as it was imported; with `canonical`, after the portable passes, which are
-    the same for every machine: constants folded, batch normalisations merged into weights. With
-    `weights` of "float16", "bfloat16", "int8" or "int4" (docs/quantize.md) the file stores large
-    weights in this type; whoever loads it dequantises them.
-    Raises NotWritable, which names everything that the format cannot express, before anything is
-    written; FileNameError, ModelFileError, and the errors of `load`.
+    The graph is written as it was imported; with `canonical`, after the portable passes: constants
+    folded, batch normalisations merged into weights. With `weights` of "float16", "bfloat16",
+    "int8" or "int4" (docs/quantize.md) the file stores large weights in this type; whoever loads it
+    dequantises them. Raises NotWritable, which names everything that the format cannot express,
+    before anything is written; FileNameError, ModelFileError, and the errors of `load`.
     """
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"write writes to a path, not to {type(path).__name__}")
@@ -59,7 +58,7 @@ def optimize(
     format: str | None = None,
 ) -> Graph:
     """Return a smaller graph that computes the same in any engine: after the portable passes and
-    those of the stage "files". `write` can write it.
+    those of the stage "files".
 
     passes   which passes run, as for `compile`
     outputs  names of values, or of nodes, that the graph is to compute instead of its outputs
@@ -97,7 +96,7 @@ def portable(graph: Graph, writer: Writer) -> Graph:
 def optimized(
     graph: Graph, passes: str | None = None, writer: Writer | None = None
 ) -> tuple[Graph, list[Report]]:
-    """Return a copy of a graph after the stages of passes for files, and the report of each stage.
+    """Return a copy of a graph after the stages FILED of passes, and the report of each stage.
     Groups of nodes for which the format of `writer` has one layer stay as they are (None: the
     format of the graph's own file)."""
     if writer is None:

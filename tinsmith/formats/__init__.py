@@ -49,8 +49,8 @@ FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PN
 
 
 def describe(head: bytes, path: str = "") -> str:
-    """Return in words what a file seems to be: "a PNG image". `head` is its first bytes; the suffix
-    of `path` is used where they do not tell."""
+    """Return in words what a file seems to be: "a PNG image". `head` is its first bytes; where
+    these do not tell, the suffix of `path` is used."""
     if not head:
         return "an empty file"
     if name := _magic(head, _MAGIC):

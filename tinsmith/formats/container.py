@@ -7,7 +7,7 @@ can be mapped into memory.
     sections      each from a multiple of 4096
 
 A check is the section's blake2b in hex, or, for a section of `LARGE` bytes or more, "sums:" and the
-blake2b of the 64-bit sums of its pages, which is as fast as reading memory and finds damage.
+blake2b of the 64-bit sums of its pages (as fast as reading memory).
 
 Reading executes and unpickles nothing.
 """
@@ -79,8 +79,8 @@ def _index(table: Table, index: Mapping[str, Any]) -> bytes:
 def _put(
     file: BinaryIO, sections: Mapping[str, Any], at: int, table: Table, index: Mapping[str, Any]
 ) -> None:
-    """Write sections from the offset `at` on, and the index, which has them and those of `table`,
-    at the beginning. Raises OSError if the index does not fit before the sections."""
+    """Write sections from the offset `at` on, add them to `table`, and write the index of all in
+    `table` at the beginning. Raises OSError if the index does not fit before the sections."""
     for name, data in sections.items():
         view = memoryview(data).cast("B")
         file.seek(at)
@@ -138,7 +138,6 @@ class Draft:
         os.replace(self._temporary, self.path)
 
     def discard(self) -> None:
-        """Delete the file."""
         with contextlib.suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)

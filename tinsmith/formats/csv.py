@@ -2,8 +2,7 @@
 
 Numbers are separated by commas, or semicolons, or blanks where a file has neither. A file does not
 tell types and axes, so its reader does: `read_csv` returns [rows, columns] of the wanted type,
-`fit_csv` brings the numbers into the wanted shape, in row-major order, as other engines write their
-tensors.
+`fit_csv` reshapes them in row-major order, as other engines write their tensors.
 """
 
 from __future__ import annotations

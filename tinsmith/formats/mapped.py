@@ -114,9 +114,9 @@ def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
 
 
 def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Raise ModelFileError if a file that these arrays map was changed in place, or a check finds
-    it damaged. The arrays would have other values, or, beyond the end of a truncated file, reading
-    them would end the process."""
+    """Raise ModelFileError if a file that these arrays map was changed in place, or one of its
+    `checks` finds it damaged. The arrays would have other values, or, beyond the end of a truncated
+    file, reading them would end the process."""
     for mapped in mappings(arrays):
         if how := mapped.changed():
             raise ModelFileError(
