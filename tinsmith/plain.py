@@ -1,12 +1,12 @@
-"""Checks plain data (as from JSON: dicts, lists, numbers, texts) against declared types, and makes
-values of these types. So a file is checked once, before anything uses its contents.
+"""Checks plain data (as from JSON: dicts, lists, numbers, texts) against declared types, before
+anything uses them, and makes values of these types.
 
     decode(dict[str, tuple[str, tuple[int, ...], int]], data)
     decode(Plan, data)                      # a NamedTuple of NamedTuples: lists of as many values
     decode(list[Explanation], data)         # of a data class: objects with its fields
 
-A declared `int` takes a `Size`, but no bool and no float; a `float` takes whole numbers, too. Every
-field that a NamedTuple, a TypedDict or a data class declares must be there.
+A declared `int` takes 64 bits or a `Size`, but no bool and no float; a `float` takes ints, too.
+Every field that a NamedTuple, a TypedDict or a data class declares must be there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAR = 1 << 63
 
 
 class Misfit(ValueError):
-    """Data are not of the declared type. The message says which, and under which key."""
+    """Data are not of the declared type. The message shows them and their key."""
 
 
 def decode(hint: type[T], data: Any) -> T:

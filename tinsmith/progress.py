@@ -32,7 +32,7 @@ def tell(done: int, total: int, what: str) -> None:
 
 
 def check_progress(progress: object) -> None:
-    """Raise OptionError for a `progress` that is no function, None or False."""
+    """Raise OptionError unless `progress` is a function, None or False."""
     if progress is not None and progress is not False and not callable(progress):
         raise OptionError(
             f"progress must be a function (done, total, what), None or False, not {progress!r}"
@@ -43,9 +43,9 @@ def check_progress(progress: object) -> None:
 def reported(
     progress: Listener | bool | None, title: str, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """A context that sets the listener of `tell`. `progress` is a function (done, total, what);
-    False for none; or None for the listener that is already set, else, if standard error is a
-    terminal, a line there that begins with `title` and appears after `patience` seconds."""
+    """A context in which `tell` has the listener `progress`: a function (done, total, what); False
+    for none; None for the one that is set already, else, if standard error is a terminal, a line
+    there that begins with `title` and appears after `patience` seconds."""
     outer = getattr(_local, "listener", None)
     line = None
     if progress is None:
@@ -65,7 +65,7 @@ def reported(
 
 
 class _Steadfast:
-    """A listener that calls the caller's function. If the function raises an error, which means
+    """A listener that calls the caller's function. If that raises an error, which means
     that the work is to end, every later call raises it again: code in between may have caught
     it."""
 

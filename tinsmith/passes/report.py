@@ -13,12 +13,12 @@ from tinsmith.rewrite import Refusal, RuleSet, matching
 
 @dataclass
 class Report:
-    """What a stage did to a graph.
+    """What a stage of passes did to a graph.
 
     entries   (name of the pass, how often it changed something, seconds) for each run of a pass
-    refusals  what was not done, and why; notes: what was done, where no step shows it
+    refusals  what was not done, and why; notes: what was done, though no step shows it
     counts    how often each rule fired
-    absorbed  as in `Rewritten`
+    absorbed  name of a source node -> (rule that merged it, name of the other node)
     """
 
     entries: list[tuple[str, int, float]] = field(default_factory=list)
@@ -65,8 +65,8 @@ class Report:
 @dataclass(frozen=True)
 class Matches:
     """Where the rules of all stages may apply in copies of a graph for other shapes, so that
-    patterns are matched only once. `names`: for each rule set, the names of the nodes at which a
-    pattern matches. `report` has the near misses at other nodes."""
+    patterns are matched only once. `names`: for each rule set, the names of nodes at which a
+    pattern matches. `report.refusals`: near misses at other nodes."""
 
     names: Mapping[RuleSet, list[str]]
     report: Report
@@ -83,7 +83,7 @@ class Matches:
 
     def within(self, graph: Graph) -> dict[RuleSet, list[Node]]:
         """For each rule set, the nodes of `graph`, a copy, at whose originals a pattern matched:
-        they are found by their names."""
+        they are found by their names. Missing ones are left out."""
         known = {n.name: n for n in graph.nodes}
         return {
             rules: [known[n] for n in names if n in known] for rules, names in self.names.items()

@@ -1,9 +1,9 @@
 """Quantisation between operators: computed early, only once, and by one factor and one term.
 
-Where floats are computed between bytes, `y = dequantise(quantise(x))` rounds x: elementwise
-arithmetic that can be the epilogue of the operator before it. So both nodes move up to that
-operator, before nodes that only move data; and floats that were rounded to the same steps already
-are not rounded again.
+Where operators compute in floats, `dequantise(quantise(x))` rounds x: elementwise arithmetic that
+can be the epilogue of the operator that makes x. So both nodes move up to it, before nodes that
+only move data; and floats already rounded to the same steps are not rounded again. Sums of bytes
+become bytes again by one factor and one term.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
     zero=np.array(7, np.uint8),
 )
 def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
-    """quantise(move(x)) -> move(quantise(x)), with one scale, where x is computed."""
+    """quantise(move(x)) -> move(quantise(x)), with one scale, if a node makes x."""
     return _before(x, move, scale, q)
 
 
@@ -74,7 +74,7 @@ def quantised_before(x: Value, move: Node, scale: Array, q: Node) -> Value:
     zero=np.array(7, np.uint8),
 )
 def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
-    """dequantise(move(x)) -> move(dequantise(x)), with one scale, where x is computed."""
+    """dequantise(move(x)) -> move(dequantise(x)), with one scale, if a node makes x."""
     return _before(x, move, scale, d)
 
 
@@ -87,7 +87,7 @@ def dequantised_before(x: Value, move: Node, scale: Array, d: Node) -> Value:
     join={"axis": 1},
 )
 def joined_before(join: Node, scale: Array, q: Node) -> Value:
-    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale, of computed parts."""
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), of one scale, if nodes make all x."""
     if any(v is None or v.producer is None for v in join.inputs):
         raise Skip("nothing is computed with a part")
     return joined.build(join, scale, q)
@@ -138,7 +138,7 @@ register("machine")(undo)
 def undone(
     x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, q: Node
 ) -> Value:
-    """quantise(deq(x, s, z), s, z) -> x, with one positive scale."""
+    """quantise(deq(x, s, z), s, z) -> x, with one positive scale, if the byte type stays."""
     need_bytes(x, s)
     zeros = [0 if v is None else int(v.reshape(-1)[0]) for v in (z, u)]
     if s.size != 1 or t.size != 1 or s.item() != t.item() or zeros[0] != zeros[1]:
@@ -158,8 +158,9 @@ bytes)."""
 class DropRounded:
     """Floats that were rounded to the same steps before, and only moved since, are not rounded.
 
-    A QuantizeLinear of such floats is dropped with the DequantizeLinear after it, unless the
-    machine multiplies bytes much faster than floats.
+    A QuantizeLinear and the DequantizeLinear after it are dropped if a DequantizeLinear of the same
+    scale, zero point and type made what they read, and only moves, views and MaxPool lie between;
+    but not where the machine multiplies bytes much faster than floats.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -184,7 +185,7 @@ class DropRounded:
 
 
 def _steps(node: Node) -> Steps | None:
-    """The steps of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
+    """The `Steps` of a QuantizeLinear or DequantizeLinear. None unless it has one positive scale of
     float32 and at most one zero point, all constant."""
     source, scale, zero, *_ = (*node.inputs, None, None, None)
     low = node.output if "quantise" in node.op.traits else source
@@ -233,7 +234,7 @@ def requantised(
     sums: Value, factor: Array, scale: Array, zero: Value | None, q: Node,
     bias: Array | None = None,
 ) -> Value:  # fmt: skip
-    """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z)."""
+    """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z); int32 sums."""
     low = q.output.dtype
     need_bytes(q.output, scale)
     if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
@@ -245,7 +246,7 @@ def requantised(
 
 
 def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
-    """saturate(round(y) + zero)."""
+    """saturate(round(y) + zero), of type `low`."""
     y = OPS["Round"](y)
     if nonzero(zero) is not None:
         y = OPS["Add"](y, floated(flat(zero)))
@@ -272,7 +273,8 @@ def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
 )
 def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q: Node) -> Value:
     """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z),
-    with c = -(za * sa + zb * sb) / s."""
+    with c = -(za * sa + zb * sb) / s. Not if a node dequantises the result and no
+    product reads it, a or b."""
     (a, sa, za), (b, sb, zb) = dequantised(left), dequantised(right)
     need_bytes(a, sa)
     need_bytes(b, sb)
@@ -300,7 +302,7 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
     xz=np.array([3], np.uint8),
 )
 def mean(x: Value, xs: Array, xz: Array | None, pool: Node) -> Value:
-    """mean(deq(x)) -> (mean(x) - z) * s, where x has one scale: sums of bytes are exact."""
+    """global_mean(deq(x)) -> (global_mean(x) - z) * s, x of one scale: sums of bytes are exact."""
     need_bytes(x, xs)
     if xs.size != 1 or pool.kind != "mean":
         raise Skip("it has a scale for each place, or is no mean")
@@ -321,7 +323,7 @@ register("machine")(factors)
     zero=np.array([7], np.uint8),
 )
 def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> Value:
-    """quantise(f(x), s, z) -> saturate(round(f(x) * (1 / s)) + z): dividing takes much longer."""
+    """quantise(x, s, z) -> saturate(round(x * (1 / s)) + z), if nodes make x: division is slow."""
     need_bytes(q.output, scale)
     if x.producer is None:
         raise Skip("nothing is computed with it")

@@ -30,7 +30,7 @@ register("portable")(rules)
     y=({}, {"#1": i64(1)}, {"#1": i64(1)}),
 )
 def reshape_from_view(x: Value, y: Node) -> Value:
-    """flatten, squeeze, unsqueeze -> reshape, where at most one dimension is unknown."""
+    """flatten, squeeze, unsqueeze -> reshape, if all dims but one are known or stay in place."""
     dims = shape_of(y.output)
     if y.op.name == "Squeeze" and [d for d in shape_of(x) if d != 1] != [d for d in dims if d != 1]:
         raise Skip("what it drops is not known to be 1")
@@ -39,7 +39,8 @@ def reshape_from_view(x: Value, y: Node) -> Value:
 
 @rules.rule(p.Reshape("x", "shape").named("y"), shape=i64(2, -1))
 def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
-    """reshape(x, s) -> reshape(x, numbers), as `target_of` gives them."""
+    """reshape(x, s) -> reshape(x, constant), where s follows from shapes and constants alone: 0 or
+    -1 stands for a symbol."""
     if shape.const is not None and 0 in shape.const and not y.allowzero:
         raise Skip("the shape says what stays")
     if not is_of_shapes(shape):
@@ -65,7 +66,7 @@ def collapse_reshapes(x: Value, y: Node) -> Value:
 
 @rules.rule(p.Transpose("x", perm=None).named("t"))
 def explicit_permutation(x: Value, t: Node) -> Value:
-    """transpose(x) -> transpose(x, reversed axes)."""
+    """transpose(x), without `perm` -> transpose(x, reversed axes)."""
     return with_(t, perm=tuple(reversed(range(len(shape_of(x))))))
 
 
@@ -75,7 +76,7 @@ def explicit_permutation(x: Value, t: Node) -> Value:
     outer={"perm": (0, 2, 1)},
 )
 def collapse_transposes(x: Value, inner: Node, outer: Node) -> Value:
-    """transpose(transpose(x)) -> transpose(x)."""
+    """transpose(transpose(x)) -> transpose(x), or x if no axis moves."""
     if inner.perm is None or outer.perm is None:
         raise Skip("a permutation is not explicit")
     perm = tuple(inner.perm[a] for a in outer.perm)

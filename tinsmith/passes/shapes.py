@@ -25,12 +25,12 @@ class PropagateShapes:
     """Sizes are followed through Shape, Gather, Concat, arithmetic...; known ones become constants.
 
     One walk in graph order. Types are inferred anew where they were not exact, or where an input's
-    type has changed. Small results of constants are computed. Where the numbers of a shape operand
-    are known in part, the result of Reshape, Expand and the like gets these dims. A target of
-    Reshape or Expand that only repeats dims of its input becomes a constant of 0 or 1 there. Raises
-    TypeRuleError for sizes that turn out not to fit.
+    type has changed. Nodes of small constants are computed. Where the numbers of a shape operand
+    are known in part, the result of Reshape, Expand and the like gets these dims. Computed targets
+    of Reshape and Expand become constants where they can (`_spell_operand`). Raises TypeRuleError
+    for sizes that turn out not to fit.
 
-    max_elements: the most elements of inputs and results of a node that is computed.
+    max_elements: the most elements of each input and result of a node that is computed.
     """
 
     max_elements: int = 1024
@@ -80,15 +80,15 @@ class PropagateShapes:
 
 def with_sizes(graph: Graph, types: Mapping[str, Type]) -> Graph:
     """A copy of a graph whose inputs have these types (by name), with the types and constants that
-    follow from them. Raises TypeRuleError and ReferenceFailed if they do not fit the graph."""
+    follow. Raises TypeRuleError and ReferenceFailed if they do not fit."""
     copy = graph.clone(dict(types))
     PropagateShapes().run(copy, Context())
     return copy
 
 
 def _infer_again(node: Node) -> int:
-    """Make the types of a node's outputs as exact as its type rule gives them; how many changed.
-    0 for If, Loop and Scan. Raises TypeRuleError."""
+    """Make the shapes of a node's outputs as exact as its type rule gives them. Returns how many
+    changed; 0 for If, Loop and Scan. Raises TypeRuleError."""
     if "control" in node.op.traits:
         return 0
     changes = 0
@@ -130,9 +130,9 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
 
 
 def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int:
-    """Replace a computed target of a Reshape or an Expand by a constant, so that it need not be
-    computed: every entry must be a number or a dim of the input that the operator keeps (a Reshape
-    may have one other, -1). Returns 1 if that was done, else 0."""
+    """Replace a computed target of a Reshape or Expand by a constant, if every entry is a number or
+    a dim of the input that the operator keeps (a Reshape may have one other, -1). Returns 1 if that
+    was done, else 0."""
     if node.op.name not in ("Reshape", "Expand"):
         return 0
     kept = _kept_dims if node.op.name == "Reshape" else _stretched_dims
@@ -192,8 +192,8 @@ def _remaining(shape: Any, others: list[Any]) -> Any:
 
 def narrow(value: Value, dims: list[Any]) -> int:
     """Put `dims` (int, symbol, or None for an unknown one) into a value's type where they are more
-    exact than its own. Returns 1 if that changed the type; 0 if not, also if the ranks differ. A
-    negative dim counts as unknown: it is an error of the run."""
+    exact than its own; all, if its rank is unknown. Returns 1 if that changed the type; 0 if not,
+    also if the ranks differ. A negative dim counts as unknown: an error of the run."""
     dims = [None if isinstance(d, NUMBER) and d < 0 else d for d in dims]
     old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
     if len(old) != len(dims):

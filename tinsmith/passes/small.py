@@ -1,8 +1,8 @@
 """Products and recurrent layers read constant weights of few bits as they are.
 
 Weights of few bits have one form, whatever a file's spelling: DequantizeLinear, or a Cast from a
-half, stands between the constant and the operator that reads it (`weights.shrunk` makes it). The
-rules here give the constant itself to an operator whose kernel decodes it in registers.
+half, stands between the constant and the operator that reads it. The rules here give the constant
+itself to an operator whose kernel decodes it in registers.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ register("machine")(rules)
 SMALL = ("int8", "uint8", "int4", "uint4")
 FEW = 4
 """The most rows for which products read weights of 16 bits, or weights of few bits where the left
-factor is dequantised, too. Products of more rows are bound by arithmetic, for which other kernels
-are faster. The same number as `FEW_ROWS` of the kernels."""
+factor is dequantised, too. With more rows arithmetic counts, in which other kernels are faster.
+`FEW_ROWS` of the kernels is the same."""
 
 
 def _few(*numbers: float) -> Any:
@@ -61,8 +61,8 @@ def _need_product(x: Value, w: Array, product: Node) -> None:
 
 
 def _need_few(x: Value) -> None:
-    """Raise Skip if x is dequantised and has more than FEW rows: products of bytes by bytes have
-    kernels of their own."""
+    """Raise Skip if a DequantizeLinear makes x, and x may have more than FEW rows: products of
+    bytes by bytes have kernels of their own."""
     before = x.producer.op.name if x.producer is not None else ""
     if before == "DequantizeLinear" and not _has_few_rows(x):
         raise Skip("both factors are dequantised")
@@ -89,7 +89,7 @@ def whole(
     x: Value, w: Array, s: Array, right: Node, product: Node, z: Array | None = None,
     t: Node | None = None,
 ) -> Value:  # fmt: skip
-    """x @ dequantise(w, s, z) -> small_product(x, w, s, z)."""
+    """x @ dequantise(w, s, z) -> SmallMatMul(x, w, s, z), w a large matrix of 4 or 8 bits."""
     if w.dtype.name not in SMALL or s.dtype != FLOAT32 or right.output.dtype != FLOAT32:
         raise Skip(f"weights of {w.dtype} with scales of {s.dtype} have no kernel")
     _need_product(x, w, product)
@@ -109,8 +109,8 @@ def whole(
 
 
 def _row(v: Array | None, perm: tuple[int, ...] | None, n: int) -> Array | None:
-    """Scales or zero points as [blocks, n]: those of rank 2 transposed by `perm`, others as one row
-    for all. None for None."""
+    """Scales or zero points as [blocks, n]: those of rank 2 transposed by `perm`; others, one or n,
+    as one row. None for None."""
     if v is None or v.ndim == 2:
         return None if v is None else _turned(v, perm)
     return np.ascontiguousarray(np.broadcast_to(v.reshape(1, -1), (1, n)))
@@ -127,7 +127,7 @@ _half = p.Cast(const("w")).named("cast")
     cast={"to": "float32"},
 )
 def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None) -> Value:
-    """x @ float(w) -> small_product(x, w), w of 16 bits."""
+    """x @ float32(w) -> SmallMatMul(x, w), w a large matrix of halves, x of few rows."""
     if not is_half(w.dtype) or cast.output.dtype != FLOAT32:
         raise Skip(f"weights are {w.dtype}")
     _need_product(x, w, product)
@@ -137,8 +137,8 @@ def halves(x: Value, w: Array, cast: Node, product: Node, t: Node | None = None)
 
 
 def _small_layer(name: str, gates: int) -> None:
-    """Register the rule that lets the recurrent operator `name`, which has so many gates, read
-    weights of few bits."""
+    """Register the rule that lets the recurrent operator `name`, of so many gates, read weights of
+    few bits."""
 
     def small(x: Value, w: Value, r: Value, cell: Node) -> tuple[Value, ...]:
         if x.dtype != FLOAT32:

@@ -1,9 +1,8 @@
 """Where the elements of a value of free sizes come from: strides, where `positions` has tables.
 
-The elements of a value of free sizes cannot be listed in a table. But after transposes, reshapes,
-even slices and repeats, its elements, in row-major order, lie on a box in an earlier value: element
-(i, j, ...) of the box is element first + i * stride_i + j * stride_j + ... there. Sizes are
-compared by their formulas. A value that is no such box, or not known to be, is its own source.
+No table can list the elements. But after transposes, reshapes, even slices and repeats, they lie,
+in row-major order, on a box in an earlier value (`Strided`). Sizes are compared by their formulas.
+A value that is no such box, or not known to be, is its own source.
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ Axis = tuple[Number, Number]
 @dataclass(frozen=True)
 class Strided:
     """Where the elements of a value lie in an earlier value, `base`, taken as a flat array: on a
-    box that begins at element `first`. `axes` are (extent, stride in elements), the outermost
-    first. In row-major order, the elements of the box are those of the value; its axes need not be
-    the value's dimensions (a value [6, 4] may lie on a box of 2 by 3 by 4)."""
+    box, element (i, j, ...) of which is element first + i * stride_i + j * stride_j + ... there.
+    `axes` are (extent, stride), the outermost first. In row-major order, the elements of the box
+    are those of the value; its axes need not be the value's dimensions (a value [6, 4] may lie on a
+    box of 2 by 3 by 4)."""
 
     base: Value
     first: Number
@@ -94,9 +94,9 @@ def _numbers(value: Value) -> list[int]:
 
 def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:
     """Group the axes of a box by the dimensions `dims` of the array that its elements form: for
-    each dimension a list of the axes that make it; an axis that spans several dimensions is split.
-    None where formulas cannot tell. Axes (6, 4) and (4, 1) for [2, 12]: [(2, 12)], [(3, 4), (4,
-    1)]."""
+    each dimension a list of the axes that make it. An axis that spans several dimensions is split,
+    one of extent 1 left out. None where formulas cannot tell. Axes (6, 4) and (4, 1) for [2, 12]:
+    [(2, 12)], [(3, 4), (4, 1)]."""
     left = [a for a in axes if not same(a[0], 1)]
     groups: list[list[Axis]] = []
     for dim in dims:
@@ -156,8 +156,8 @@ def rebased(
     table: np.ndarray[Any, Any], width: int, source: Strided
 ) -> np.ndarray[Any, Any] | None:
     """Translate `table`, the formula of rows of `width` elements in a value, to the formula of the
-    same rows in the base of the value's `source`. None where a row is not contiguous there, or
-    where formulas cannot tell."""
+    same rows in the base of the value's `source`. None where the first row does not begin at
+    element 0 of the value, a row is not contiguous there, or formulas cannot tell."""
     axes = [a for a in source.axes if not same(a[0], 1)] or [(1, 1)]
     steps = [step for _, step in dense([extent for extent, _ in axes])]
     last, stride = axes[-1]
@@ -220,7 +220,7 @@ def formula(
     first: Number, rows: Number, row: Sequence[Axis], items: Sequence[Axis]
 ) -> np.ndarray[Any, Any]:
     """The formula by which RowAttention computes where rows begin: [first, rows, stride from row to
-    row, then extent and stride of each axis over the items]; objects if a number is a free size."""
+    row, then extent and stride of each axis over the items]. int64, or objects if one is free."""
     step = row[0][1] if row else 0
     numbers = [first, rows, step, *(n for axis in items for n in axis)]
     free = any(isinstance(n, Size) for n in numbers)
@@ -228,10 +228,10 @@ def formula(
 
 
 def following(value: Value, outputs: set[Value]) -> list[Strided]:
-    """`value` and the values that moves make of it one after the other, nearest first; each holds
-    exactly the elements of `value`, in another order. Each is given as a Strided: where in that
-    value (`base`) the elements of `value` lie. The list ends with a graph output, or with a value
-    that has other readers than one such move."""
+    """`value`, and the values that moves make of it one after the other, each with exactly its
+    elements, in another order. Each is given as a Strided: where in that value (`base`) the
+    elements of `value` lie. The list ends with a graph output, or a value with other readers than
+    one such move."""
     found, last = [own(value)], value
     while last not in outputs and len(set(last.uses)) == 1:
         node: Node = last.uses[0]

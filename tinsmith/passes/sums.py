@@ -1,6 +1,6 @@
 """Convolutions and products of one input that are added become one, with the sum of their weights.
 
-Networks that are trained in parallel branches and run as one (RepVGG, arXiv:2101.03697; MobileOne,
+Networks trained in parallel branches and run as one (RepVGG, arXiv:2101.03697; MobileOne,
 arXiv:2206.04040), and adapters of low rank (LoRA, arXiv:2106.09685), are often exported as trained.
 """
 
@@ -52,7 +52,7 @@ def join_added_convs(
     first: Node, w: Array, b: Array | None, second: Node, v: Array, c: Array | None,
     y: Value | None,
 ) -> Value:  # fmt: skip
-    """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), the taps of v being some of w's."""
+    """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), if one has all taps of the other."""
     _same_results(first.output, second.output)
     one, other = _Taps(first, w), _Taps(second, v)
     if one.size < other.size:
@@ -72,8 +72,8 @@ def join_added_convs(
     **NORM,
 )
 def join_norm_with_conv(conv: Node, bn: Node, w: Array, b: Array | None, y: Value | None) -> Value:
-    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), where bn(x) = k * x + t; k is added to the
-    tap that reads the output's own position."""
+    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), of stride 1, where bn(x) = k * x + t; k is
+    added to the tap that reads the output's own position."""
     _same_results(conv.output, bn.output)
     taps = _Taps(conv, w)
     if set(taps.stride) != {1}:
@@ -106,8 +106,8 @@ class _Taps:
         return int(np.prod(self.kernel))
 
     def place(self, other: _Taps) -> Array:
-        """The weights of another convolution as weights for the taps of this one, zeros at the taps
-        that it lacks. Raises Skip if it has taps that this one has not."""
+        """The weights of the convolution `other` as weights for the taps of this one, zeros at taps
+        that `other` lacks. Raises Skip if `other` has taps that this one lacks."""
         sizes = zip(self.dilation, other.dilation, other.kernel, strict=True)
         if any(mine != theirs and k > 1 for mine, theirs, k in sizes):
             raise Skip("their dilations differ")
@@ -136,7 +136,7 @@ def _same_results(first: Value, second: Value) -> None:
 
 
 def _sum(w: Array, v: Array) -> Array:
-    """w + v, rounded once."""
+    """w + v, rounded once, to w's dtype. Raises Skip if shapes differ or a sum is not finite."""
     if w.shape != v.shape:
         raise Skip(f"weights of {list(w.shape)} and {list(v.shape)} have no sum")
     with np.errstate(all="ignore"):

@@ -1,7 +1,7 @@
 """Taps of a convolution that only ever see padding are dropped, those that mostly do are split off.
 
 Dilated convolutions of small images are mostly such taps: at a dilation of 24, a kernel of 3x3 taps
-is one tap on an image of 20x20 pixels; on 32x32 pixels, its outer taps see a quarter of each axis.
+is one tap on an image of 20x20 pixels; on 32x32, outer taps see a quarter of each axis.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _live(
 ) -> tuple[int, int]:
     """The first and the last tap of an axis that reads a pixel, not only padding, in some window.
     `size` is the input's extent, `out` the output's, `taps` the kernel's, `begin` the padding
-    before. Raises Skip if a size is not known or no tap reads a pixel."""
+    before. All taps, if `out` is free and there is no dilation. Raises Skip if a size is not known
+    or no tap reads a pixel."""
     if isinstance(size, str) or isinstance(out, str):
         raise Skip("a spatial size is not known")
     if isinstance(out, Size) and dilation == 1:  # only images of a few pixels have such taps
@@ -88,8 +89,8 @@ def _live(
 
 @dataclass(frozen=True)
 class Reach:
-    """What one tap of an axis sees: only for outputs [start, stop) does it read pixels, one after
-    the other from pixel `source` on; for the others it reads padding."""
+    """What one tap of an axis reads: for outputs [start, stop) pixels, one after the other from
+    pixel `source` on; for other outputs padding."""
 
     start: int
     stop: int
@@ -110,7 +111,7 @@ class Reach:
 )
 def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
     """conv(x, w, b) -> sum over taps of pad(conv(slice(x), w[tap])), taps at least half the image
-    apart."""
+    apart, if one reads pixels for all outputs and that saves more than it moves."""
     reaches = _reaches(x, w, conv)
     parts = list(itertools.product(*(range(len(r)) for r in reaches)))
     seen = {k: tuple(r[i] for r, i in zip(reaches, k, strict=True)) for k in parts}
@@ -136,7 +137,7 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
 
 def _reaches(x: Value, w: Array, conv: Node) -> list[list[Reach]]:
     """For each axis a `Reach` for each tap. Raises Skip for groups, strides, one tap, unknown sizes
-    and taps less than half the output apart, through which most outputs see pixels."""
+    and taps less than half the output apart."""
     sizes = shape_of(x)[2:]
     win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     if conv.group != 1 or set(win.stride) != {1}:

@@ -23,10 +23,10 @@ HALVES = ("float16", "bfloat16")
 BLOCKS = {"int8": 0, "int4": 64}
 """Consecutive weights that share a scale, if nothing is said; 0: all of an output."""
 LEAST, LEAST_HALVES = 1 << 12, 64
-"""Elements of the smallest constant that becomes small: what is smaller saves less than its scales
-and its node take. Estimated."""
+"""Elements of the smallest constant that becomes small: smaller ones save less than scales and node
+take. Estimated."""
 PIECE = 1 << 18
-"""Weights that are rounded at a time, so that no further copies of all are made. Estimated."""
+"""Weights that are rounded at a time, instead of copying all. Estimated."""
 NO_WEIGHTS = 1e-30
 """The scale of what is all zeros: small enough for the rounding of sums to vanish in it, and no
 denormal number."""
@@ -36,9 +36,9 @@ that `quantize` does not mark."""
 
 
 def parse(text: object) -> tuple[str, int]:
-    """(element type, block size) that a `weights=` text names, such as "int8", "fp16" or "int4/32":
-    int4 with a scale for each 32 weights (0: for all of an output). "float32" leaves weights as
-    they are. Raises OptionError."""
+    """(element type, block size) that a `weights=` text names: ("int4", 32) for "int4/32", a scale
+    for each 32 weights; ("float16", 0) for "fp16". 0: a scale for all of an output, or none.
+    "float32" leaves weights as they are. Raises OptionError for other texts."""
     known = ("float32", "fp32", *HALVES, *KINDS, *BITS)
     kind, slash, size = text.partition("/") if isinstance(text, str) else ("", "", "")
     if kind not in known or (slash and (kind not in BITS or not size.isdecimal())):
@@ -86,7 +86,7 @@ class SmallWeights:
     block: how many weights of a matrix share a scale; 0: all of an output.
 
     With int8 and int4, weights of convolutions and recurrent layers become int8, with a scale for
-    each output. Weights to which rounding would add more than the share NOISE stay as they are.
+    each output. Weights stay float32 if rounding would add more than NOISE, or overflow a half.
     """
 
     kind: str = "int8"
@@ -151,8 +151,8 @@ def _dequantised(
     graph: Graph, v: Value, small: Array, scale: Array, attrs: dict[str, Any], before: Node
 ) -> Value:
     """Add a DequantizeLinear of the numbers `small` and their scales, before the node `before`, and
-    return its float32 result. `attrs` are its axis and block size; names are made from the name of
-    v, which the result is to replace."""
+    return its float32 result. `attrs`: its axis and block size. Names are made from that of v, for
+    which the result stands."""
     const = graph.const(small, graph.unique(f"{v.name}/{small.dtype.name}"))
     scales = graph.const(scale, graph.unique(f"{v.name}/scale"))
     name = graph.unique(f"{v.name}/float32")

@@ -1,6 +1,6 @@
 """float16 and bfloat16 are computed in float32: halves are what comes in, goes out and is stored.
 
-What is computed between two halves is rounded once, at the end, and not after every operator. The
+What is computed between two halves is rounded once, at the end, not after every operator. The
 portable passes run before, on halves: activations and norms are recognised by their constants as
 halves round them, and a canonical graph holds weights as the file does. They run again after, on
 float32: rules that compute new weights wait for that (`RuleSet.halves`).
@@ -75,10 +75,10 @@ class _Widening:
             self._widen(node)
 
     def _cast(self, node: Node) -> None:
-        """Visit a cast from or to a half. One from a half that is computed reads the float32 value
-        from which that was rounded instead, unless it makes whole numbers: 2.9999, which is 3 as a
-        half, is to be 3. One from float32 or integers to a half stays, and the float32 value is
-        remembered in `wide`."""
+        """Visit a cast from or to a half. One to a half stays; what it rounds is remembered in
+        `wide`, if `computing`. One from a half in `wide` reads the float32 value instead,
+        unless it makes whole numbers: 2.9999, which is 3 as a half, is to be 3. A constant that is
+        cast to float32 becomes a float32 constant, unless `is_small_half`."""
         x, y = node.operand(0), node.output
         if is_small_half(node) or (is_half(x.dtype) and y.dtype.kind in "biu"):
             return
@@ -107,7 +107,7 @@ class _Widening:
 
     def _only_moves(self, node: Node) -> bool:
         """Whether a node only moves elements, not all of them constant, and reads no half that is
-        computed: it moves elements of graph inputs and tables, and stays as it is."""
+        computed: it then stays as it is."""
         if not node.op.traits & {"move", "view"} or all(
             v is None or v.const is not None for v in node.inputs
         ):
@@ -147,7 +147,7 @@ class _Widening:
         self.changes += 1
 
     def _source(self, node: Node, v: Value) -> Value:
-        """The float32 value of a half."""
+        """The float32 value of the half v; if there is none yet, of a cast added before `node`."""
         if v in self.wide:
             return self.wide[v]
         if v.const is not None:

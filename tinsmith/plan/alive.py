@@ -1,5 +1,5 @@
-"""What an engine needs that allocates each result when it is computed, and frees it behind its last
-reader, as ncnn does in its light mode: the measure that a plan is compared with."""
+"""The memory of an engine that allocates each result when it is computed, and frees it behind its
+last reader, as ncnn does in its light mode: the measure that a plan is compared with."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ each result depends on few others, which it keeps."""
 
 
 class Moment(NamedTuple):
-    """What lies in memory of such an engine while one node runs.
+    """The memory of an engine as in `allocate_and_free` while one node runs.
 
     name, op   of the node
-    allocates  bytes that it allocates for its results; 0 if they take over other memory
-    alive      bytes of all tensors that are allocated while it runs, its results included
+    allocates  bytes allocated for the node's results; 0 if they take over other memory
+    alive      bytes of all tensors that are allocated then, the results included
     known      False if a result has no static shape: that counts as 0 bytes
     """
 
@@ -33,11 +33,12 @@ class Moment(NamedTuple):
 
 
 def allocate_and_free(graph: Graph) -> list[Moment]:
-    """A `Moment` for each node of a graph, in order, of which `peak_of` takes the maximum.
+    """A `Moment` for each node of a graph, in order.
 
     Constants count nothing. An input counts until its last reader has run, an output from the node
     that computes it to the end. The result of a view shares its operand's memory; so does that of
-    an elementwise or `IN_PLACE` node whose only operand besides constants nothing else reads."""
+    an elementwise or `IN_PLACE` node whose only operand besides constants has the result's type and
+    no other reader."""
     return list(_moments(graph))
 
 
@@ -82,8 +83,8 @@ def _moments(graph: Graph) -> Iterator[Moment]:
 
 def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
     """The value in whose memory the output of a node lies; None if the node allocates memory for
-    its outputs. As they are just before the node runs: `holder`, value -> the one in whose memory
-    it lies (no constants), and `readers`, that one -> how many reads of it are still to come."""
+    its outputs. Just before the node runs, `holder` is value -> the value in whose memory it lies
+    (no constants), and `readers` the latter -> how many reads of that memory are to come."""
     if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]

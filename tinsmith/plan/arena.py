@@ -17,7 +17,7 @@ from tinsmith.sizes import Number, Size, largest, typical
 
 
 def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
-    """For each tensor that owns memory in the arena (a root): the last step that reads or writes it
+    """For each root (a tensor that owns memory): the index of the last step that reads or writes it
     or a tensor inside it."""
     last: dict[Tensor, int] = {}
     for i, step in enumerate(placed):
@@ -28,15 +28,15 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
 
 
 def is_in_place(step: Placed, operand: int) -> bool:
-    """Whether a step's output 0 lies where that operand lies."""
+    """Whether a step's output 0 begins at the same byte as its operand number `operand`."""
     x, y = step.reads[operand], step.writes[0]
     return x is not None and x.root is y.root and x.shift == y.shift
 
 
 @by_formula()
 def take_over(placed: list[Placed], outputs: list[Tensor], of_inputs: Mapping[int, int]) -> None:
-    """Let steps write their result into the memory of an operand, to need less memory: `parent` of
-    the result becomes the operand's root. The kernel must allow it (`Choice.may_take_over`), no
+    """Let steps write their result into the memory of an operand, to need less: `parent` of the
+    result becomes the operand's root. The kernel must allow it (`Choice.may_take_over`), no
     later step may need the operand, and both must lie alike. `outputs` are the program's: their
     memory is not taken over. An input's memory is taken only by an output that is kept in it:
     `of_inputs` maps the output's number to the input's."""
@@ -94,7 +94,7 @@ def arena_of(
     """Assign places in the arena, and set `Placed.scratch` of the steps that have scratch. Returns,
     all in bytes:
 
-    offsets  of tensors that own memory in the arena (roots), and of scratch
+    offsets  of tensors that own memory in the arena (roots), and of scratch outside of regions
     lives    (bytes, first step, last step) of each of them, for `Plan.buffers`
     size     the arena's
     naive    what all tensors would take if none shared bytes with another
@@ -148,10 +148,9 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 
 
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
-    """The bytes of workspace that each thread needs. A step needs what its kernel asks for
-    (`Choice.workspace`). A region needs the most that one of its kernels asks for and, behind that,
-    space for the tensors that only one micro-batch sees: their places in the workspace are added to
-    `offsets`. The result is the maximum of all."""
+    """The bytes of workspace that each thread needs: the most of all steps and regions. A step
+    needs what its kernel asks for (`Choice.workspace`), a region the most of its kernels and,
+    behind that, the tensors that only one micro-batch sees: their places are added to `offsets`."""
     most: Number = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}
@@ -200,7 +199,7 @@ def _workspace(steps: list[Placed]) -> int:
 
 def check_values(graph: Graph) -> None:
     """Raise PlanError if the result of a single node, other than a view, exceeds the machine's
-    memory. Called before kernels are chosen, because kernels may make tables of such sizes."""
+    memory. Called before kernels are chosen, which may make tables of such sizes."""
     memory = machine_memory()
     if memory is None:
         return

@@ -1,7 +1,6 @@
 """Blocks: several anchors that one kernel computes, or that are placed one by one.
 
-The cost model decides; `explain` shows both costs. If an override names a node of a block or its
-operator, the nodes are placed one by one.
+The cost model decides, unless an override does; `explain` shows both costs.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ class Verdict:
 
 def judge(placement: Placement, node: Node) -> Verdict:
     """Decide whether one kernel computes a Block node. Yes, if an override forces a kernel of
-    blocks, if a kernel's cost is below MARGIN times that of the nodes one by one, or if a node has
-    no kernel of its own. No, if an override names one of the nodes or no kernel takes the block."""
+    blocks, if a kernel's cost is below MARGIN (or SMALL_MARGIN) times that of the nodes one by one,
+    or if a node has no kernel of its own. No, if an override names one of the nodes or no kernel
+    takes the block."""
     body = node.attrs["body"]
     force = forced(node.name, "Block", placement.overrides)
     if force is not None and force in KERNELS and KERNELS[force].op == "Block":

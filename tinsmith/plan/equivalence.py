@@ -31,7 +31,7 @@ Arrays = Sequence[tuple[Array, Array]]
 
 @dataclass
 class _Known:
-    """What kernels answered for the first node of an equivalence class: its site, and `found`."""
+    """What kernels answered for the first node of an equivalence class: its site, candidates."""
 
     site: Site
     found: list[Candidate]
@@ -85,7 +85,7 @@ class Answers:
         return self._classes.setdefault(found, found)
 
     def keep(self, key: EquivalenceClass, site: Site, found: list[Candidate]) -> None:
-        """Remember the answers for a site."""
+        """Remember the answers `found` for `site` as those of the class `key`, if it has none."""
         self._known.setdefault(key, _Known(site, found))
 
     def again(
@@ -117,8 +117,8 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 
 def _site(known: Site, node: Node) -> Site | None:
-    """The site of `known` with the anchor, operands and results of another node of its class. None
-    if that does not hold: only one of the two nodes has a first input of whole numbers
+    """The site `known` with the anchor, operands and results of another node of its class. None if
+    answers for `known` may not hold: only one of the two nodes has a first input of whole numbers
     (`is_whole`), or an extra is no input of its node, so that its counterpart is not known."""
     inner, outer = fused_body(known.node), fused_body(node)
     values: dict[Value | None, Value | None] = dict(
@@ -156,7 +156,7 @@ def _exchange(old: Site, new: Site) -> Arrays:
 
 
 def _is_same(array: Array, old: Array) -> bool:
-    """Whether `array` is the constant `old`, as a whole, perhaps reshaped."""
+    """Whether `array` is all of the constant `old`, in the same memory, perhaps reshaped."""
     if array is old or array.size != old.size or array.dtype != old.dtype:
         return array is old
     whole = array.flags.c_contiguous and old.flags.c_contiguous and array.size > 0

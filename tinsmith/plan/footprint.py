@@ -40,7 +40,7 @@ def footprint(graph: Graph) -> float:
 
 
 def _with_parts(graph: Graph) -> Iterator[Node]:
-    """All nodes, and the nodes inside fused ones."""
+    """All nodes of a graph and, at any depth, those in nodes' bodies."""
     for node in graph.nodes:
         yield node
         if isinstance(body := node.attrs.get("body"), Graph):

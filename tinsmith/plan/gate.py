@@ -31,9 +31,9 @@ def is_native(value: Value) -> bool:
 
 
 def absorbed(graph: Graph) -> Graph:
-    """A copy of the graph without those `Declared` nodes that alone read the result of a node. That
-    node gets the declared type instead, and its kernel, or a comparison after its reference, checks
-    the sizes. The graph itself if there is no such `Declared` node."""
+    """A copy of the graph without those `Declared` nodes that alone read the result of a node. The
+    result gets the declared type instead, and the node's kernel, or a comparison after its
+    reference, checks the sizes. The graph itself if there are none."""
     if not any(checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
@@ -45,8 +45,8 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def checked_alone(node: Node, graph: Graph) -> Value | None:
-    """The value that a check of sizes (a `Declared` node with a native result) reads, if a node of
-    the graph makes this value and nothing else reads it. None otherwise, and for other nodes."""
+    """The value that a check of sizes (a `Declared` node with a native result) reads, if a node
+    makes it, nothing else reads it and it is no output of `graph`. None otherwise."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
@@ -56,16 +56,17 @@ def checked_alone(node: Node, graph: Graph) -> Value | None:
 
 
 class Gate:
-    """Tells of nodes whether their sizes are proven, and remembers it: each node is looked at once,
-    so nobody may edit the graph meanwhile."""
+    """Tells of nodes whether their sizes are proven. Each node is looked at once, and the answer
+    remembered: nobody may edit the graph meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[Node, bool] = {}
 
     def follows(self, node: Node) -> bool:
-        """Whether the static types of a node's outputs follow from its type rule and what it reads.
-        If not, only kernels that check sizes may compute it, or its reference, whose results are
-        compared with the plan. Raises TypeRuleError if types and rule contradict each other."""
+        """Whether the static types of a node's outputs follow from its type rule and what it reads
+        (never, for control flow); True if one is not static. If not, only kernels that check sizes
+        may compute the node, or its reference, whose results are compared with the plan. Raises
+        TypeRuleError if types and rule contradict each other."""
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = self._follows(node)

@@ -28,8 +28,8 @@ def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
     """Find which outputs of `options.kept` can be written in place, into their input's memory.
 
     Such an output is its input after one or several nodes that replace some elements, each the only
-    reader of what it changes. It may also be the first places of that along an axis: the graph to
-    plan then gives all of it, so that nothing is copied, and callers see the first places."""
+    reader of what it changes. It may also be the first places of such a value along an axis: the
+    graph to plan, a copy, then gives the whole value, of which callers see the first places."""
     shown = [(v.name, v.dims if v.type.is_static else ()) for v in graph.outputs]
     found = {
         k: i
@@ -50,7 +50,7 @@ def kept_outputs(graph: Graph, options: PlanOptions) -> Kept:
 def _overwrites(value: Value, x: Value, options: PlanOptions) -> bool:
     """Whether `value` is the input x after one or several nodes that replace some elements (trait
     `overwrites`), each the only reader of what it changes. False if a kernel is forced for one of
-    these nodes, or if what it changes is an output of the graph."""
+    them, or what it changes is a graph output."""
     node = value.producer
     if (
         node is None

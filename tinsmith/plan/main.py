@@ -1,24 +1,22 @@
 """The functions that run a plan's native segments: one call after the other, no dispatch.
 
 `void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table holds
-pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and outputs. If
-the pointer to time stamps is not null, each thread has `stamp_words` words there: word 0 is when
-the last step ended, the others add up the cycles of each step.
+pointers: to the arena, weights and so on, then to inputs and outputs (slots: `plan.py`). If the one
+to time stamps is not null, each thread has `stamp_words` words there: word 0 is when the last step
+ended, the others add up the cycles of each step.
 
 If a plan is `entered`, `void enter(ptr table, ptr array0, ...)` is a whole call: it gets the array
-objects of inputs and outputs as C sees them, and runs segment 0.
+objects of inputs and outputs, and runs segment 0.
 
 With several threads every call of a kernel has counters: the tiles that are done, and, for each
-thread, how many pieces of that thread's part have been taken. A thread works off its own part
-first, whose data is in its cache, and then helps the others. It goes on when all tiles are done
-(after a call without a barrier: when none is left to take).
+thread, how many pieces of that thread's part have been taken. A thread takes its own part first,
+whose data is in its cache, then helps others. It goes on when all tiles are done (after a call
+without a barrier: when all are taken).
 
-Every plan has its own segments, so they must be cheap to compile. Functions that are the same in
-all plans (to take tiles, to wait, to stamp times) are in a module of their own, which the cache
-holds.
+Segments differ between plans, so they must be cheap to compile. Functions that all plans share (to
+take tiles, to wait, to stamp times) are a module of their own, which the cache holds.
 
-The steps of a region run once for each micro-batch, so that the tensors between them stay in cache.
-One thread computes a whole micro-batch, so the steps inside need no counters.
+One thread runs the steps of a region for a whole micro-batch: inside, they need no counters.
 """
 
 from __future__ import annotations
@@ -96,7 +94,7 @@ def _declare(module: Module, function: Function) -> None:
 
 def _stamp(module: Module) -> None:
     """Emit the function `stamp`, for profiles: it adds the cycles since the last stamp to word
-    `index` of `stamps`. It does nothing if `stamps` is null."""
+    `index` of `stamps`, and keeps the time in word 0. It does nothing if `stamps` is null."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
     with b.when(stamps.is_some()):
@@ -149,8 +147,8 @@ def _line(threads: int) -> int:
 
 
 def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: int) -> list[Size]:
-    """Emit the function `name`, which runs the `steps` of a segment. Returns the free sizes that it
-    reads: they are to lie in the table of numbers (`SIZES`) from number `first` on."""
+    """Emit the function `name`, which runs the `steps` of a segment. Returns the free sizes that
+    the function reads: they are to lie in the table of numbers (`SIZES`) from `first` on."""
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in (*c.refs, *c.sizes)}
@@ -289,7 +287,7 @@ class _Segment:
 
     def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
         """Emit a loop in which each thread takes tiles of a call, and runs them by `run(begin, end,
-        0)`, until none is left to take. `done` are the call's counters. Threads share `sweep` tiles
+        0)`, until none is left. `done` are the call's counters. Threads share `sweep` tiles
         at a time; if these are fewer than the threads, or 0, they share all tiles at once."""
         b, own = self.b, self.own
         sweep = sweep if sweep >= self.threads else tiles

@@ -26,7 +26,7 @@ than calls of numpy. Estimated."""
 
 @dataclass
 class Buffer:
-    """`nbytes` that are alive in steps [start, end], inclusive."""
+    """`nbytes` that are alive in steps [start, end], inclusive; `offset` in the arena, -1: none."""
 
     nbytes: Number
     start: int
@@ -55,8 +55,8 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 class Lives:
     """The lifetimes of buffers; `lives` are the first and the last step of each. Offsets may be
-    asked for repeatedly, for other sizes of the buffers: which of them are alive at the same time
-    is found out once."""
+    asked for repeatedly, for other `nbytes`, one a buffer: which are alive at the same time is
+    found out once."""
 
     def __init__(self, lives: Sequence[tuple[int, int]]) -> None:
         self._by_life = sorted(range(len(lives)), key=lives.__getitem__)
@@ -77,16 +77,16 @@ class Lives:
             alive.append(k)
 
     def order(self, nbytes: Sequence[int]) -> list[int]:
-        """The buffers, the largest first; of those of one size the earlier first."""
+        """The indices of the buffers, the largest first; of equal ones the earlier first."""
         return sorted(self._by_life, key=[-n for n in nbytes].__getitem__)
 
     def offsets(self, nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """The offset of each buffer, by the rule of this module, and the bytes of all: the highest
-        end."""
+        """(the offset of each buffer, the bytes of all: the highest end), by the rule of this
+        module."""
         return self.placed(self.order(nbytes), nbytes)
 
     def placed(self, order: Sequence[int], nbytes: Sequence[int]) -> tuple[list[int], int]:
-        """As `offsets`, in this order: each at the lowest offset that is free while it is alive."""
+        """As `offsets`, in `order` (indices): each at the lowest offset free while it is alive."""
         if self._others is None:
             return _placed_by_numpy(order, nbytes, self._lives)
         offsets, peak = [-1] * len(order), 0
@@ -108,8 +108,8 @@ class Lives:
 
 
 def one_behind_another(buffers: Sequence[Buffer]) -> Number:
-    """Set the offset of every buffer behind the one before, so that none shares bytes with another.
-    Returns the bytes of all. Offsets are formulas of free sizes, which hold for any sizes."""
+    """Set the offset of every buffer behind the one before: none shares bytes with another, for any
+    free sizes. Returns the bytes of all."""
     end: Number = 0
     for b in buffers:
         b.offset = end  # type: ignore[assignment]
@@ -118,10 +118,9 @@ def one_behind_another(buffers: Sequence[Buffer]) -> Number:
 
 
 def _assign_free(buffers: Sequence[Buffer]) -> Any:
-    """`assign_offsets` for free sizes. How buffers share bytes best depends on their sizes, so that
-    the offset of buffer k becomes a symbol `at<k>` and the arena's size the symbol `peak`, to which
-    numbers are given when sizes are known. As examples they have the results for the buffers'
-    typical sizes."""
+    """`assign_offsets` for free sizes, on which it depends how buffers share bytes best. The offset
+    of buffer k becomes the symbol `at<k>`, the arena's size the symbol `peak`: numbers that follow
+    when sizes are known. Their examples are the results for the buffers' typical sizes."""
     numbers = [Buffer(typical(b.nbytes), b.start, b.end) for b in buffers]
     peak = assign_offsets(numbers)
     (scope,) = {b.nbytes.scope for b in buffers if isinstance(b.nbytes, Size)}
@@ -134,8 +133,7 @@ def _assign_free(buffers: Sequence[Buffer]) -> Any:
 def _placed_by_numpy(
     order: Sequence[int], nbytes: Sequence[int], lives: Sequence[tuple[int, int]]
 ) -> tuple[list[int], int]:
-    """`Lives.placed` for many buffers. Those that are placed are columns, by offset: where each
-    begins and ends, in memory and in steps."""
+    """`Lives.placed` for many buffers."""
     rows = np.empty((4, len(order)), np.int64)
     offsets, peak = [0] * len(order), 0
     for count, k in enumerate(order):

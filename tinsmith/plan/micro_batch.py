@@ -39,8 +39,8 @@ class MicroBatch:
 
 
 def runs(graph: Graph, micro_batches: int) -> Iterator[list[Node]]:
-    """The longest runs of consecutive nodes of which each can compute one of `micro_batches` equal
-    parts of the batch from the same part of what it reads."""
+    """All maximal runs of consecutive nodes that can each compute one of `micro_batches` equal
+    parts of the batch from the same part of what they read."""
     run: list[Node] = []
     for node in graph.nodes:
         if _copied(Graph(), node, {}, micro_batches) is not None:
@@ -90,8 +90,8 @@ def _part_type(v: Value, micro_batches: int) -> Type:
 
 
 def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int) -> Node | None:
-    """Add to `body` a copy of the node that computes one of `micro_batches` equal parts of axis 0,
-    and return it. Every input whose first axis divides is read in parts.
+    """Add to `body` a copy of the node, for one of `micro_batches` equal parts of axis 0, and
+    return it. Every input whose first axis divides is read in parts.
 
     `env` maps outer values to those in `body`; the node's results are added to it. An input that
     `env` lacks is added, too: a constant is copied, any other becomes a value without a producer,

@@ -37,8 +37,8 @@ Estimated."""
 
 
 def forced_micro_batches(graph: Graph, micro_batches: int) -> list[MicroBatch]:
-    """Every run of nodes that can be computed in `micro_batches` micro-batches, as when a caller
-    asks for it; none for 1, which means the whole batch at once."""
+    """Every run of nodes that can be computed in `micro_batches` micro-batches; none for 1, the
+    whole batch at once."""
     return (
         [one_micro_batch(graph, run, micro_batches) for run in runs(graph, micro_batches)]
         if micro_batches > 1
@@ -49,10 +49,10 @@ def forced_micro_batches(graph: Graph, micro_batches: int) -> list[MicroBatch]:
 def choose_micro_batches(
     graph: Graph, fresh: Callable[[int], Placement], threads: int
 ) -> list[MicroBatch]:
-    """The runs of nodes that the cost model expects to be faster in micro-batches of one image, as
-    regions. `fresh` makes an empty placement for a number of threads. The list is empty if the
-    batch is a free size or has fewer images than there are threads (or than 2), or if no node's
-    tensors are too large for L2."""
+    """The runs of nodes that the cost model expects to be faster in micro-batches of one image.
+    `fresh` makes an empty placement for a number of threads. The list is empty if the batch is a
+    free size or has fewer images than there are threads (or than 2), or if no node's tensors are
+    too large for L2."""
     micro_batches = batch_of(graph)
     if isinstance(micro_batches, Size):
         return []
@@ -96,8 +96,8 @@ def _leaves_cache(node: Node, target: Target) -> bool:
 
 
 def batch_of(graph: Graph) -> int:
-    """How many images the batch has: the extent of the first axis of the graph's first input; 1 if
-    there is no input, or it is a scalar or of unknown shape."""
+    """How many images the batch has: the extent (perhaps a `Size`) of the first axis of the graph's
+    first input; 1 if there is no input, or it is a scalar or of unknown shape."""
     x = graph.inputs[0].type if graph.inputs else None
     return x.dims[0] if x is not None and x.is_static and x.dims else 1
 
@@ -159,9 +159,8 @@ class _Traffic:
     """Estimates how long a step waits for the tensors that it reads and writes, which the costs of
     kernels do not include.
 
-    Bytes up to the share KEPT of L2 cost nothing; further bytes, up to this core's share PART of
-    the last-level cache, come at that cache's rate, and all others at the rate of memory, which
-    all threads share.
+    Bytes up to the share KEPT of L2 cost nothing; further bytes, up to the share PART of the
+    last-level cache, come at its rate, all others at the rate of memory, which threads share.
     """
 
     def __init__(self, target: Target, threads: int) -> None:

@@ -34,8 +34,9 @@ class Offer(NamedTuple):
 
 def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) -> Offer:
     """Ask the kernels what they offer for a node; for a node of a class that is known, repeat the
-    answers (`equivalence.py`). `force`: ask this kernel alone (REFERENCE: none). `checks`: ask only
-    kernels that check the node's sizes, because only the run can prove them."""
+    answers (`equivalence.py`). `force`: ask this kernel alone (REFERENCE: none; None: all, or what
+    an override says of the anchor). `checks`: ask only kernels that check the node's sizes, because
+    only the run can prove them."""
     if force == REFERENCE:
         return Offer(None, [], "forced")
     site, computed = None, None
@@ -67,8 +68,8 @@ def rivals_of(
 ) -> list[tuple[float, Candidate]]:
     """The candidates among which costs decide, as (seconds with the conversions of layouts that
     they need, candidate), the fastest first. Left out are candidates that decline, those that want
-    blocks of channels where only the call tells how many channels there are, those that fix more
-    free sizes to numbers than others do, and all but the best tier. `results` are the values that
+    blocks of channels where only the call tells how many there are, those that fix more free sizes
+    to numbers than others do, and all but the best tier. `results` are the values that
     leave the program: they must end up plain."""
     found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
     fewest = min((c.fixes for c in found), default=0)

@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 class PlanOptions:
     """How a graph is planned for a target.
 
-    threads         how many threads compute
     precision       "default", "strict" or "bfloat16", as in `compile`
-    overrides       operator or node -> kernel that is forced for it, as of `parse_overrides`
+    overrides       operator or node -> kernel that is forced for it
     preferences     signature of a site -> kernel that was measured to be the fastest there
     small           whether kernels are avoided whose packed weights outgrow the model's
                     (`memory="small"`)
     micro_batches   into how many micro-batches the batch is cut wherever that is possible (1:
                     nowhere); None: the cost model decides
-    kept            number of an output -> number of the input in whose memory the output is to lie,
-                    so that a run writes only the elements that change
+    kept            number of an output -> number of the input in whose memory the output is to lie
     """
 
     threads: int = 1

@@ -94,7 +94,7 @@ def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
 
 
 def _common_block(values: list[Value], homes: Mapping[Value, Tensor]) -> int:
-    """The block (0: plain) of the layout in which most of the bytes of these values lie."""
+    """The block (0: plain) of the layout in which most bytes of these values but constants lie."""
     weight: dict[int, int] = {}
     for v in values:
         if v.const is None:

@@ -68,5 +68,5 @@ def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
 
 
 def packed_bytes(choice: Choice) -> int:
-    """Bytes of all packed arrays of a choice; an array that does not tell its size is packed."""
+    """Bytes of all packed arrays of a choice; an array that does not tell its size is made."""
     return sum(p.nbytes or np.asarray(p.make()).nbytes for p in choice.packed)

@@ -103,9 +103,10 @@ def _place_once(placement: Placement, node: Node) -> None:
 
 
 def _place_view(placement: Placement, node: Node) -> bool:
-    """Place a node of the trait `view` without work: its result shares the input's memory, which
-    must be plain or equal to that; else a plain copy of the input is made first, and shared.
-    Returns False, with nothing done, if that cannot be or a kernel is forced for the node."""
+    """Place a node of the trait `view` without work: its result shares the input's memory, if that
+    is plain, or blocked with the elements in the same order, without gaps; else the memory of a
+    plain copy, which is made first. Returns False, with nothing done, if that cannot be or a kernel
+    is forced for the node."""
     if "view" not in node.op.traits or len(node.outputs) != 1:
         return False
     x, y = node.inputs[0], node.output
@@ -316,10 +317,10 @@ def _place_micro_batches(
 
 
 class Settling:
-    """Calls `take` with each step of a placement, in order, as soon as its tensors are settled, so
-    that its code can be generated while later nodes are still being placed.
+    """Calls `take` with each step of a placement, in order, as soon as its tensors are settled: its
+    code can then be generated while later nodes are placed.
 
-    A reader may widen a tensor's halo, or let the tensor lie inside another one. So a tensor is
+    A reader may widen a tensor's halo, or let it lie inside another one. So a tensor is
     settled when all readers of all values that share its memory have been placed.
     """
 

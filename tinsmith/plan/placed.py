@@ -75,8 +75,8 @@ class Placed:
 
     @property
     def packings(self) -> list[Packed]:
-        """The packed arrays of the choice, made of the node's own constants, also where the choice
-        was first made for an equivalent node."""
+        """What the choice packs, to be made of the node's own constants, also where an equivalent
+        node's choice is reused."""
         return [packing(p, self.arrays) for p in self.choice.packed] if self.choice else []
 
     @property

@@ -2,9 +2,8 @@
 
 `place` decides, and records its decisions here; its helpers read them from here.
 
-Nodes whose results follow from sizes alone, which only a call tells, are computed once for each set
-of sizes (`once_nodes`), by their references in Python. Nodes with kernels are left to their
-kernels, unless one of the former reads them: calls with new sizes then cost no more than others.
+Nodes whose results follow from free sizes alone are computed once for each set of sizes, but mostly
+not those with kernels (`once_nodes`): calls with new sizes then cost no more than others.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ READS_SIZES = frozenset({"Range"})
 
 def once_nodes(graph: Graph, is_native: Callable[[Value], bool]) -> set[Node]:
     """The nodes of a graph that are computed by their references, once for each set of free sizes
-    instead of in each run. They read nothing but sizes, constants and each other's results. A node
-    that a kernel can compute is among them only if another of them reads its result. `is_native`
+    instead of in each run. They read only free sizes, constants and each other's results. One that
+    a kernel can compute is among them only if another of them reads its result. `is_native`
     tells whether a value can lie in memory."""
     made: set[Value] = set()
     found: list[Node] = []
@@ -79,8 +78,6 @@ def _has_kernel(node: Node) -> bool:
 class Placement:
     """The placement of one static graph on one target, while it is being made. Used once.
 
-    steps        the steps so far
-    outputs      the tensors of the program's outputs
     homes        the tensor in which each value was first put
     by_channels  values of which threads shared the channels when they computed them
     answers      what kernels answered, by equivalence class
@@ -134,7 +131,7 @@ class Placement:
             self.homes[v] = Tensor(v.name, v.dtype, dims_of(v), space=space, index=i)
 
     def site(self, node: Node) -> Site:
-        """What kernels see of a node. Raises Skip if it is not static and native."""
+        """What kernels see of a node. Raises Skip and CodegenError as `check` does."""
         self.check(node)
         site = make_site(node, self.target, self.precision)
         site.layouts, site.threads = self._layouts, self.threads
@@ -213,7 +210,7 @@ class Placement:
         """The tensor from which a step reads a value in `layout`, with the shape `dims`: the
         value's own, its halo widened if need be; another shape of the same memory; or a copy, made
         by a conversion that is added (`copy`). A constant becomes an array in that layout. A tensor
-        in Python, as a reference may give, is returned as it is, whatever is asked for."""
+        in Python, as a reference may give, is returned as it is."""
         if value.const is not None:
             key = (dims, layout.block)
             found = self._copies[value].get(key)
@@ -266,7 +263,8 @@ class Placement:
     def deliver(self, value: Value, index: int) -> Tensor:
         """The tensor of the program's output number `index`, which is `value`. If the value lies
         plain in a tensor of its own, that becomes the output, so that the producer writes it;
-        else a conversion is added that copies it there. In Python if a reference gives it so."""
+        else a conversion is added that copies it there. In Python if a reference gives it so, or
+        for a constant that is not native."""
         if value.const is not None and not is_native(value):
             return Tensor(
                 value.name,

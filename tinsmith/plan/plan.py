@@ -22,7 +22,7 @@ WRITTEN = frozenset(("output", "input"))
 
 LINE = 8
 """Words (of 8 bytes) from one counter to the next: each has a cache line of its own, so that
-threads that write different counters do not slow each other."""
+threads do not slow each other."""
 SLACK = 4096
 """Bytes after arena, weights and workspace that code may read, but not write (docs/kernels.md)."""
 
@@ -83,11 +83,10 @@ class Step(NamedTuple):
     flops, nbytes  arithmetic operations; bytes of tensors and packed weights that it moves
     fault   the message of the DataError that the run raises if native code has set the four bytes
             at offset `fault_at` of the arena ("", -1: it reports none)
-    region  steps of one region (not 0) follow each other, and run one after the other for each of
-            its `micro_batches`, each of which one thread computes; cost, flops and bytes are those
-            of all of them
-    writes  of a native step: empty, unless the step counts its results. The last operand then
-            holds that count, which takes the place of each dim of -1
+    region  not 0: steps of one region follow each other, and run in turn for each of its
+            `micro_batches`, on one thread each; cost, flops and nbytes are those of all of them
+    reads, writes  operands of a step in numpy. A native step has none, unless it counts its
+            results: the last of `writes` is then the count, which replaces each dim of -1
     stated  the count that the model states, which the run must find (-1: it states none)
     """
 
@@ -173,7 +172,7 @@ class Plan(NamedTuple):
     @property
     def entered(self) -> bool:
         """Whether a whole call is one generated function, `enter`, which runs on the calling thread
-        and takes array objects."""
+        and takes array objects: of one thread and one native segment, with few arrays."""
         runs = self.segments()
         return (
             self.threads == 1
@@ -206,7 +205,7 @@ class Plan(NamedTuple):
 
     @property
     def stamp_words(self) -> int:
-        """Words for the time stamps of one thread in a segment."""
+        """How many words (i64) the time stamps of one thread take in the longest segment."""
         return 1 + max((len(steps) for _, steps in self.segments()), default=0)
 
     @property

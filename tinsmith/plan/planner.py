@@ -52,7 +52,7 @@ cost more. Estimated."""
 class Built:
     """A plan with what a Program is made of.
 
-    codes      LLVM IR by symbol; that of the segment functions is under MAIN
+    codes      LLVM IR by symbol; segment functions under MAIN, their helpers under HELPERS
     weights    (offset in bytes, array) of each packed array that no earlier program has
     nodes      by name of a step: the node that a reference computes, in each run or once
     constants  by name: arrays that reference steps read, and outputs that are constant
@@ -85,7 +85,8 @@ def make_plan(
     sink: Sink | None = None,
     shared_weights: SharedWeights | None = None,
 ) -> Built:
-    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
+    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps. A short
+    program gets one thread only. Raises PlanError if memory does not suffice.
 
     `sink` takes code and packed weights as they are made (None: `Built` holds them). Weights that
     `shared_weights` holds are not packed again.
@@ -204,8 +205,8 @@ def _output(
 
 
 def _ref(t: Tensor, state: State, offsets: dict[Tensor, int]) -> Ref:
-    """The address of element (0, ...) of a settled tensor, whichever memory space its root is in.
-    `offsets` are those of roots in the arena and in the workspace."""
+    """The address of element (0, ...) of a settled tensor. `offsets`: those of roots in arena and
+    workspace."""
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
@@ -254,8 +255,8 @@ def _step(
     target: Target,
 ) -> Step:
     """The step of the plan that runs a placed node: what it calls, and where in memory it reads and
-    writes. `workspace`: bytes for each thread. `zeroed`: the tensors whose halos, borders of zeros,
-    earlier steps have written; those that this step writes are added."""
+    writes. `workspace`: bytes for each thread. `zeroed`: the tensors whose halos earlier steps have
+    zeroed; those that this step zeroes are added."""
     if s.kind in ("reference", "once"):
         return Step(
             s.name, s.op, s.kind, s.kernel, s.reason, s.origin,
@@ -321,8 +322,8 @@ def _zero_calls(
     target: Target,
     workspace: int,
 ) -> list[Call]:
-    """The calls that zero the halos of the tensors that a step writes, but for those in `zeroed`,
-    to which they are added."""
+    """The calls that zero the halos of the tensors that a step writes, but for tensors in `zeroed`,
+    to which those zeroed now are added."""
     calls: list[Call] = []
     for t in s.writes:
         top = t.top
@@ -343,7 +344,8 @@ def _zero_calls(
 def _halo_parts(spec: Spec, s: Placed) -> int:
     """Into how many shares of its first spatial axis the halo of a tensor that a step writes is
     cut, so that each thread zeroes the halo beside the positions that it computes. 1 where threads
-    share channels instead, where there is one thread, in regions and for several images."""
+    share channels instead, where there is one thread or rows are fewer than threads, in regions and
+    for several images."""
     assert s.site is not None and s.choice is not None
     several = s.site.threads > 1 and s.micro_batches == 1 and spec.dims[0] == 1
     near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads

@@ -1,9 +1,8 @@
 """Which nodes compute equal parts of their first axis independently: what one part needs.
 
 A batch may be run in micro-batches where every node's result, cut into equal parts along axis 0,
-depends on the same part of what it reads. `part_of` says so for one node, by the axes that its
-operator declares to be apart, and gives the constants and attributes under which the node computes
-one part.
+depends on the same part of what it reads. `part_of` tells, by the axes that operators declare to be
+apart, whether a node's does, and under which constants and attributes the node computes one part.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Rule = Callable[[Node, Sequence[bool], int, Part | None], Part | None]
 
 def part_of(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
     """What to change in a node so that it computes part i of all its outputs from parts i of the
-    inputs that are `cut` (one bool an input) and all of the others, for any i of `micro_batches`
+    inputs that are `cut` (one bool an input) and the whole of others, for any i of `micro_batches`
     equal parts along axis 0. None if the node cannot compute parts so, or no input is cut."""
     values = [v for v, c in zip(node.inputs, cut, strict=True) if c and v is not None]
     if not values or not all(v.type.is_static for v in (*values, *node.outputs)):
@@ -86,7 +85,7 @@ def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
 def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None) -> Part | None:
     """`part_of` for operators whose second input is the shape of the output, such as Reshape: the
     shape of one part takes its place. `part` is what `part_of` found without this rule. None if
-    that is None, or the first input is not `cut`."""
+    `part` is None, or the first input is not `cut`."""
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims
@@ -98,7 +97,7 @@ def _row_attention(
     node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None
 ) -> Part | None:
     """`part_of` for RowAttention, if its tables of offsets list the items of one image after those
-    of the other, and each image's offsets are those of the first plus its elements. The tables of
+    of another, and each image's offsets are those of the first plus its elements. The tables of
     one part are then the first entries. None otherwise."""
     if not all(cut[:3]) or any(cut[3:]) or node.even:
         return None

@@ -1,7 +1,7 @@
 """Shared weights: what the programs of a model pack, each array packed once and kept once.
 
-Programs for different input shapes mostly pack the same arrays. Each program has a blob of its own
-with the arrays that no earlier program has, and reads the others from earlier programs' blobs.
+Programs for different input shapes mostly pack the same arrays. Each has a blob with those that no
+earlier program has, and reads the others from earlier blobs.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class SharedWeights:
         self._made: dict[Hashable, tuple[Key, weakref.ref[Blob], Kept]] = {}
 
     def made(self, key: Key) -> Kept | None:
-        """Where the array of this key lies; None if no program that lives has it, or only blobs
-        that are not among the OPEN largest do."""
+        """Where the array of this key lies; None if none of the OPEN largest living blobs has
+        it."""
         known, ref, kept = self._made.get(key.name, (None, None, None))
         if known is None or ref is None or kept is None or not known.lives:
             return None

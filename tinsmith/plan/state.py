@@ -22,8 +22,8 @@ from tinsmith.sizes import Number, Size, estimate
 
 
 class Sink(Protocol):
-    """Takes code and weights as they are made, so that compiling and writing to disk overlap with
-    planning. `code` gets LLVM IR, `weights` an array and its offset in bytes."""
+    """Takes code and weights as they are made, so that compiling and writing overlap with planning.
+    `code` gets LLVM IR, `weights` an array and its offset in bytes."""
 
     def code(self, symbol: str, text: str) -> None: ...
 
@@ -32,14 +32,13 @@ class Sink(Protocol):
 
 @dataclass
 class State:
-    """What the steps of a plan need besides themselves, collected while they are built: the code
-    of kernels, packed weights, and tables of sizes.
+    """What the steps of a plan need besides themselves, collected while they are built.
 
     codes, weights   as in `Built`; without `weights` if a sink takes them
     own_bytes        bytes of packed arrays that no earlier program has
     shared           blobs of earlier programs that this one reads
     borrowed         (1 + index into `shared`, offset) -> bytes, of each array that it reads there
-    kept             by name of a key: where the array lies
+    kept             by name of a key: the key and where its array lies
     fresh            key and place of the own arrays
     sizes            the free sizes that code reads, table after table
     made             bytes of the space "made"

@@ -15,7 +15,7 @@ from tinsmith.records import dataclass
 @dataclass(eq=False)
 class Tensor:
     """One tensor in memory, as one step writes it and others read it. A tensor without a parent (a
-    root) has memory of its own; any other lies in its parent's, and so on up to the root.
+    root) has memory of its own; any other lies in its parent's.
 
     block     channels side by side in its layout; 0: plain
     space     "arena", "input", "output", "weights", "made" (once for each set of sizes), or
@@ -74,7 +74,7 @@ class Tensor:
     @property
     def top(self) -> Tensor:
         """The part of a batch that one micro-batch sees and that this tensor is or lies in; the
-        root, if there is none."""
+        root, if there is none, or `settle` has not run."""
         return self.seen or self.root
 
     @property
@@ -96,11 +96,11 @@ class Tensor:
     @property
     def is_pinned(self) -> bool:
         """Whether it must not get a halo, because a reader of it or of a tensor above it relies on
-        memory without gaps, or because one of these is its parent under other dims."""
+        memory without gaps, or because it or one above lies in its parent under other dims."""
         return any(t.pinned or (t.parent is not None and t.part is None) for t in self.line)
 
     def pin(self) -> None:
-        """Refuse halos from now on: a reader relies on memory without gaps."""
+        """Refuse halos from now on, also above: a reader relies on memory without gaps."""
         for t in self.line:
             t.pinned = True
 
