@@ -197,7 +197,7 @@ def test_relu_is_one_instruction(target, instruction):
     (choice,) = KERNELS["elementwise"].offer(site)
     spec = spec_of(np.float32, (4096,))
     text = assembly(build_phase(site, choice, 0, [spec], [spec], []).text, level(target))
-    assert text.count(f"\t{instruction}\t") == 4  # the unrolled loop
+    assert 4 < text.count(f"\t{instruction}\t") < 8  # the unrolled loop, a vector, the rest
     for extra in ("cmp", "blend", "unord", "andn"):
         assert f"{extra}ps" not in text
 

@@ -327,9 +327,9 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
 
 @cache
 def zeros_of(param: tuple[int, str]) -> dict[str, np.generic]:
-    """The constants of a "narrowed" node with this `param` by name: the zero point as int32 (`zero`)
-    and as float32 (`float`), and for the operand, to which it is not yet added, its bounds (`least`,
-    `most`) and the number that stands for NaN (`nan`)."""
+    """The constants of a "narrowed" node with this `param`, by name: the zero point as int32
+    (`zero`) and as float32 (`float`), and for the operand, to which it is not yet added, its bounds
+    (`least`, `most`) and the number that stands for NaN (`nan`)."""
     zero, low = param
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}

@@ -51,13 +51,24 @@ def build_phase(
     `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
     so that equal code is compiled once.
     """
-    more = choice.phases[phase].generic
-    found = None if more is None else outline((*reads, *writes), more)
+    found = outlined(site, choice, phase, reads, writes)
     if found is None:
-        return _emitted(site, choice.phases[phase], reads, writes, packed, more or ())
+        what = choice.phases[phase]
+        return _emitted(site, what, reads, writes, packed, what.generic or ())
     code = build_generic(site, choice, phase, found, packed).serving(found.numbers)
     assert code is not None, "conditions that the numbers decided hold for them"
     return code
+
+
+def outlined(
+    site: Site, choice: Choice, phase: int, reads: Specs, writes: Sequence[Spec]
+) -> Outline | None:
+    """The outline of a generic phase, where `build_phase` gets these arguments. None if the phase
+    is not generic, or reads sizes that are known only in a call."""
+    more = choice.phases[phase].generic
+    if more is None or (site.epilogue is not None and site.epilogue.sizes):
+        return None
+    return outline((*reads, *writes), more)
 
 
 def build_generic(

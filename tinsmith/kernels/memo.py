@@ -21,8 +21,8 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
-from tinsmith.kernels.build import Code, build_generic, build_phase
-from tinsmith.kernels.generic import Outline, Shared, outline
+from tinsmith.kernels.build import Code, build_generic, build_phase, outlined
+from tinsmith.kernels.generic import Outline, Shared
 from tinsmith.kernels.layout import Spec
 
 SMALL = 16
@@ -30,10 +30,10 @@ SMALL = 16
 WEIGHTS = 1 << 12
 """Bytes from which on a matrix of whole numbers of 8 bits or less is taken for weights: code does
 not depend on its values, which are not looked at. Estimated."""
-LIMIT = 48 << 20  # characters of text that are kept; estimated
+LIMIT = 48 << 20  # characters of text that are kept, an eighth of them of generic code; estimated
 
-kept: Recent[Code] = Recent(LIMIT, lambda _, code: len(code.text))
-generic: Recent[Shared] = Recent(LIMIT, lambda _, shared: len(shared.code.text))
+kept: Recent[Code] = Recent(7 * LIMIT // 8, lambda _, code: len(code.text))
+generic: Recent[Shared] = Recent(LIMIT // 8, lambda _, shared: len(shared.code.text))
 
 
 def forget() -> None:
@@ -48,8 +48,7 @@ def phase_code(
 ) -> Code:  # fmt: skip
     """`build_phase`, or what it gave for equal `key` (`choice_key`), phase, specs and dtypes. Of a
     generic phase only the first part of the key counts, and the `Outline` of the specs."""
-    more = choice.phases[phase].generic
-    found = None if more is None else outline((*reads, *writes), more)
+    found = outlined(site, choice, phase, reads, writes)
     if found is not None:
         return _generic(site, choice, phase, found, packed, key[0])
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))

@@ -113,7 +113,7 @@ class Op:
         self.required = sum(p.default is p.empty for p in positional)
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.attrs: dict[str, Any] = {
-            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+            p.name: _frozen(p.default) for p in parameters if p.kind is p.KEYWORD_ONLY
         }
         self._needed = [n for n, d in self.attrs.items() if d is inspect.Parameter.empty]
         self._takes_holders = bool(self.traits & {"control", "holder"})
@@ -201,7 +201,10 @@ class Op:
         for i in range(self.required):
             if i >= len(inputs) or inputs[i] is None:
                 raise TypeRuleError(f"{self.name} needs the input {self.inputs[i]!r}")
-        bound = {k: _frozen(attrs.get(k, default)) for k, default in self.attrs.items()}
+        bound = dict(self.attrs)
+        if not attrs:
+            return bound
+        bound.update([(k, _frozen(value)) for k, value in attrs.items()])
         for name, kind, fits in self._checks:
             value = bound[name]
             if value is not self.attrs[name] and not fits(value):

@@ -53,10 +53,10 @@ class State:
     borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
     kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
     fresh: list[tuple[Key, Kept]] = field(default_factory=list)
-    sizes: list[Size] = field(default_factory=list)
+    sizes: list[Number] = field(default_factory=list)
     made: Number = 0
     _made: dict[Tensor, Number] = field(default_factory=dict)
-    _tables: dict[tuple[Size, ...], int] = field(default_factory=dict)
+    _tables: dict[tuple[Number, ...], int] = field(default_factory=dict)
     _flops: dict[Hashable, float] = field(default_factory=dict)
 
     def code(self, symbol: str, text: str) -> None:
@@ -75,8 +75,8 @@ class State:
 
     def tables(self, code: Code, epilogue: Expr | None) -> tuple[Ref, ...]:
         """The addresses of the tables that a generated function gets as its last arguments, in this
-        order: of the numbers of its epilogue (`Expr.numbers`), if it reads them, and of free sizes,
-        if it reads such. Equal tables are shared."""
+        order: of the numbers of its epilogue (`Expr.numbers`), if it reads them, and of sizes, if it
+        reads such. Equal tables are shared."""
         numbers: tuple[Ref, ...] = ()
         if code.reads_numbers and epilogue is not None:
             data = b"".join([n.tobytes() for n in epilogue.numbers.values()])
