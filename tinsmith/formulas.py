@@ -2,8 +2,7 @@
 (`OPERATIONS`: //, max, min, and pieces, which counts the pieces of one size that `cut` makes).
 
 A `Form` is a normal form: formulas that are equal by the rules of this module are equal tuples.
-Formulas that are equal for other reasons count as different, as x // 2 + (x + 1) // 2 and x.
-"""
+Formulas that are equal for other reasons count as different, as x // 2 + (x + 1) // 2 and x."""
 
 from __future__ import annotations
 
@@ -18,13 +17,12 @@ Form = tuple[tuple[Monomial, int], ...]
 
 class Atom:
     """A variable of the polynomials: a symbol, such as H (no `args`), or an operation on formulas
-    other than + - *, such as (H + 1) // 2. Each is made once in its scope, so equal atoms are one
-    object.
+    other than + - *, such as (H + 1) // 2. Equal atoms of a scope are one object.
 
-    number         counts the atoms of a scope; orders them in a product
-    value          in the example call
-    length, depth  of the formula written out: atoms and numbers; operations inside each other
-    """
+    number  counts the atoms of a scope; orders them in a product
+    value   in the example call, for which the program is compiled
+    length  number of atoms and numbers, written out
+    depth   of operations inside each other"""
 
     __slots__ = ("args", "depth", "length", "name", "number", "value")
 
@@ -51,9 +49,9 @@ OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
 def widths(most: int, length: int) -> tuple[int, ...]:
-    """Return the sizes of pieces for which code is made, the largest first: `most`, most - 1, the
-    balanced ones of the example's `length`, and most // 2, most // 4, ... 1, so that every length
-    can be cut."""
+    """The sizes of pieces for which code is made, the largest first: `most`, most - 1, the balanced
+    ones of the example's `length`, and most // 2, most // 4, ... 1, so that every length can be
+    cut."""
     found = {most, most - 1, *(size for size, _ in balanced(length, most))}
     while most:
         found.add(most)
@@ -62,22 +60,22 @@ def widths(most: int, length: int) -> tuple[int, ...]:
 
 
 def balanced(length: int, most: int) -> list[tuple[int, int]]:
-    """Cut `length` into the fewest pieces of at most `most`, whose sizes differ by at most 1.
-    Return pairs (size, count), the larger size first: balanced(10, 4) is [(4, 1), (3, 2)]."""
+    """Cut `length` into the fewest pieces of at most `most`, whose sizes differ by at most 1: pairs
+    (size, count), the larger size first. balanced(10, 4) is [(4, 1), (3, 2)]."""
     pieces = -(-length // most)
     least, more = divmod(length, pieces) if pieces else (0, 0)
     return [(s, n) for s, n in ((least + 1, more), (least, pieces - more)) if n > 0]
 
 
 def pieces_of(length: int, sizes: int, size: int) -> int:
-    """Return how many pieces have this `size` when `length` is cut by `cut`."""
+    """How many pieces of `cut(length, sizes)` have this `size`."""
     return cut(length, sizes).get(size, 0)
 
 
 @lru_cache(maxsize=4096)
 def cut(length: int, sizes: int) -> Mapping[int, int]:
-    """Cut `length` into pieces of allowed sizes, and return size -> count. Bit s of `sizes` allows
-    the size s. The pieces are the balanced ones if their sizes are allowed, else the fewest."""
+    """Cut `length` into pieces of allowed sizes: size -> count. Bit s of `sizes` allows the size s.
+    The pieces are the balanced ones if their sizes are allowed, else the fewest."""
     found = balanced(length, sizes.bit_length() - 1)
     if all(sizes >> s & 1 for s, _ in found):
         return dict(found)
@@ -91,8 +89,8 @@ def cut(length: int, sizes: int) -> Mapping[int, int]:
 
 @lru_cache(maxsize=256)
 def _last_pieces(end: int, sizes: int) -> list[int]:
-    """Return, for every length below `end`, the size of one piece of a cut into the fewest pieces.
-    By dynamic programming over lengths, in time end * number of sizes."""
+    """For every length below `end`, the size of one piece of a cut into the fewest pieces (`sizes`
+    as in `cut`)."""
     known = [s for s in range(sizes.bit_length() - 1, 0, -1) if sizes >> s & 1]
     counts, last = [0], [0]
     for n in range(1, end):
@@ -123,7 +121,7 @@ class Atoms(Protocol):
 
 
 def valued(form: Form) -> int:
-    """The value of a form in the example."""
+    """The value of a form in the example call."""
     total = 0
     for atoms, k in form:
         for a in atoms:
@@ -150,7 +148,7 @@ def is_long(form: Form) -> bool:
 
 
 def constant(form: Form) -> int | None:
-    """Return the value of a form without atoms; None for other forms."""
+    """The value of a form without atoms; None for other forms."""
     if not form:
         return 0
     return form[0][1] if len(form) == 1 and not form[0][0] else None
@@ -191,7 +189,8 @@ def multiplied(a: Form, b: Form) -> Form:
 
 
 def divided(scope: Atoms, a: Form, b: Form) -> Form:
-    """a // b, the floor of the quotient."""
+    """a // b, the floor of the quotient, maybe by atoms of `scope`. Raises ZeroDivisionError if b
+    is 0."""
     n = constant(b)
     if n == 0:
         raise ZeroDivisionError("a size is divided by 0")
@@ -236,9 +235,8 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
 
 
 def _multiple(a: Form, b: Form) -> Form | None:
-    """Return the polynomial q with a = q * b, for b != 0; None where there is none with at most as
-    many terms as `a`. By long division: each term of q is the leading term of the remainder over
-    the leading term of b."""
+    """The polynomial q with a = q * b, for b != 0, by long division; None where there is none with
+    at most as many terms as `a`."""
     q, first = (), max(b, key=_degrees)
     left = a
     while left and len(q) < len(a):
@@ -270,7 +268,7 @@ def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
 
 
 def shown(form: Form) -> str:
-    """Return a formula as readable text, which is also a Python expression in the symbols."""
+    """A formula as readable text, which is also a Python expression in the symbols."""
     if not form:
         return "0"
     words: list[str] = []
@@ -296,8 +294,8 @@ def computed(
     symbols: Iterable[str],
     conditions: Iterable[tuple[Form, str]] = (),
 ) -> Callable[..., Any]:
-    """Compile forms to one Python function: from the values of `symbols`, in order, to the tuple of
-    all forms' values. Each atom, product of atoms and cut into pieces is computed once.
+    """Compile forms to one Python function: from the values of `symbols` (names), in order, to the
+    tuple of all forms' values. Each atom, product of atoms and cut into pieces is computed once.
 
     The function returns None if one of `conditions`, pairs (form, relation to 0), does not hold.
     They are tested in order, each before what follows is computed, so that a condition n != 0 can
@@ -307,7 +305,8 @@ def computed(
     lines: list[str] = []
 
     def named(formula: str) -> str:
-        """Return the local variable that holds an expression's value; its line is added once."""
+        """The local variable that holds the value of `formula`, an expression; its line is added
+        once."""
         if formula not in names:
             names[formula] = f"a{len(names)}"
             lines.append(f" {names[formula]} = {formula}")

@@ -1,5 +1,5 @@
-"""Packs and unpacks elements of 4 and 2 bits: files keep several in a byte, lowest bits first;
-arrays have a byte for each."""
+"""Packs and unpacks elements of 4 and 2 bits: files keep several in a byte, from its lowest bits
+on; arrays have a byte for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def packed_size(dtype: np.dtype[Any], count: int) -> int:
-    """Return the bytes that `count` elements take in a file, those of 4 and 2 bits packed."""
+    """The bytes that `count` elements take in a file, those of 4 and 2 bits packed."""
     bits = BITS.get(name_of(dtype), 8 * dtype.itemsize)
     return -(-count * bits // 8)
 
@@ -30,7 +30,7 @@ def packed(flat: Array) -> Array:
 
 
 def unpacked(data: Array, dtype: np.dtype[Any], count: int) -> Array:
-    """Unpack the first `count` elements of `dtype`, a type in `BITS`, from the bytes `data`."""
+    """Unpack the first `count` elements of `dtype`, a type in `BITS`, from bytes (uint8)."""
     bits = BITS[dtype.name]
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]

@@ -26,8 +26,8 @@ ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 
 
 def npz_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the file that `write_npz` writes: .npz is added to a name without a
-    suffix. Raises FileNameError for any other suffix."""
+    """The path of the file that `write_npz` writes: .npz is added to a name without a suffix.
+    Raises FileNameError for any other suffix."""
     file = Path(path)
     if file.suffix not in ("", ".npz"):
         raise FileNameError(
@@ -40,10 +40,8 @@ def npz_path(path: str | os.PathLike[str]) -> Path:
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
     """Write values as an .npz file that `numpy.load` reads, under any names (`numpy.savez` reserves
     some); each value as its `parts`, text as numpy's strings. The file is written under another
-    name, then renamed. Return its path, `npz_path`.
-
-    Raises FileNameError, and ModelFileError if it cannot be written.
-    """
+    name, then renamed. Return its path, `npz_path`. Raises FileNameError, and ModelFileError if it
+    cannot be written."""
     file = npz_path(path)
     try:
         with whole_file(file) as whole, zipfile.ZipFile(whole, "w", allowZip64=True) as out:
@@ -58,14 +56,13 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
 
 
 def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays, by name, that a file holds for a value called NAME:
+    """The arrays, by name, that a file holds for a value called NAME:
 
     array          NAME
     None           nothing; also an empty list
     map            NAME: the values; NAME.keys: the keys
     list of maps   the same, with a row of values for each map, if all have the same keys
-    other lists    NAME[0], NAME[1], ...: the parts of each element
-    """
+    other lists    NAME[0], NAME[1], ...: the parts of each element"""
     if value is None:
         return {}
     if isinstance(value, Mapping):
@@ -81,8 +78,8 @@ def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def whole(name: str, arrays: Mapping[str, Any]) -> Any:
-    """Return the value whose `parts` are in `arrays` under `name`; None where there are none.
-    Raises ModelFileError if the numbers of keys and values of a map differ."""
+    """The value whose `parts` are in `arrays` under `name`; None where there are none. Raises
+    ModelFileError if the numbers of keys and values of a map differ."""
     if name not in arrays:
         items: list[Any] = []
         while any(n.startswith(f"{name}[{len(items)}]") for n in arrays):

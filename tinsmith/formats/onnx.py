@@ -1,8 +1,7 @@
 """Reads ONNX files: protobuf messages and numpy arrays.
 
-Weights are not copied: they are views of the mapped model file, or of mapped external files. Such
-arrays are read-only, and may be unaligned.
-"""
+Large weights are not copied, but views of the mapped model file or external files. Such arrays are
+read-only, and may be unaligned."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ _MODEL = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 2
 
 
 def sniff(head: bytes, path: str = "") -> bool:
-    """Whether the first bytes of a file are fields of a ModelProto, up to its graph. `path` is
-    ignored."""
+    """Whether a file begins with fields of a ModelProto, the graph or an opset among them, or an IR
+    version first. `path` is ignored."""
     seen = set()
     try:
         for field in fields(head, 0, 1 << 62, "file"):
@@ -60,8 +59,9 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 class OnnxModel:
     """An ONNX model: the ModelProto `proto`, without its large weights, and methods that read
-    tensors as arrays. `file` and `name` are for messages; `files` are the files opened so far.
-    `lifted`: index of an initializer -> its bytes, which are not in `proto`."""
+    tensors as arrays. `file` and `name` are for messages; `files` are those opened so far, `folder`
+    has external ones, if not None. `lifted`: index of an initializer -> its bytes, which are not in
+    `proto`."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class OnnxModel:
         self._spent = 0
 
     def initializer(self, index: int) -> np.ndarray[Any, Any]:
-        """Return the array of `proto.graph.initializer[index]`."""
+        """The array of `proto.graph.initializer[index]`."""
         return self.tensor(self.proto.graph.initializer[index], self._lifted.get(index))
 
     def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
-        """Return the array of a TensorProto, as a view of the file where possible. `raw`: its data,
-        if they are not in `t`. Raises ModelFileError if they do not fit its shape,
+        """The array of a TensorProto, as a view of the file where possible. `raw`: its data, if
+        they are not in `t`. Raises ModelFileError if they do not fit its type and shape,
         ExternalDataError."""
         label = f"the tensor {t.name!r} of {self.name}"
         if t.data_type not in DTYPES:
@@ -105,21 +105,21 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def copied(self, t: Any) -> np.ndarray[Any, Any]:
-        """As `tensor`, for a tensor in a function or the body of a loop. It is read again in each
-        expansion, so it counts against the budget of constants. Raises BudgetExceeded, too."""
+        """As `tensor`, for a tensor in a function or subgraph. It is read again in each expansion,
+        so it counts against the budget of constants. Raises BudgetExceeded, too."""
         array = self.tensor(t)
         self.spend(array.nbytes, f"the constants of {self.name}, functions expanded")
         return array
 
     def spend(self, nbytes: int, what: str) -> None:
-        """Count `nbytes` of constants that are larger than in the file against the budget of
-        constants; `what` names them. Raises BudgetExceeded."""
+        """Count `nbytes` of constants that the import makes, beyond those in the file, against
+        their budget; `what` names them. Raises BudgetExceeded."""
         self._spent += nbytes
         budget.check("constants", self._spent, what)
 
     def sparse(self, t: Any) -> np.ndarray[Any, Any]:
-        """Return the dense array of a SparseTensorProto; it counts against the budget of constants.
-        Raises ModelFileError for indices that do not fit, BudgetExceeded."""
+        """The dense array of a SparseTensorProto; it counts against the budget of constants. Raises
+        ModelFileError for indices that do not fit, BudgetExceeded."""
         values, indices = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
         label = f"the sparse tensor {t.values.name!r} of {self.name}"
@@ -142,7 +142,7 @@ class OnnxModel:
         return _shaped(flat, shape, label)
 
     def _external(self, t: Any, size: int, label: str) -> memoryview:
-        """Return the `size` bytes of a tensor in an external file, which is mapped once. Raises
+        """The `size` bytes of a tensor in an external file, which is mapped once. Raises
         ExternalDataError."""
         entries = {e.key: e.value for e in t.external_data}
         path = _external_path(self.folder, entries.get("location", ""), label)
@@ -172,10 +172,8 @@ class OnnxModel:
 
 
 def read(source: Any) -> OnnxModel:
-    """Read a model from a path, bytes, or a ModelProto.
-
-    Raises ModelFileError if it is missing, damaged, or not ONNX.
-    """
+    """Read a model from a path, bytes, or a ModelProto. Raises ModelFileError if it is missing,
+    damaged, or not ONNX."""
     if hasattr(source, "opset_import") and hasattr(source, "graph"):
         return OnnxModel(source)
     file, data, files = opened(source)
@@ -192,8 +190,8 @@ def read(source: Any) -> OnnxModel:
 
 
 def _parse(data: bytes, name: str, size: int) -> Any:
-    """Parse a ModelProto, without lifted weights. `name` and `size` (bytes of the whole file) are
-    for messages. Raises ModelFileError."""
+    """Parse a ModelProto without its large weights (`_lift`). `name` and `size` (bytes of the whole
+    file) are for messages. Raises ModelFileError."""
     from google.protobuf.message import DecodeError
 
     proto = _messages().ModelProto()
@@ -209,8 +207,8 @@ def _parse(data: bytes, name: str, size: int) -> Any:
 
 
 def _messages() -> Any:
-    """Import the module of ONNX's protobuf messages without the rest of the package `onnx`, which
-    takes four times as long. A later `import onnx` finds and uses the same module."""
+    """Import the module of ONNX's protobuf messages without the rest of `onnx`, which takes four
+    times as long. A later `import onnx` uses the same module."""
     name = "onnx.onnx_ml_pb2"
     if name not in sys.modules and "onnx" not in sys.modules:
         found = importlib.util.find_spec("onnx")
@@ -243,8 +241,8 @@ def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
 
 
 def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memoryview]) -> bytearray:
-    """Return the bytes of the GraphProto in `data[start:end]` without its large weights, which are
-    added to `lifted`, by the index of their initializer."""
+    """The bytes of the GraphProto in `data[start:end]` without its large weights, which are added
+    to `lifted`, by index."""
     out = bytearray()
     index = 0
     for field in fields(data, start, end, "graph"):
@@ -268,8 +266,8 @@ def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memory
 def _from_raw(
     raw: memoryview, dtype: np.dtype[Any], count: int, label: str
 ) -> np.ndarray[Any, Any]:
-    """Return `count` elements from the bytes `raw` as a flat array: a view, unless several lie in a
-    byte. Raises ModelFileError if the number of bytes is wrong."""
+    """`count` elements from the bytes `raw` as a flat array: a view, unless several lie in a byte.
+    Raises ModelFileError if the number of bytes is wrong."""
     size = packed_size(dtype, count)
     if len(raw) != size:
         raise ModelFileError(
@@ -282,9 +280,8 @@ def _from_raw(
 
 
 def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[Any, Any]:
-    """Return `count` elements, as a flat array, of a TensorProto whose data are in the field for
-    its type, such as `float_data`. Raises ModelFileError, with `label`, if their number is
-    another."""
+    """`count` elements, as a flat array, of a TensorProto whose data are in the field for its type,
+    such as `float_data`. Raises ModelFileError, with `label`, if their number is another."""
     name = DTYPES[t.data_type]
     if name == "object":
         flat = np.array([s.decode("utf-8", "surrogateescape") for s in t.string_data], object)
@@ -313,7 +310,7 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
 
 def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> np.ndarray[Any, Any]:
     """Reshape an array to a shape of as many elements. Raises ModelFileError where numpy has no
-    such shape: too many axes, or sizes that are too large."""
+    such shape: too many axes, or too large sizes."""
     try:
         return flat.reshape(shape)
     except ValueError as error:
@@ -321,9 +318,9 @@ def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> n
 
 
 def _external_path(folder: Path | None, location: str, label: str) -> Path:
-    """Return the path of an external file, `location` in the model's folder. Raises
-    ExternalDataError, with the tensor's `label`, for a place outside the folder, or if `folder` is
-    None, for a model that was given as bytes."""
+    """The path of an external file, `location` in the model's folder. Raises ExternalDataError,
+    with the tensor's `label`, for a place outside the folder, a missing file, or if `folder` is
+    None (the model was bytes)."""
     if folder is None:
         raise ExternalDataError(
             f"{label} is stored in {location!r}: load the model from its path to find that file"

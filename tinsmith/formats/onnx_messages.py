@@ -22,13 +22,13 @@ _SMALL = 1024  # bytes; smaller weights stay in the model
 
 
 def code_of(dtype: Any) -> int:
-    """Return the number in TensorProto.DataType of an element type, given as a dtype or by name."""
+    """The number in TensorProto.DataType of an element type, given as a dtype or by name."""
     return CODES[np.dtype(dtype).name if not isinstance(dtype, str) else dtype]
 
 
 def type_proto(type: Type, key: str = "int64") -> Any:
-    """Return the TypeProto of a type. Unnamed free dimensions, "?7", become unknown dims. `key` is
-    the dtype of the keys of maps."""
+    """The TypeProto of a type. Unnamed free dimensions, "?7", become unknown dims. `key` is the
+    dtype of the keys of maps."""
     from onnx import helper
 
     if isinstance(type, SequenceType):
@@ -44,7 +44,7 @@ def type_proto(type: Type, key: str = "int64") -> Any:
 
 
 def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
-    """Return the TensorProto of an array, with its elements inside."""
+    """The TensorProto of an array, with its elements inside."""
     from onnx import TensorProto
 
     proto = TensorProto(name=name, data_type=code_of(array.dtype), dims=array.shape)
@@ -57,7 +57,7 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
 
 
 def raw(array: np.ndarray[Any, Any]) -> bytes:
-    """Return the elements of an array as in a file: little-endian, those of 4 and 2 bits packed."""
+    """The elements of an array as in a file: little-endian, those of 4 and 2 bits packed."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.byteorder == ">":
         flat = flat.astype(flat.dtype.newbyteorder("<"))
@@ -65,8 +65,8 @@ def raw(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def attribute_proto(name: str, value: Any) -> Any:
-    """Return the AttributeProto `name` of a Python value: a number, text, an array, a message
-    (GraphProto, TypeProto), or a list of numbers or texts."""
+    """The AttributeProto `name` of a Python value: a number, text, an array, a message (GraphProto,
+    TypeProto), or a list of numbers or texts."""
     from onnx import AttributeProto, GraphProto, TypeProto
 
     proto = AttributeProto(name=name)
@@ -99,10 +99,8 @@ def attribute_proto(name: str, value: Any) -> Any:
 
 def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, inside: int) -> None:
     """Add initializers (`weights`, by name) to a ModelProto, and write it. They go into the file if
-    they take at most `inside` bytes, else into a file of their own beside it.
-
-    Each file is written under another name, then renamed, the weights first. Raises OSError.
-    """
+    they take at most `inside` bytes together, else, but for small ones, into `<path>.data`. Each
+    file is written under another name, then renamed, the weights first. Raises OSError."""
     if sum(packed_size(a.dtype, a.size) for a in weights.values()) <= min(inside, _LARGEST):
         proto.graph.initializer.extend(tensor_proto(a, name) for name, a in weights.items())
     else:

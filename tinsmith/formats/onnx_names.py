@@ -1,5 +1,5 @@
-"""The operators of ONNX that correspond to one of ours, with the names of their attributes: a table
-that importer and writer share. Inputs and defaults are the same on both sides."""
+"""The operators of ONNX that correspond to one of ours, with their attributes' names: a table that
+importer and writer share. Inputs and defaults are the same on both sides."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ RENAMED: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
-    """Return `PLAIN`, `SAME_NAMES` and `RENAMED` as one dict: ONNX operator -> (our operator,
-    {ONNX's attribute: ours})."""
+    """The whole table: ONNX operator -> (our operator, {ONNX's attribute: ours})."""
     rows: dict[str, tuple[str, dict[str, str]]] = {name: (name, {}) for name in PLAIN}
     rows |= {name: (name, _same(attributes)) for name, attributes in SAME_NAMES.items()}
     return {**rows, **RENAMED}

@@ -61,13 +61,12 @@ class Tensor:
 
 
 class Operator:
-    """One line of the file.
+    """One line of the file; `inputs` and `outputs` are operands.
 
     params    name -> value (`value_of`)
     weights   name -> type and shape
     keywords  name of a parameter -> the operand that is its value
-    tensors   name of an operand -> type and shape
-    """
+    tensors   name of an operand -> type and shape"""
 
     def __init__(
         self, type: str, name: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()
@@ -81,7 +80,8 @@ class Operator:
 
 
 class PnnxModel:
-    """The operators of a model, and its weights: a path or bytes of the zip, None for none."""
+    """The operators of a model, and its weights: a path or bytes of the zip, which `array` opens,
+    or None. `file` is the name of the .param file, `files` what was opened."""
 
     def __init__(self, file: str, operators: list[Operator], files: Files, weights: Any):
         self.file, self.operators, self.files, self.weights = file, operators, files, weights
@@ -90,7 +90,7 @@ class PnnxModel:
         self._entries: dict[str, memoryview] | None = None
 
     def array(self, op: Operator, weight: str) -> Array:
-        """Return a weight as a view of the mapped file. Raises ModelFileError."""
+        """A weight as a view of the zip (bools as a copy). Raises ModelFileError."""
         tensor, label = op.weights[weight], f"{op.name}.{weight}"
         if self._entries is None:
             self._entries = self._opened()
@@ -109,7 +109,7 @@ class PnnxModel:
         return flat.astype(dtype, copy=False).reshape([d or 0 for d in tensor.shape])
 
     def _opened(self) -> dict[str, memoryview]:
-        """Open the zip of weights; return the bytes of its entries. Raises ModelFileError."""
+        """Open the zip of weights; return its entries: name -> bytes. Raises ModelFileError."""
         weights = self.weights
         if weights is None or (isinstance(weights, Path) and not weights.exists()):
             where = f"{self.bin} is not there" if weights else "bytes have no file beside them"
@@ -130,8 +130,8 @@ def sniff(head: bytes, path: str) -> bool:
 
 
 def read(source: Any) -> PnnxModel:
-    """Read a model: a `.param` file by path, with the `.bin` file beside it, or as bytes, or a pair
-    (param, bin) of paths or bytes. Raises ModelFileError."""
+    """Read a model: a `.param` file by path, with the `.bin` file beside it, or as bytes, without
+    weights, or a pair (param, bin) of paths or bytes. Raises ModelFileError."""
     source, weights = source if isinstance(source, tuple) else (source, None)
     file, data, files = opened(source)
     name = file or "the model"
@@ -211,9 +211,9 @@ def value_of(text: str) -> Any:
 
 
 def _entries(data: Any) -> dict[str, memoryview]:
-    """Return the bytes of each entry of an uncompressed zip, not copied. If `data` is a mapped
-    file, checksums are checked only before the weights are used (`MappedFile.checks`). Raises
-    ValueError, and the errors of `zipfile`."""
+    """Name -> bytes, not copied, of each entry of an uncompressed zip. Of a MappedFile, checksums
+    are checked only before the weights are used (`MappedFile.checks`). Raises ValueError,
+    ModelFileError, and the errors of `zipfile`."""
     whole, found, sums = memoryview(data).cast("B"), {}, {}
     mapped = isinstance(data, MappedFile)
     with zipfile.ZipFile(data if mapped else BytesIO(data)) as archive:  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def _check_sums(
 
 
 def text_of(value: Any) -> str:
-    """Return a parameter as text; floats with the digits that give the same number again."""
+    """A parameter as text; floats with the digits that give the same number again."""
     if isinstance(value, tuple | list):
         return f"({','.join(map(text_of, value))})"
     if isinstance(value, float):
@@ -258,7 +258,7 @@ def text_of(value: Any) -> str:
 
 
 def param_text(operators: list[Operator]) -> str:
-    """Return the `.param` file of operators."""
+    """The text of the `.param` file of operators."""
     names = {value: name for name, value in reversed(DTYPES.items()) if value}
     shown = lambda t: (  # noqa: E731
         f"({','.join('?' if d is None else str(d) for d in t.shape)}){names[t.dtype]}"

@@ -11,8 +11,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class Field(NamedTuple):
-    """One field of a message, as offsets in its bytes: the tag begins at `begin`, the payload is
-    `start:end`. `number` and `wire` are the tag's field number and wire type."""
+    """One field of a message, as offsets in the `data` of `fields`: the tag begins at `begin`, the
+    payload is `start:end`. `number` and `wire` are the tag's field number and wire type."""
 
     number: int
     wire: int

@@ -33,9 +33,9 @@ class Head(TypedDict):
 
 
 def graph_sections(graph: Graph) -> dict[str, Any]:
-    """Return the sections of a .tin file for a graph: "graph" (its text), "constants" (their bytes)
-    and "table" (see `Head`). Raises ModelFileError for constants that are text, or whose own file
-    is damaged or was changed."""
+    """The sections of a .tin file for a graph: "graph" (its text), "constants" (bytes of those that
+    the text lacks) and "table" (a `Head`). Raises ModelFileError for constants that are text, or
+    map a file that is damaged or was changed."""
     weights = graph_weights(graph)
     check_unchanged(weights.values())
     table: dict[str, tuple[str, list[int], int]] = {}
@@ -86,8 +86,8 @@ def read_graph(path: Path) -> Graph:
 def _constants(
     path: Path, table: Table, data: np.ndarray[Any, Any]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the constants of a .tin file by name, as views of the section `data`; packed ones are
-    unpacked. Raises ModelFileError if one does not fit."""
+    """The constants of a .tin file by name, as views of the section's bytes, `data`; packed ones
+    are unpacked. Raises ModelFileError if one does not fit."""
     arrays = {}
     for name, (dtype_name, dims, offset) in table.items():
         try:

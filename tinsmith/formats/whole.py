@@ -12,7 +12,7 @@ from typing import BinaryIO
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A context that yields a new file beside `path`, open to write bytes. At the end it is renamed
-    to `path`, or deleted if there was an error: so `path` is never an incomplete file."""
+    to `path`, or deleted if there was an error: `path` is never incomplete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:

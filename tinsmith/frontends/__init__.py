@@ -35,8 +35,7 @@ class Frontend:
              `accepts` is true
     options  the names of the keywords that `load` takes: see the function `load` below
     pairs    whether `load` also takes two files, (param, weights), each a path or bytes; `sniff`
-             then looks at the first
-    """
+             then looks at the first"""
 
     title: str
     suffixes: tuple[str, ...]
@@ -62,8 +61,8 @@ def load(source: Any, **options: Any) -> Graph:
                     also in place of the file's)
 
     Raises ModelFileError for a file that is missing, damaged or of no known format, ImportFailed
-    for operators that cannot be imported, and OptionError for an option of another format.
-    """
+    for operators that cannot be imported, and OptionError for an option that is wrong or of another
+    format."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, Graph):
         _check_options(options, "a graph", ())
@@ -100,7 +99,7 @@ def _shapes(given: Any) -> dict[str, tuple[int | str, ...]]:
 
 def _fitting(graph: Graph, shapes: Mapping[str, Any]) -> Graph:
     """Return `graph`. Raises OptionError unless its inputs have these `shapes`, {name: dims}: some
-    formats take no option `input_shapes`, and keep the shapes of the file."""
+    formats keep the shapes of the file."""
     there = {v.name: v for v in graph.inputs}
     for name, shape in shapes.items():
         if name not in there:
@@ -138,15 +137,15 @@ def _loaded(source: Any, options: dict[str, Any]) -> Graph:
 
 def recognise(path: Path) -> None:
     """Raise ModelFileError where a file is missing, or does not begin as a model of a known format:
-    a check that takes little time, whatever the size of the file."""
+    a quick check."""
     head = _head(path)
     if _row_of(head, os.fspath(path)) is None:
         raise ModelFileError(_unknown(head, os.fspath(path)))
 
 
 def _begun(file: Any) -> tuple[bytes, str] | None:
-    """(first bytes, path) of a file given by its path, or as bytes, where the path is ""; None for
-    an object that is neither. Raises ModelFileError."""
+    """(first bytes, path) of a file given by its path, or as bytes (path ""); None for an object
+    that is neither. Raises ModelFileError."""
     if isinstance(file, bytes | bytearray | memoryview):
         return bytes(memoryview(file).cast("B")[:HEAD]), ""
     if isinstance(file, str | os.PathLike):

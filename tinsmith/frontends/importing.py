@@ -1,15 +1,14 @@
-"""The import of one model, of any format: the problems that are met, which are reported all at once
-at the end, and tables of importer functions, one for each operator.
+"""The import of one model, of any format: its problems, which are reported all at once at the end,
+and tables of importer functions, one for each operator.
 
 All formats share this module and `nodes`. A frontend is a table of importer functions, and a loop
-over the nodes of a file; docs/adding.md has a whole one that runs:
+over the nodes of a file; docs/adding.md has a whole one:
 
     importer = Importers("ncnn layer", "tinsmith.frontends.ncnn")
 
     @importer("Dropout")
     def dropout(node):
-        return node.emit("Mul", node[0], node.number(node.attr(0, 1.0), node[0]))
-"""
+        return node.emit("Mul", node[0], node.number(node.attr(0, 1.0), node[0]))"""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Unsupported(TinsmithError):
 
 
 class Skipped(Unsupported):
-    """Raised for a node that reads the output of a node that was not imported: no problem of its
-    own is recorded."""
+    """Raised for a node that reads an output of one that was not imported: no new problem."""
 
 
 class Broken:
@@ -67,9 +65,8 @@ class Importers(Registry[Importer]):
     """The table of the importer functions of one format, by operator type. It is also a decorator:
     `@importers("Dropout")` registers the function below it.
 
-    `package` is the package with the functions, whose modules are imported on the first look-up.
-    `help` ends the error message about operators that have no importer.
-    """
+    `package` has the functions; its modules are imported on the first look-up. `help` ends the
+    error message about operators without an importer."""
 
     def __init__(self, kind: str, package: str | None = None, help: str = "") -> None:
         super().__init__(kind, package)
@@ -85,8 +82,8 @@ class Importers(Registry[Importer]):
         return register
 
     def settle(self, function: Callable[..., Any]) -> None:
-        """Fill the table before `function`, if that is a user's, is registered: a name that is
-        taken is then an error at once, and not when the next model is loaded."""
+        """Fill the table before `function`, if a user's, is registered: a name that is taken is
+        then an error at once, not when the next model is loaded."""
         if self._package is not None and not function.__module__.startswith(self._package + "."):
             self._load_own()
 
@@ -106,10 +103,9 @@ class Import:
     """The state of the import of one model: its problems, its notes, and how many nodes it has.
 
     file    the name of the model in messages and origins; "" where it comes from no file
-    files   all files that were read for it (`formats.mapped.Files`): a stored program is used again
-            only while none of them has changed
-    shapes  the option `input_shapes`: {name of an input: dims}
-    """
+    files   all files that were read for it (`formats.mapped.Files`): stored programs are used again
+            only while all are unchanged
+    shapes  the option `input_shapes`: {name of an input: dims}"""
 
     def __init__(
         self, importers: Importers, file: str = "", files: Mapping[Path, tuple[int, ...]] = {},
@@ -129,9 +125,9 @@ class Import:
         budget.check("nodes", self.count, f"{self.name}, functions expanded")
 
     def typed(self, name: str, said: Type, *, firm: bool = True) -> Type:
-        """The type of the model's input `name`: what the file says (`said`), with the shape that
-        the caller gives, if one is given. Raises OptionError if the two shapes contradict each
-        other; if not `firm`, the caller's shape wins instead."""
+        """The type of the model's input `name`: what the file says (`said`), with the caller's
+        shape if one is given. Raises OptionError if the two shapes contradict each other; if not
+        `firm`, the caller's wins."""
         given = self.shapes.get(name)
         if given is None:
             return said
@@ -150,8 +146,9 @@ class Import:
         self.problems.append(Problem(type, edition, node, reason))
 
     def attempt(self, node: SourceNode, work: Importer) -> Any:
-        """Return work(node). If it raises an error of the node, record that as a problem and return
-        BROKEN. Errors of the whole file, GraphError and BudgetExceeded, are passed on."""
+        """Return work(node). If it raises an error of the node, record that (unless Skipped) as a
+        problem and return BROKEN. Errors of the whole file, GraphError and BudgetExceeded, are
+        passed on."""
         try:
             return work(node)
         except Skipped:
@@ -168,8 +165,8 @@ class Import:
         return BROKEN
 
     def finish(self, graph: Graph) -> Graph:
-        """Return `graph`, the whole model, once all nodes are imported. Raises ImportFailed with
-        all problems. Warns of the notes, and keeps them in `graph.meta["notes"]`."""
+        """Return `graph`, the whole model, once all nodes are imported; set its `files`. Raises
+        ImportFailed with all problems. Warns of notes, and keeps them in `graph.meta["notes"]`."""
         if self.problems:
             raise ImportFailed(self._described())
         graph.files = self.files
@@ -179,8 +176,8 @@ class Import:
         return graph
 
     def _described(self) -> str:
-        """The message of ImportFailed: problems grouped by operator and reason, with the first
-        three nodes of each group."""
+        """The message of ImportFailed: problems grouped by operator and reason, each with up to
+        three nodes."""
         groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
         for p in self.problems:
             groups[p.type, p.edition, p.reason].append(p.node)

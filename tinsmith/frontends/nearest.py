@@ -16,9 +16,9 @@ from tinsmith.ops.resize import Sampling, axis_tables, resized
 def nearest_gathers(
     node: Any, x: Value, axes: Sequence[int], given: Sequence[Value | None], half: bool = False
 ) -> Value | None:
-    """x resized along `axes` to its nearest elements, by a Gather for each axis; `node` is a
-    SourceNode. `given` are (scales, sizes), one of them None; `half`: see `nearest_moves`. None,
-    and no nodes are added, where a Resize takes the same elements."""
+    """x resized along `axes` to its nearest elements, by a Gather for each; `node` is a SourceNode.
+    `given` are (scales, sizes), one of them None; `half`: see `nearest_moves`. None, and no nodes
+    are added, where a Resize takes the same elements, or only the run tells sizes."""
     arrays = [None if v is None else v.const for v in given]
     dims = [x.shape[a] for a in axes] if x.shape is not None else [""]
     found = nearest_moves(dims, arrays, half)
@@ -36,8 +36,7 @@ def nearest_moves(
     where sizes are not known.
 
     PyTorch and ncnn multiply by 1 / scale (or the ratio of the sizes) in float32; ONNX, and our
-    Resize, divide by the scale.
-    """
+    Resize, divide by the scale."""
     scales, sizes = given
     if (scales is None and sizes is None) or not all(isinstance(d, int) for d in dims):
         return None
@@ -54,7 +53,7 @@ def nearest_moves(
 
 def nearest(before: int, after: int, scale: float | None = None, half: bool = False) -> Array:
     """The index [after] in an axis of `before` elements that each of `after` elements reads: see
-    `nearest_moves`. Raises BudgetExceeded."""
+    `nearest_moves`; scale None is after / before. Raises BudgetExceeded."""
     need_room((after,), np.float64)
     ratio = (
         np.float32(before) / np.float32(max(after, 1)) if scale is None else np.float32(1 / scale)

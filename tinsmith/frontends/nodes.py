@@ -26,12 +26,11 @@ class SourceNode:
 
     scope    the names that the node sees, and the graph that it is imported into
     type     the operator, as the file calls it; `key` is its name in the table of importers
-    inputs   names of values, "" for an absent one. While the importer function runs, the attribute
-             `inputs` has the Values instead, None for an absent one
+    inputs   names of values, "" for an absent one. While the importer function runs, it has the
+             Values instead, None for an absent one
     outputs  names of values, "" for an absent one
     attrs    the attributes, by the names (or numbers) that the format gives them
-    edition  the version of the operator: see `Import.fail`
-    """
+    edition  the version of the operator: see `Import.fail`"""
 
     def __init__(
         self, scope: Scope, type: str, name: str, inputs: Iterable[str] = (),
@@ -71,12 +70,12 @@ class SourceNode:
         return self.attrs.get(name, default)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of the attributes `names` that the node has, with their values."""
+        """Those of the attributes `names` that the node has, with their values; they count as
+        read."""
         return {n: value for n in names if (value := self.attr(n)) is not None}
 
     def ignore(self, *names: Hashable) -> None:
-        """Count attributes as read that mean nothing in inference, so that `check_attrs` does not
-        refuse them."""
+        """Count attributes that mean nothing in inference as read, for `check_attrs`."""
         self._read.update(names)
 
     def required(self, name: Hashable) -> Any:
@@ -87,7 +86,7 @@ class SourceNode:
         return self.attrs[name]
 
     def unread(self) -> list[Any]:
-        """The names of the attributes that the importer function has neither read nor ignored."""
+        """The names of the attributes that the importer function neither read nor ignored."""
         return sorted(self.attrs.keys() - self._read, key=str)
 
     def check_attrs(self) -> None:
@@ -99,7 +98,7 @@ class SourceNode:
             )
 
     def wants(self, index: int) -> bool:
-        """Whether the node has output number `index`, that is, gives it a name."""
+        """Whether the node has output number `index`, that is, names it."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
     def used(self, index: int) -> bool:
@@ -121,8 +120,8 @@ class SourceNode:
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
         """Add a node of our operator `op` to the graph; return its output, or the tuple of outputs.
         Arrays among the inputs become constants. Raises TypeRuleError if the inputs do not fit; in
-        the body of a branch or loop, which may never run, adds a `Refused` node instead, which
-        raises that error when it runs."""
+        the body of a branch or loop, which may never run, adds a `Refused` node that raises this
+        error when it runs."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:
@@ -134,7 +133,7 @@ class SourceNode:
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def const(self, array: Any, dtype: Any = None) -> Value:
-        """A constant of the graph."""
+        """Add an array or number to the graph as a constant."""
         return self.scope.graph.const(np.asanyarray(array, dtype), f"{self.label}/const")
 
     def ints(self, *numbers: int) -> Value:
@@ -142,8 +141,8 @@ class SourceNode:
         return self.const(np.array(numbers, np.int64))
 
     def kept(self, value: Value, count: int) -> list[int]:
-        """The first `count` numbers in the shape of a Reshape that keeps the first `count` axes of
-        a value: their sizes, and 0 ("as in the input") for those that are not known."""
+        """The first `count` numbers in the shape of a Reshape that keeps as many axes of `value`:
+        their sizes, or 0 ("as in the input") for unknown ones."""
         shape = value.shape or ("",) * count
         return [d if isinstance(d, int) else 0 for d in shape[:count]]
 
@@ -153,8 +152,8 @@ class SourceNode:
 
     def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
         """A local response normalisation as PyTorch and ncnn compute it: for an even `size`, the
-        window has one channel more before its channel than after it. Our LRN has one more after it,
-        so the channels are reversed before and after the LRN."""
+        window has one channel more before its channel than after it. Our LRN has it after, so
+        channels are reversed for it."""
 
         def turned(x: Value) -> Value:
             ends = (self.ints(n) for n in (-1, -(2**63), 1, -1))
@@ -187,9 +186,8 @@ class Scope:
     the graph that the nodes are imported into.
 
     nested  the nodes are the body of a branch or loop, which may never run
-    prefix  for the nodes of a function, which are imported in place of its call: the name of the
-            call, which is put before their names
-    """
+    prefix  of the nodes of a function, which are imported in place of its call: the call's name, to
+            be put before theirs"""
 
     def __init__(
         self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""
@@ -255,17 +253,15 @@ class Scope:
 
     def set_outputs(self, names: Sequence[str]) -> None:
         """Make the values called `names` the graph's outputs, once all nodes are imported. Broken
-        ones are left out, and set `broken`. Checks (`Declared`) that no output needs are removed.
-        """
+        ones are left out, and set `broken`. Checks (`Declared`) that none needs are removed."""
         found = [self.output(name) for name in names]
         self.broken = any(isinstance(v, Broken) for v in found)
         self.graph.outputs = [v for v in found if isinstance(v, Value)]
         drop_idle(self.graph)
 
     def output(self, name: str) -> Value | Broken:
-        """The Value for the graph's output `name`, or Broken. A value whose own name is another one
-        is copied (by an Identity, or as a second constant). Raises GraphError for an unknown name.
-        """
+        """The Value for the graph's output `name`, or Broken. A value whose own name is another is
+        copied (by an Identity, or as a second constant). Raises GraphError for an unknown name."""
         value = self.look_up(name)
         if value is None:
             raise GraphError(f"the output {name!r} of {self.shared.name} is computed by no node")
@@ -342,8 +338,8 @@ class Scope:
 
     def _name(self, value: Value, name: str, node: SourceNode | None) -> Value:
         """Rename a new value to its `name` in the file, and, if it is the first output of `node`
-        (None for other outputs), the graph's node to the file's name for that. Returns the value,
-        or that of a check of its declared type: see `checked`."""
+        (None for other outputs), the graph's node to the file's name of `node`; in a function, only
+        the value. Returns the value, or that of a check of its declared type: see `checked`."""
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")

@@ -1,4 +1,4 @@
-"""ncnn's files: layers as text or numbers (.param), and their weights without names (.bin).
+"""ncnn's files: layers as text or binary (.param), and their weights without names (.bin).
 
-`layers` is the table of the layer types' parameters and weights, `schema` explains its rows;
-`param` and `weights` read and write files by it."""
+`layers` is the table of layer types, by which `param` and `weights` read and write files; `schema`
+explains its rows. `pair` reads both files of a model."""

@@ -1,5 +1,5 @@
-"""The table of ncnn's layer types, by which files are read and written (`schema` explains its
-rows). Constants are pieces of text that several rows share."""
+"""Fills LAYERS, the table of ncnn's layer types, by which files are read and written (`schema`
+explains its rows). Other constants are text that several rows share."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _RECURRENT = "0 num_output=0, 1 weight_data_size=0, 2 direction=0, 8 int8_scale_
 
 
 def _recurrent(gates: int, biases: int) -> str:
-    """Return the weights of a recurrent layer whose cell has so many gates and bias vectors."""
+    """The weights in the row of a recurrent layer whose cell has so many gates and bias vectors."""
     d = _DIRECTIONS
     return (
         f"Q w weight_data_size; T b {d} * {biases} * num_output; "
@@ -85,8 +85,9 @@ _BITS, _BLOCK = "(quantize_term // 100)", "(32 << quantize_term % 10)"
 
 
 def _blocks(name: str, rows: str, columns: str, condition: str = "1") -> str:
-    """Return the row for a matrix of weights: if quantize_term >= 400, integers of a few bits,
-    several to a byte, each row of the matrix padded to whole bytes."""
+    """The weights in a row for the matrix `name` [rows, columns], if `condition` (all expressions):
+    with quantize_term >= 400, bytes that hold integers of a few bits, each row padded to whole
+    bytes."""
     return (
         f"Q {name} {rows} * {columns} if {condition} and quantize_term < 400; "
         f"Q {name} {rows} * (({columns} * {_BITS} + 7) // 8) "

@@ -1,5 +1,5 @@
-"""Reads the two files of an ncnn model (.param and .bin): the second is found by the name of the
-first, or both are in a zip, or given as a pair."""
+"""Reads the two files of an ncnn model (.param and .bin), found by the name of the first, in a zip,
+or given as a pair."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ _PACKED = re.compile(rb"PK\x03\x04.{26}[^\0]{0,200}?\.(param|param\.bin|bin)", r
 
 
 def is_param(head: bytes, path: str) -> bool:
-    """Whether a file is a .param file of ncnn, or a zip with one."""
+    """Whether a file is a .param file of ncnn, or a zip that begins with that or a .bin file."""
     return describe(head, path) == "an ncnn model" or bool(_PACKED.match(head))
 
 
 def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
-    """Read a model from the path of a .param file with a .bin file beside it, the bytes of one
-    without weights, a zip of both, or a pair (param, bin) of paths or bytes. Return (file name,
-    layers with their weights, files). With a seed, weights are drawn at random instead of read.
-
-    Raises ModelFileError, ImportFailed, BudgetExceeded.
-    """
+    """Read a model: a .param file by path, its .bin file beside it; the bytes of one without
+    weights; a zip of both; or a pair (param, bin) of paths or bytes. Return (file name, "" for
+    bytes; layers with their weights; files opened). With a seed, weights are drawn at random
+    instead of read. Raises ModelFileError, ImportFailed, BudgetExceeded."""
     weights: memoryview | None = None
     if isinstance(source, tuple):
         file, data, files = opened(source[0])
@@ -68,7 +66,7 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
 
 
 def _bin_of(path: Path) -> Path:
-    """Return the path of a .param file's weights: net.bin for net.param and net.param.bin."""
+    """The path of a .param file's weights: net.bin for net.param and net.param.bin."""
     return path.with_name(path.name.removesuffix(".param.bin").removesuffix(".param") + ".bin")
 
 
@@ -84,8 +82,8 @@ def _beside(path: Path, files: Files) -> memoryview | None:
 
 
 def _unpacked(data: memoryview, file: str) -> tuple[memoryview, memoryview | None]:
-    """Return the .param and .bin (None if there is none) of a zip archive. Raises ModelFileError,
-    BudgetExceeded."""
+    """The .param and .bin (None if there is none) of a zip archive. Raises ModelFileError if it is
+    damaged or holds several, BudgetExceeded."""
     name = file or "the model"
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:

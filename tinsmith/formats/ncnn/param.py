@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 @dataclass
 class Layer:
     """A layer of a file: `inputs` and `outputs` name its values, `given` are the parameters in the
-    file by name, `weights` its arrays."""
+    file by name, `weights` its arrays by name, once they are read."""
 
     type: str
     name: str
@@ -55,8 +55,8 @@ class Layer:
 
 
 class _Unknown:
-    """Collects the layers of unknown types in a file; `finish` raises one error with all of
-    them."""
+    """Collects the layers of unknown types in a file; `finish` raises ImportFailed with all, if
+    any."""
 
     def __init__(self, model: str) -> None:
         self.model, self.types = model, dict[str, list[str]]()
@@ -78,8 +78,8 @@ class _Unknown:
 
 
 def read_param(data: memoryview, model: str) -> list[Layer]:
-    """Read the layers of a .param file, text or binary. Raises ModelFileError, and ImportFailed
-    where layer types are not known."""
+    """Read the layers of a .param file, text or binary, without weights. Raises ModelFileError, and
+    ImportFailed where layer types are not known."""
     if bytes(data[:4]) == BINARY_MAGIC:
         return _read_binary(data, model)
     try:
@@ -93,8 +93,8 @@ def read_param(data: memoryview, model: str) -> list[Layer]:
 
 
 class _Tokens:
-    """The words of a text file, read one after the other. Methods raise ModelFileError, in which
-    `what` names the word that is missing or wrong."""
+    """The words of a text file, read in order. Methods raise ModelFileError, in which `what` names
+    the missing or wrong word."""
 
     def __init__(self, text: str, model: str) -> None:
         self.found, self.at, self.model = list[str](), 0, model
@@ -104,7 +104,7 @@ class _Tokens:
             self.ends.append(len(self.found))
 
     def line(self) -> int:
-        """Return the number of the next word's line, from 1."""
+        """The number of the next word's line, from 1."""
         return bisect_right(self.ends, self.at) + 1
 
     def take(self, what: str) -> str:
@@ -158,9 +158,9 @@ def _read_text(text: str, model: str) -> list[Layer]:
 
 
 def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> dict[str, Any]:
-    """Return a layer's parameters by name, from `raw`: id -> value as in the file, which `convert`
-    converts to the parameter's kind. One that the schema lacks is named as "parameter 7". Raises
-    ModelFileError for an id out of range or a value that `convert` refuses."""
+    """A layer's parameters by name, from `raw`: id -> value as in the file, which `convert(value,
+    kind)` converts. One that the schema lacks is "parameter 7", of kind "". Raises ModelFileError
+    for an id out of range or a value that `convert` refuses."""
     given: dict[str, Any] = {}
     for id, value in raw.items():
         if not 0 <= id < MOST_PARAMS:
@@ -179,8 +179,8 @@ def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> 
 
 
 def _from_text(value: Any, kind: str) -> Any:
-    """Convert the text of a parameter to its kind. `value` is a tuple of one text if the id said
-    that it is a list, "length,item,item...". Raises ValueError."""
+    """Convert the text of a parameter to its kind ("": keep it), lists to tuples. `value` is
+    (text,) if the id said that it is a list, "length,item,item...". Raises ValueError."""
     if kind == "":
         return value
     if isinstance(value, tuple):
@@ -224,8 +224,8 @@ def _number(text: str, kind: str) -> Any:
 
 
 class _Words:
-    """The 32-bit words of a binary file, read one after the other. Methods raise ModelFileError, in
-    which `what` names the word that is missing or wrong."""
+    """The 32-bit words of a binary file, read in order. Methods raise ModelFileError, in which
+    `what` names the missing or wrong word."""
 
     def __init__(self, data: memoryview, model: str) -> None:
         self.data, self.model, self.at = data, model, 4
@@ -279,15 +279,15 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
 
 
 def _type_numbers() -> dict[str, int]:
-    """Return type -> its number in binary files; registered types without one are counted."""
+    """Type -> its number in binary files; types without one count on from CUSTOM."""
     custom = counter(CUSTOM)
     rows = LAYERS.values()
     return {s.type: next(custom) if s.number is None else s.number for s in rows}
 
 
 def _from_bytes(value: Any, kind: str) -> Any:
-    """Convert the bytes of a parameter to its kind. `value` is (bytes, length) for a list or text.
-    Raises ValueError."""
+    """Convert the bytes of a parameter to its kind, lists to tuples. `value` is (bytes, length) for
+    a list or text. Raises ValueError."""
     if kind == "text":
         if not isinstance(value, tuple):
             raise ValueError("it is no text")
@@ -307,7 +307,8 @@ def _from_bytes(value: Any, kind: str) -> Any:
 
 
 def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
-    """Yield the parameters that a file must have: those whose values are not the defaults."""
+    """Yield all parameters that a file must have, with their values: those that are not the
+    defaults."""
     schema, plain = layer.schema, layer.schema.values({})
     full = schema.values(layer.given)
     for param in schema.params:
@@ -317,7 +318,7 @@ def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
 
 
 def _blobs(layers: Iterable[Layer]) -> dict[str, int]:
-    """Return name of a value -> its number, in the order of layers."""
+    """Number the values of layers as they first occur: name -> number."""
     names = (name for layer in layers for name in (*layer.inputs, *layer.outputs))
     return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
@@ -331,7 +332,7 @@ def _text(value: Any, kind: str) -> str:
 
 
 def param_text(layers: list[Layer]) -> str:
-    """Return layers as a text .param file."""
+    """Layers as a text .param file."""
     lines = [str(MAGIC), f"{len(layers)} {len(_blobs(layers))}"]
     for layer in layers:
         words = [
@@ -346,7 +347,7 @@ def param_text(layers: list[Layer]) -> str:
 
 
 def param_bytes(layers: list[Layer]) -> bytes:
-    """Return layers as a binary .param file."""
+    """Layers as a binary .param file."""
     blobs, numbers = _blobs(layers), _type_numbers()
     out: list[bytes] = []
 

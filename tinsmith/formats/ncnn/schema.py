@@ -1,4 +1,4 @@
-"""Parameters and weights of ncnn's layer types, from rows of text (the rows are in `layers`):
+"""Parameters and weights of ncnn's layer types, from rows of `layers`: three parts, with | between.
 
     Convolution 6
     0 num_output=0, 1 kernel_w=0, 11 kernel_h=kernel_w, 18 pad_value=0.0, 10 activation_params=[f]
@@ -10,8 +10,7 @@
 3. The weights, separated by semicolons: T (a tag before it in the file tells the encoding), Q (like
    T, but integers if quantize_term or int8_scale_term is not 0) or R (float32); the name; the
    number of elements; "if" and a condition, if there is one. Number and condition are expressions
-   of the parameters, in which prod and max may be used.
-"""
+   of the parameters, in which prod and max may be used."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ LARGEST = -3.402823466385288596e38
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a layer type: `kind` is int, float, ints, floats or text; `like` names another
-    parameter whose value is the default."""
+    """A parameter of a layer type: `kind` is int, float, ints, floats or text; `like`, if not "",
+    names another parameter, whose value is the default."""
 
     id: int
     name: str
@@ -43,11 +42,11 @@ class Param:
 
 @dataclass(frozen=True)
 class Slot:
-    """One array of weights of a layer: its name, and its number of elements.
+    """One array of weights of a layer.
 
     tagged  whether a tag before it in the file tells how it is encoded
-    bits    4, 6 or 8 for integers that are multiplied by scales; 0 for floats
-    """
+    count   number of elements; of bytes, where integers of 4 or 6 bits are packed
+    bits    4, 6 or 8 for integers with scales of their own (Q); else 0"""
 
     name: str
     tagged: bool
@@ -58,7 +57,7 @@ class Slot:
 @dataclass(frozen=True)
 class Schema:
     """A layer type. `number` is its number in binary files; None for types of other packages.
-    `weights`: values of the parameters -> the arrays of weights."""
+    `weights`: all parameters by name -> the arrays of weights."""
 
     type: str
     number: int | None
@@ -69,15 +68,15 @@ class Schema:
         return next((p for p in self.params if p.id == id), None)
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters of the layer type by name: the given value, else that of the
-        parameter `like`, else the default. Given names that the type lacks are left out."""
+        """All parameters of the layer type by name: the given value, else that of the parameter
+        `like`, else the default. Given names that the type lacks are left out."""
         found: dict[str, Any] = {}
         for p in self.params:
             found[p.name] = given.get(p.name, found[p.like] if p.like else p.default)
         return found
 
     def slots(self, given: Mapping[str, Any], where: str) -> list[Slot]:
-        """Return the arrays of weights of a layer with given parameters. Raises ModelFileError for
+        """The arrays of weights of a layer with given parameters. Raises ModelFileError for
         parameters that contradict each other."""
         try:
             slots = list(self.weights(self.values(given)))
@@ -90,9 +89,8 @@ class Schema:
 
 
 def _param(text: str, known: Mapping[str, Param]) -> Param:
-    """Parse one parameter of a row: its id, name and default, "1 kernel_w=0". The default tells the
-    kind: [i] and [f] are empty lists. It may name one of the parameters `known` before, whose value
-    is the default: "11 kernel_h=kernel_w"."""
+    """Parse one parameter of a row, "1 kernel_w=0"; `known` are those before it, one of which its
+    default may name: "11 kernel_h=kernel_w". Raises ValueError."""
     id, _, rest = text.partition(" ")
     name, _, default = rest.partition("=")
     if default in known:
@@ -122,8 +120,8 @@ _BUILTINS = {"__builtins__": {}, "prod": prod, "max": max}
 
 
 def _weights(text: str, params: Collection[str]) -> Callable[[Mapping[str, Any]], Iterable[Slot]]:
-    """Parse the weights of a row; return a function from values of the parameters to the arrays of
-    weights. Raises ValueError."""
+    """Parse the weights of a row, which may read `params` (names); return the function
+    `Schema.weights`. Raises ValueError."""
     rows = []
     for part in filter(None, map(str.strip, text.split(";"))):
         what, condition = [*_CONDITION.split(part), "1"][:2]
@@ -161,9 +159,8 @@ def layer_type(
     weights: str | Callable[[Mapping[str, Any]], Iterable[Slot]] = "",
     number: int | None = None,
 ) -> Schema:
-    """Register a layer type. `params` and `weights` are text as in the module's docstring;
-    `weights` may be a function from the values of the parameters to the arrays of weights. Raises
-    DuplicateName, OptionError."""
+    """Register a layer type. `params` and `weights` are text as in the module's docstring; or
+    `weights` is a function as in `Schema`. Raises DuplicateName, OptionError."""
     if type in LAYERS:
         raise DuplicateName(f"ncnn layer type {type!r} is registered twice")
     try:

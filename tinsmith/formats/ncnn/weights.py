@@ -1,8 +1,7 @@
 """ncnn's .bin files: the weights of all layers, one after the other, without names.
 
-Arrays of the kinds T and Q (`schema`) begin with a tag. Sizes follow from the layers' parameters
-alone, so a file of another length belongs to other layers.
-"""
+Arrays of the kinds T and Q (`schema`) begin with a tag, their encoding. Numbers of elements follow
+from the layers' parameters, so a file of another length belongs to other layers."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ BOOK = 256
 
 
 def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
-    """Set `weights` of layers from the bytes of a .bin file; float32 and int8 arrays are views of
-    `data`. Raises ModelFileError where the file is too short, or too long."""
+    """Set `weights` of layers from the bytes of a .bin file: flat arrays of float32 or int8, views
+    of `data` where it holds these. Raises ModelFileError where it is too short, or too long."""
     at = 0
 
     def take(size: int, where: str) -> memoryview:
@@ -50,7 +49,7 @@ def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
 
 
 def _weight(slot: Slot, take: Any, where: str) -> Array:
-    """Read one array. `take(size, where)` returns the next bytes, padded to whole words."""
+    """Read one array. `take(size, where)` returns the next bytes; arrays are padded to words."""
     n = slot.count
     tag = int.from_bytes(take(4, where), "little") if slot.tagged and n else 0
     if tag == HALVES:
@@ -66,8 +65,8 @@ def _weight(slot: Slot, take: Any, where: str) -> Array:
 
 def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[bytes]:
     """Yield the pieces of a .bin file, layer by layer. Tagged int8 arrays are written as int8,
-    others as float32; with `halves`, tagged ones whose values fit as float16. Raises ModelFileError
-    where a layer has more or fewer weights than its parameters say."""
+    others as float32 or, with `halves`, if tagged and their values fit, as float16. Raises
+    ModelFileError for arrays of another size than the parameters say."""
     for layer in layers:
         for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
             array = np.ascontiguousarray(layer.weights.get(slot.name, ())).reshape(-1)
@@ -87,7 +86,7 @@ def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[byt
 
 
 def _fits(array: Array) -> bool:
-    """Whether all values are in the range of float16, so that none becomes infinite."""
+    """Whether all values are in the range of float16."""
     return bool(np.abs(array).max(initial=0) <= np.finfo(np.float16).max)
 
 
@@ -98,9 +97,8 @@ _SCALES = ("_scales", "_scale")
 
 
 def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
-    """Set `weights` of layers to random numbers, the same for a seed on every machine. Factors of
-    products are scaled so that activations neither vanish nor grow from layer to layer. Raises
-    BudgetExceeded."""
+    """Set `weights` of layers to random numbers, the same for a seed on every machine. Weights of
+    products are scaled so that activations neither vanish nor grow. Raises BudgetExceeded."""
     count = total = 0
     for layer in layers:
         slots = layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})")

@@ -162,7 +162,8 @@ def _rest(node: Node, a: Value, b: Value) -> Value:
 
 
 def _turned(op):
-    """The operation `op` with its operands exchanged."""
+    """A function (node, a, b) that emits `op`, our operator's name or such a function, of (b,
+    a)."""
     return lambda node, a, b: node.emit(op, b, a) if isinstance(op, str) else op(node, b, a)
 
 
@@ -188,11 +189,9 @@ def binary(node: Node) -> Result:
 
 def aligned(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
     """a and b, the one of lower rank reshaped to the rank of the other so that numpy's broadcasting
-    gives ncnn's: its axes are lined up with the first (outer) ones, (h, w) as (h, w, 1). A vector
-    is lined up with the first axis if it has that size, else with the last.
-
-    Raises Unsupported where that depends on sizes that are not known.
-    """
+    gives ncnn's: its axes are lined up with the first (outer) ones after the batch, (h, w) as
+    (h, w, 1). A vector is lined up with the first axis if it has its size, else with the last.
+    Raises Unsupported where only the run tells that."""
     low, high = sorted((a, b), key=rank)
     if rank(low) == rank(high):
         return a, b

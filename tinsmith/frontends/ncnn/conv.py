@@ -41,7 +41,7 @@ def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
 
 
 def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
-    """x with its spatial axes padded by `value`; `pad` is all begins, then all ends."""
+    """x with its spatial axes padded with `value`; `pad` is all begins, then all ends."""
     n = len(letters)
     widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
     return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
@@ -84,7 +84,7 @@ def convolution(node: Node) -> Result:
 
 
 def _computed(node: Node, index: int) -> Value:
-    """A weight that input number `index` computes, without its axis for the batch. Raises
+    """Input number `index`, a weight that is computed, without its axis for the batch. Raises
     Unsupported for a batch other than 1."""
     count = shape(node[index])[0]
     if isinstance(count, int) and count != 1:
@@ -106,7 +106,7 @@ def rounded(node: Node, x: Value) -> Value:
 
 
 def is_quantised(node: Node) -> bool:
-    """Whether the weights of a layer are int8, so that it multiplies in int8."""
+    """Whether a layer multiplies in int8, by scales among its weights."""
     return "int8_scale_term" in node.values and bool(node.attr("int8_scale_term"))
 
 
@@ -154,8 +154,8 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     "Deconvolution3D", "DeconvolutionDepthWise3D",
 )  # fmt: skip
 def deconvolution(node: Node) -> Result:
-    """Import a transposed convolution. Where the layer gives the size of its output, all of the
-    result is computed, and then cut."""
+    """Import a transposed convolution. Where the layer gives the size of its output (padding:
+    SAME), all of the result is computed, and then cut to it."""
     letters = spatial(node.type)
     node.ignore("groups")
     kernel, outputs, group = weighted(node, letters)
@@ -265,8 +265,8 @@ def same_rank(node: Node, *values: Value) -> list[Value]:
 
 @layer("Gemm")
 def gemm(node: Node) -> Result:
-    """Import Gemm: alpha * (A B + beta * C). A, B and C are each a weight of the layer or, in this
-    order, one of its inputs."""
+    """Import Gemm: alpha * (A B + beta * C). A, B and C (which may be absent) are each a weight of
+    the layer or, in this order, one of its inputs."""
     m, n, k = (node.attr(f"constant{a}") for a in "MNK")
     term, alpha, given = node.attr("quantize_term"), node.attr("alpha"), iter(node.inputs)
     node.ignore("output_elempack", "output_elemtype", "tile_M", "tile_N", "tile_K")
@@ -318,8 +318,8 @@ def gemm(node: Node) -> Result:
 
 
 def _third(node: Node, c: Value, y: Value) -> Value:
-    """C of a Gemm, where it is an input, in a shape that broadcasts to the product y: one number, a
-    row, a column, or a matrix."""
+    """C of a Gemm, where it is an input, in a shape that broadcasts to the product y. A vector is a
+    column if it has as many elements as y rows, and not columns, else a row."""
     if rank(c) == 3:
         c = node.reshaped(c, node.dim(c, 1), -1)
     if rank(c) > 1:
@@ -332,8 +332,8 @@ def _third(node: Node, c: Value, y: Value) -> Value:
 
 def blocks(node: Node, name: str, n: int, k: int, term: int) -> Array:
     """The weight `name` [n, k] as float32: packed integers of 4, 6 or 8 bits, lowest bits first,
-    divided by a scale for each block of a row. `term` is ncnn's quantize_term: 100 * bits + e for
-    blocks of 32 * 2^e elements."""
+    divided by a scale for each block of a row. `term` is ncnn's quantize_term: term // 100 bits,
+    blocks of 32 * 2^(term % 10) elements."""
     bits, block = term // 100, 32 << term % 10
     packed = node.weight(name).view(np.uint8).reshape(n, -1)
     ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)

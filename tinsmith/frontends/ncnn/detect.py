@@ -14,8 +14,8 @@ AUTO = -233
 @layer("PriorBox")
 def prior_box(node: Node) -> Result:
     """Import PriorBox: the boxes of an SSD detector, of the sizes in the layer's parameters, around
-    the centre of each cell of the first input. They depend on its size alone, so they are a
-    constant. Raises Unsupported for an unknown size."""
+    the centre of each cell of the first input. They depend on sizes alone, also the picture's (the
+    second input), so they are a constant. Raises Unsupported for unknown ones."""
     w, h = (node.size(node[0], a) for a in "wh")
     image = [node.attr("image_width"), node.attr("image_height")]
     if not isinstance(w, int) or not isinstance(h, int):
@@ -66,8 +66,7 @@ def _boxes(
     """Boxes [h, w, sides, 4] as (x1, y1, x2, y2), in fractions of `image`, (width, height).
 
     `steps` are the width and height of a cell, `sides` [sides, 2] those of the boxes. The centre in
-    cell i is at (i + offset) * step, or, with `middle`, at offset * (step - 1) + i * step.
-    """
+    cell i is at (i + offset) * step, or, with `middle`, at offset * (step - 1) + i * step."""
     at = [
         offset * (s - 1) + np.arange(n) * s if middle else (offset + np.arange(n)) * s
         for n, s in zip((w, h), map(np.float32, steps), strict=True)
@@ -124,7 +123,7 @@ def proposal(node: Node) -> Result:
 
 
 def _places(node: Node, x: Value) -> Value:
-    """The numbers of the images that regions are in: 0, 1, ..., N - 1, as image i has region i."""
+    """The images, int64 [N], that regions are in: 0, 1, ..., N - 1, as image i has region i."""
     count = node.dim(x, 0)
     if isinstance(count, int):
         return node.const(np.arange(count))

@@ -58,8 +58,8 @@ FREE = {
 
 
 def sizes_of(node: Node, text: str) -> list[Size]:
-    """The sizes in an expression of a layer: each a number, or, where it depends on sizes of inputs
-    that are not known, an int64 Value [1]. Raises Unsupported."""
+    """The sizes in an expression of a layer: each a number, or, where it depends on unknown sizes
+    of inputs, an int64 Value [1]. Raises Unsupported."""
     stack: list[Any] = []
     for token in reversed([t for t in re.split(r"[(),\s]+", text) if t]):
         try:

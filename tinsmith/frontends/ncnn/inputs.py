@@ -19,8 +19,8 @@ CHANNELS = ("BatchNorm", "InstanceNorm", "GroupNorm")
 
 def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]:
     """The shape (without a batch) of the input `blob`, which the file leaves open: symbols such as
-    "x_w" for as many axes as the first layer that reads it takes, and numbers that follow from the
-    weights of that layer. `readers`: value -> the first layer that reads it."""
+    "x_w" for as many axes as its first reader takes (3 where none tells), and numbers that follow
+    from the weights of that layer. `readers`: value -> the first layer that reads it."""
     for reader, name in _readers(blob, readers):
         values = reader.schema.values(reader.given)
         if (
@@ -40,7 +40,7 @@ def free_sizes(blob: str, readers: Mapping[str, Layer]) -> tuple[int | str, ...]
 
 
 def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, str]]:
-    """(layer, name) for the layers that read the value `blob`, or a copy of it (made by Split or
+    """(layer, name) for the first reader of the value `blob`, and of each copy of it (by Split or
     Noop) called `name`."""
     waiting, seen = [blob], set[str]()
     while waiting:
@@ -56,8 +56,8 @@ def _readers(blob: str, readers: Mapping[str, Layer]) -> Iterator[tuple[Layer, s
 
 
 def _told(type: str, values: Mapping[str, Any]) -> Told | None:
-    """What the type and the parameters of a layer say of its first input. None where they say
-    nothing."""
+    """What the type and the parameters of a layer say of its first input: (rank, an axis, its size
+    or 0). None where they say nothing."""
     weights, outputs = values.get("weight_data_size", 0), max(values.get("num_output", 0), 1)
     if type.startswith(("Convolution", "Deconvolution", "Deformable")):
         letters = spatial(type)

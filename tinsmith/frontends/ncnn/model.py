@@ -23,10 +23,9 @@ def load(
     source: Any, random_weights: int | None = None, batch: str | int | None = "N",
     input_shapes: Mapping[str, Any] | None = None,
 ) -> Graph:  # fmt: skip
-    """The graph of a model. `source` is a .param file with a .bin beside it, or a pair of both; see
-    `frontends.load` for the options. `batch` is the symbol ("free": "N") or the size of the first
-    axis of all inputs; with None or "none", inputs and outputs have no such axis, as in ncnn.
-    `input_shapes` replace shapes that the file gives."""
+    """The graph of a model: for `source` see `read_pair`, for the options `frontends.load`. `batch`
+    is the symbol ("free": "N") or the size of the first axis of all inputs; with None or "none",
+    inputs and outputs have no such axis, as in ncnn. `input_shapes` replace shapes of the file."""
     batch = {"none": None, "free": "N"}.get(str(batch), batch)
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
@@ -93,8 +92,7 @@ def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> N
 
 
 def _hint(row: Layer, index: int) -> tuple[int, ...]:
-    """The shape of output number `index` that the file notes beside the layer; () where it notes
-    none."""
+    """The shape of output number `index` that the file notes beside the layer; () for none."""
     noted: Sequence[int] = row.given.get("shapes", ())
     step = len(noted) // max(len(row.outputs), 1)
     if step not in (4, 5):
@@ -106,7 +104,7 @@ def _hint(row: Layer, index: int) -> tuple[int, ...]:
 
 
 def _renamed(graph: Graph, value: Value) -> Value:
-    """An output of the graph without the axis of the batch; it takes over the name."""
+    """An output of the graph without the axis of the batch; it takes over the name of `value`."""
     from tinsmith.ops import OPS
 
     name = value.name

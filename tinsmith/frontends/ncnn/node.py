@@ -24,7 +24,7 @@ LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
 class Node(SourceNode):
-    """A layer while it is imported. Parameters have the names and defaults of its schema."""
+    """A layer while it is imported. `attr` has the names and defaults of its schema."""
 
     def __init__(self, scope: Scope, layer: Layer) -> None:
         super().__init__(scope, layer.type, layer.name, layer.inputs, layer.outputs, layer.given)
@@ -38,8 +38,7 @@ class Node(SourceNode):
 
     def weight(self, name: str, *shape: int) -> Array:
         """A weight in `shape` (one number may be -1; flat without a shape), as float32, or as int8
-        if it is stored so. Raises Unsupported if the layer has no such weight, or of another size.
-        """
+        if it is stored so. Raises Unsupported if the layer has none of that name or size."""
         if name not in self.layer.weights:
             raise Unsupported(f"its parameters tell of no weight {name!r}")
         array = self.layer.weights[name]
@@ -49,12 +48,12 @@ class Node(SourceNode):
         return array.reshape(shape or -1)
 
     def has(self, name: str) -> bool:
-        """Whether the layer has the weight `name`."""
+        """Whether the layer has the weight `name`, maybe empty."""
         return name in self.layer.weights
 
     @property
     def present(self) -> list[Value]:
-        """The inputs of the layer, without absent ones."""
+        """The inputs that are not absent."""
         return [v for v in self.inputs if v is not None]
 
     # ---- axes
@@ -65,7 +64,7 @@ class Node(SourceNode):
 
     def axis(self, number: int, of: int) -> int:
         """The axis of the graph for axis `number` in ncnn (negative: from the end) of a value of
-        rank `of` in ncnn. Raises Unsupported if there is none."""
+        rank `of` there. Raises Unsupported if there is none."""
         if not -of <= number < of:
             raise Unsupported(f"it has no axis {number}: its input has {of} axes")
         return number % of + 1
@@ -82,8 +81,8 @@ class Node(SourceNode):
         return found if isinstance(found, int) else self.emit("Shape", x, start=axis, end=axis + 1)
 
     def reshaped(self, x: Value, *sizes: Size) -> Value:
-        """x reshaped to `sizes`, one of which may be -1, after the axis of the batch. Raises
-        Unsupported where the number of elements is known to differ."""
+        """x with the axes after the batch reshaped to `sizes`, one of which may be -1. Raises
+        Unsupported for a size 0, or another number of elements where known."""
         if x.shape is not None and tuple(sizes) == x.shape[1:]:
             return x
         if sizes == (-1,) and rank(x) == 1:
@@ -102,15 +101,15 @@ class Node(SourceNode):
         return self.emit("Unsqueeze", x, self.ints(1))
 
     def for_samples(self, x: Value, of: Iterable[Value | None]) -> Value:
-        """x repeated along the batch to the batch of the values `of`, if x has a batch of 1 (as
-        values have that are computed from constants alone) and another of them has not; else x."""
+        """x, repeated along the batch if its batch is 1 (as it is of what is computed from
+        constants alone): to the batch of one of the values `of` that has another."""
         most = next((v for v in of if v is not None and shape(v)[0] != 1), x)
         if shape(x)[0] != 1 or most is x:
             return x
         return self.emit("Expand", x, self.joined((self.dim(most, 0), *(1,) * rank(x))))
 
     def alike(self, *values: Value) -> list[Value]:
-        """The values, each repeated to the largest batch among them: see `for_samples`."""
+        """The values, those with a batch of 1 repeated to the others': see `for_samples`."""
         return [self.for_samples(v, values) for v in values]
 
     def joined(self, sizes: Sequence[Size]) -> Value:
@@ -148,8 +147,7 @@ def rank(x: Value) -> int:
 
 
 def channels_of(x: Value, what: str) -> int:
-    """The number of channels of x. Raises Unsupported, which says that `what` needs it, where it is
-    not known."""
+    """The number of channels of x. Raises Unsupported ("WHAT needs ...") where it is not known."""
     count = shape(x)[1]
     if not isinstance(count, int):
         raise Unsupported(
@@ -160,8 +158,8 @@ def channels_of(x: Value, what: str) -> int:
 
 
 def known(x: Value, what: str) -> list[int]:
-    """The shape of x in ncnn (without the batch). Raises Unsupported, which says that `what` needs
-    it, where it is not known."""
+    """The shape of x in ncnn (without the batch). Raises Unsupported ("WHAT needs ...") where a
+    size is not known."""
     sizes = list(shape(x)[1:])
     if not all(isinstance(s, int) for s in sizes):
         raise Unsupported(
@@ -172,7 +170,7 @@ def known(x: Value, what: str) -> list[int]:
 
 
 def pick(table: Sequence[Any], number: int, what: str = "operation") -> Any:
-    """table[number], for a parameter that is a number of a `what`. Raises Unsupported for other
+    """table[number], for a parameter that tells a `what` by number. Raises Unsupported for other
     numbers."""
     if not 0 <= number < len(table):
         raise Unsupported(f"its {what} {number} is not known; they are 0 to {len(table) - 1}")

@@ -39,8 +39,8 @@ def pooling(node: Node) -> Result:
 
 def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
     """x pooled by windows: their mean, or without `mean` their maximum. The layer's `pad_mode` says
-    how x is padded: 0 by `pad`, and more at the end so that windows cover all elements; 1 by `pad`;
-    2 and 3 as SAME_UPPER and SAME_LOWER. Raises Unsupported."""
+    how x is padded: 1 by its paddings; 0 by more at the end, too, so that windows cover all
+    elements; 2 and 3 as SAME_UPPER and SAME_LOWER. Raises Unsupported."""
     n = len(letters)
     kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
     stride = tuple(node.attr(f"stride_{a}") for a in letters)
@@ -84,14 +84,14 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
 
 
 def _is_far(attrs: dict[str, Any]) -> bool:
-    """Whether a padding is as large as the kernel, or larger, which our pooling does not take."""
+    """Whether a padding is as large as the kernel or larger, which our pooling does not take."""
     return any(p >= k for p, k in zip(attrs.get("pad", ()), attrs["kernel"] * 2, strict=False))
 
 
 def _far_padded(
     node: Node, x: Value, attrs: dict[str, Any], value: float
 ) -> tuple[Value, dict[str, Any]]:
-    """(x, attrs) of a pooling; if its padding is as large as the kernel, x padded by `value`, and
+    """(x, attrs) of a pooling; for padding that `_is_far`, x padded by a node with `value`, and
     attributes without padding."""
     if not _is_far(attrs):
         return x, attrs
@@ -107,9 +107,9 @@ def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """Adaptive pooling of x to the sizes out_w, out_h, ...: bin i of m along an axis of n elements
-    goes from floor(i n / m) to ceil((i + 1) n / m). If all bins are of one size, that is one
-    pooling; else one axis is pooled after the other, if need be bin by bin."""
+    """Adaptive pooling of x to the sizes out_w, out_h, ... (-233: that of x): bin i of m along an
+    axis of n elements goes from floor(i n / m) to ceil((i + 1) n / m). One pooling if all bins are
+    of one size, else one axis after the other, if need be bin by bin."""
     sizes, wanted_sizes = shape(x)[2:], [node.attr(f"out_{a}") for a in letters]
     pairs = [(n, n if m == KEEP else m) for n, m in zip(sizes, wanted_sizes, strict=True)]
     if all(isinstance(n, int) and m > 0 and n % m == 0 for n, m in pairs):
@@ -138,9 +138,9 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
 
 
 def _gathered(node: Node, x: Value, axis: int, bins: list[tuple[int, int]], mean: bool) -> Value:
-    """The same as `SourceNode.binned`, by a few nodes: the elements of all bins are gathered to
-    rows of one length, in which shorter bins have their last element several times (factors let it
-    count once in a mean). Raises BudgetExceeded if the constants would be too large."""
+    """x with `axis` reduced to `bins`, as by `SourceNode.binned`, in a few nodes: elements are
+    gathered to rows of one length, in which shorter bins repeat their last element (in a mean it
+    counts once). Raises BudgetExceeded for too large constants."""
     low, high = np.array(bins).T
     budget.check("constants", 12 * len(bins) * int((high - low).max()), f"{node.label!r}")
     places = low[:, None] + np.arange((high - low).max())
@@ -187,8 +187,8 @@ def _adaptive_free(node: Node, x: Value, axis: int, count: int, mean: bool) -> V
 
 @layer("SPP")
 def pyramid(node: Node) -> Result:
-    """Import SPP (spatial pyramid pooling): pooling to 1, 2, 4, ... windows along each axis, all
-    joined to one vector."""
+    """Import SPP (spatial pyramid pooling): `pyramid_height` poolings, to 1, 2, 4, ... windows
+    along each axis, joined to one vector."""
     x, mean = node[0], node.attr("pooling_type") == 1
     c, h, w = known(x, "it")
     parts = []
@@ -265,8 +265,9 @@ def spectrogram(node: Node) -> Result:
 
 @layer("InverseSpectrogram")
 def inverse_spectrogram(node: Node) -> Result:
-    """Import InverseSpectrogram (inverse short-time Fourier transform): one product with the matrix
-    of the inverse transform, times the window, then overlap-add (`overlapped`)."""
+    """Import InverseSpectrogram (inverse short-time Fourier transform): for each part that it
+    `returns` a product with the matrix of the inverse transform, times the window, then
+    overlap-add."""
     x, n, returns = node[0], node.attr("n_fft"), node.attr("returns")
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)

@@ -18,8 +18,8 @@ GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 1, 3)}
 
 
 def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:
-    """The weight `name` as [directions, gates, of, columns] in our order of gates. `gates` are the
-    positions of these in ncnn's order, `of` is the number of rows of a gate. Weights of int8 are
+    """The weight `name` as [directions, gates, of, columns] in our order of gates. `gates` are
+    their positions in ncnn's order, `of` is the number of rows of a gate. Weights of int8 are
     divided by their scales."""
     array = node.weight(name)
     if array.dtype == np.int8:
@@ -170,8 +170,9 @@ def rotary(node: Node) -> Result:
 
 @layer("ArgMax")
 def arg_max(node: Node) -> Result:
-    """Import ArgMax: the indexes of the `topk` largest of all elements. Of equal elements the last
-    comes first, as in ncnn, so x is reversed before our TopK."""
+    """Import ArgMax: a row of indexes (float32) of the `topk` largest of all elements, with
+    `out_max_val` below a row of these elements. Of equal elements the last comes first, as in ncnn.
+    """
     flat, k = node.reshaped(node[0], -1), node.attr("topk")
     back = node.ints(-1), node.ints(np.iinfo(np.int64).min + 1), node.ints(1), node.ints(-1)
     values, at = node.emit("TopK", node.emit("Slice", flat, *back), node.ints(k), axis=1)

@@ -90,9 +90,10 @@ def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
 def _nearest(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value | None:
-    """x resized to its nearest elements, by Gathers, along axes whose sizes are known only in the
-    run: element o reads floor(o * (1 / scale)), or o where no size changes. None where all sizes
-    are known (see `nearest_gathers`), or all scales are powers of two: a Resize reads the same."""
+    """x resized to the sizes `wanted`, to its nearest elements, by Gathers, along axes whose sizes
+    only the run tells: element o reads floor(o * (1 / scale)), or o where no size changes. None
+    where all sizes are known (see `nearest_gathers`), or all scales are powers of two: a Resize
+    reads the same."""
     known = all(isinstance(shape(x)[a], int) for a in axes)
     if known or all(frexp(s)[0] == 0.5 for s in scales):
         return None
@@ -117,8 +118,8 @@ def _reals(node: Node, numbers: list[float]) -> Value:
 def _copying(
     node: Node, x: Value, axes: tuple[int, ...], wanted: list[Size], scales: list[float]
 ) -> Value:
-    """The scales of a linear Interp as one vector, with 1 for an axis of x that keeps its size, as
-    ncnn copies it then."""
+    """The scales of a linear Interp to the sizes `wanted` as one vector, with 1 for an axis of x
+    that keeps its size, as ncnn copies it then."""
     found: list[Any] = []
     for axis, size, scale in zip(axes, wanted, scales, strict=True):
         if isinstance(size, int):

@@ -117,7 +117,8 @@ def reshape(node: Node) -> Result:
 
 def _batch_moved(node: Node, x: Value, sizes: list[Size]) -> Value:
     """A Reshape of x that includes the batch: in_batch_axis says at which axis of ncnn's input it
-    is, out_batch_axis at which of `sizes`, those of the output."""
+    is, out_batch_axis at which of `sizes`, those of the output; 233: at none, as it is 1. A size 0
+    is that of the input."""
     before, after = node.attr("in_batch_axis"), node.attr("out_batch_axis")
     if before == NO_BATCH:
         if shape(x)[0] != 1:
@@ -146,7 +147,8 @@ def flatten(node: Node) -> Result:
 
 @layer("Permute")
 def permute(node: Node) -> Result:
-    """Import Permute: `order_type` is an index into ORDERS[rank]; 0 keeps the order."""
+    """Import Permute: `order_type` is an index into ORDERS[rank] (innermost axis first); 0 keeps
+    the order."""
     x, number = node[0], node.attr("order_type")
     orders = ORDERS.get(rank(x), ())
     if rank(x) == 1:
@@ -224,7 +226,8 @@ def crop(node: Node) -> Result:
 
 
 def _least(node: Node, total: Size, second: int, most: int) -> Size:
-    """min(total - second, most): where a Crop ends on an axis of size `total`."""
+    """min(total - second, most): where a Crop ends on an axis of size `total`, `second` before its
+    end or at `most`."""
     if isinstance(total, int):
         return min(total - second, most)
     return (
@@ -243,8 +246,8 @@ def _cut(
 def _numbered(
     node: Node, x: Value, starts: Sequence[Size], ends: Sequence[Size], axes: Sequence[Size]
 ) -> Value:
-    """x cut from `starts` to `ends` along ncnn's `axes`. AUTO as a start means 0; AUTO or 0 as an
-    end means the end of the axis."""
+    """x cut from `starts` to `ends` along ncnn's `axes` (none: the first). AUTO as a start means 0;
+    AUTO or 0 as an end means the end of the axis."""
     at = [node.axis(a, rank(x)) if isinstance(a, int) else 0 for a in axes or range(len(starts))]
     first = [0 if isinstance(s, int) and s == AUTO else s for s in starts]
     last = [_end(node, e) for e in ends]
@@ -264,7 +267,8 @@ def _end(node: Node, told: Size) -> Size:
 
 
 def _like(node: Node, x: Value, offsets: dict[str, int]) -> Value:
-    """x cut to the size of the second input, from `offsets` (letter of an axis -> start) on."""
+    """x cut to the size of the second input, from `offsets` (letter of an axis -> start) on; not
+    along channels if the ranks differ."""
     like = node[1]
     if offsets["w"] == AUTO:
         raise Unsupported("its offsets and sizes are numbers of another value")
@@ -356,8 +360,8 @@ def flip(node: Node) -> Result:
 @layer("Diag")
 def diag(node: Node) -> Result:
     """Import Diag: of a vector [n] the square matrix of side n + |k| with it on diagonal k (k > 0:
-    above the main one), of a matrix its diagonal k. Raises Unsupported for unknown sizes, or if
-    there is no such diagonal."""
+    above the main one), of a matrix its diagonal k. Raises Unsupported for unknown sizes, or
+    without such a diagonal."""
     k, sizes = node.attr("diagonal"), known(node[0], "it")
     rows = np.arange(max(sizes))
     if len(sizes) == 1:

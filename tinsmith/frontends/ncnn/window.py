@@ -49,9 +49,9 @@ def same_padding(
     numbers: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The SAME padding of x for windows of `spans` elements, as attributes of our Conv. With
-    `lower` an odd padding has more at the begin, but along depths ncnn has more at the end. There,
-    and with `numbers`, it is returned as `pad`, else as `auto_pad`. Raises Unsupported where
-    numbers depend on unknown sizes, and where ncnn's padding would be negative."""
+    `lower` an odd padding has more at the begin, but along depths ncnn has more at the end. With
+    `numbers`, or `lower` and depths, it is returned as `pad`, else as `auto_pad`. Raises
+    Unsupported where numbers depend on unknown sizes, or ncnn's padding would be negative."""
     if min(strides) < 1:
         raise Unsupported(f"its stride is {tuple(strides)}")
     depths = lower and "d" in letters

@@ -36,8 +36,8 @@ def _aligned(call: Call) -> tuple[Value, Value]:
 
 @importer("PRelu")
 def prelu(call: Call) -> Result:
-    """Import PRelu. Before opset 7 a slope of rank 1 has a number for each channel (axis 1): then
-    axes of size 1 are added at its end, so that it broadcasts."""
+    """Import PRelu. Before opset 7 a slope of rank 1 has a number for each channel (axis 1): axes
+    of size 1 are then added at its end."""
     x, slope = call[0], call[1]
     if call.opset < 7 and slope.rank == 1 and x.rank is not None and x.rank > 2:
         slope = call.emit("Unsqueeze", slope, call.ints(*range(1, x.rank - 1)))
@@ -47,8 +47,8 @@ def prelu(call: Call) -> Result:
 @importer("Pow")
 def power(call: Call) -> Result:
     """Import Pow, whose result has the element type of the base. An exponent of another type is
-    converted to it; but for an integer base and a real exponent, the base is converted to the type
-    of the exponent, and the result back."""
+    converted to it; but an integer base is converted to the type of a real exponent, and the result
+    back."""
     x, y = _aligned(call)
     if x.dtype == y.dtype:
         return call.emit("Pow", x, y)
@@ -59,8 +59,8 @@ def power(call: Call) -> Result:
 
 
 def cast(call: Call, x: Value, dtype: str) -> Value:
-    """x converted to the element type `dtype` by a Cast; x itself if it has that type, a constant
-    if it is one of one element."""
+    """x converted to the element type `dtype` by a Cast; x itself if it has that type; a constant
+    of one element as a new constant."""
     if x.dtype.name == dtype:
         return x
     if x.const is not None and x.const.size == 1:
@@ -85,8 +85,8 @@ def variadic(call: Call) -> Result:
 
 @importer("Clip")
 def clip(call: Call) -> Result:
-    """Import Clip. Constant bounds become attributes of our Clip; with others it is Min(Max(x,
-    low), high)."""
+    """Import Clip. Constant bounds (before opset 11: attributes) become attributes of our Clip;
+    with others it is Min(Max(x, low), high)."""
     x = call[0]
     if call.opset < 11:
         return call.emit("Clip", x, min=call.attr("min"), max=call.attr("max"))
@@ -137,8 +137,8 @@ def gemm(call: Call) -> Result:
 
 
 def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
-    """alpha * A B + beta * C (without `c`: the first term alone), where the attributes of `call`,
-    alpha, beta, transA and transB, are those of ONNX's Gemm."""
+    """alpha * A B + beta * C (without `c`: the first term alone), by the attributes of `call`,
+    alpha, beta, transA and transB, as in ONNX's Gemm."""
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
     if call.attr("transA", 0):
         a = call.emit("Transpose", a, perm=(1, 0))
@@ -152,7 +152,7 @@ def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
 
 
 def scaled(call: Call, x: Value, factor: float) -> Value:
-    """x * factor. Raises Unsupported for integers and a factor that is none."""
+    """x * factor. Raises Unsupported for integers and a factor that is no integer."""
     if factor == 1:
         return x
     if x.dtype.kind in "iu" and factor != int(factor):
@@ -192,8 +192,8 @@ def arg_reduction(call: Call) -> Result:
 
 @importer("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Result:
-    """Import a softmax. Before opset 13 it is over all axes from `axis` (default 1) on together:
-    the input is flattened to a matrix, and the result reshaped back."""
+    """Import Softmax, LogSoftmax or Hardmax. Before opset 13 it is over all axes from `axis`
+    (default 1) on together: the input is flattened to a matrix, and the result reshaped back."""
     x = call[0]
     if call.opset >= 13:
         return call.emit(call.type, x, axis=call.attr("axis", -1))

@@ -1,5 +1,5 @@
-"""Checks that attributes of ONNX nodes have values of the right kind. The kind follows from the
-name of the attribute, which is the same in nearly all operators."""
+"""Checks that attributes of ONNX nodes have values of the right kind, which follows from the name
+of the attribute, in nearly all operators alike."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ _LETTERS = {float: "f", int: "i", str: "s", bytes: "s", np.ndarray: "t"}
 
 @lru_cache(maxsize=4096)
 def kind_of(op: str, name: str) -> str | None:
-    """The kind of the attribute `name` of the operator `op`, as in KINDS; None if it is unknown."""
+    """The kind of the attribute `name` of the operator `op`, as in KINDS ("i", "F", "fi"); None if
+    unknown."""
     return KINDS.get(f"{op}.{name}") or KINDS.get(name)
 
 
@@ -100,7 +101,8 @@ def checked(op: str, name: str, value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """The letter in `_SHOWN` of a value; for a list by its first element, "" if it is empty."""
+    """The letter in `_SHOWN` of a value; of a list, the capital of its first element's, "" if it is
+    empty."""
     if isinstance(value, list):
         return _kind(value[0]).upper() if value else ""
     return _LETTERS.get(type(value), "g")

@@ -43,8 +43,9 @@ _HARMLESS = {"consumed_inputs"}
 
 
 def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
-    """Decorator: register an importer function for operators of these names. With `lists` it gets
-    sequences of known length as TensorLists; without, such inputs are made Values of the graph."""
+    """Decorator: register an importer function for operators of these names ("domain.Type" outside
+    of the default domain). With `lists` it gets sequences of known length as TensorLists, else as
+    Values."""
     TAKES_LISTS.update(names if lists else ())
     return IMPORTERS(*names)
 
@@ -116,8 +117,8 @@ class Call(SourceNode):
 
 
 def reads(proto: Any) -> set[str]:
-    """The names of the values that a NodeProto reads: its inputs, and values outside of its
-    subgraphs that these use."""
+    """The names of the values that a NodeProto reads: its inputs, and outer values that its
+    subgraphs use."""
     names = {name for name in proto.input if name}
     for a in proto.attribute:
         for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:

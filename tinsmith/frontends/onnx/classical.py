@@ -17,8 +17,7 @@ _FLOATS = ("float32", "float64")
 
 
 def ml(*names: str) -> Any:
-    """Decorator: register an importer function for operators of these names in the domain
-    ai.onnx.ml."""
+    """Decorator: register an importer function for operators of these names in ai.onnx.ml."""
 
     def register(function: Importer) -> Importer:
         return importer(*(f"ai.onnx.ml.{n}" for n in names))(function)
@@ -48,8 +47,8 @@ def scaler(call: Call) -> Result:
 
 @ml("Normalizer")
 def normalizer(call: Call) -> Result:
-    """Import Normalizer: each row is divided by its maximum, its L1 or its L2 norm, by the
-    attribute `norm`; a row where that is 0 stays as it is."""
+    """Import Normalizer: each row is divided by its maximum, its L1 or its L2 norm, as `norm`
+    says; a row where that is 0 stays as it is."""
     x, norm = _floating(call, call[0]), call.attr("norm", "MAX")
     if norm not in ("MAX", "L1", "L2"):
         raise Unsupported(f"norm is {norm!r}, not MAX, L1 or L2")
@@ -197,8 +196,8 @@ def post_transform(call: Call, scores: Value) -> Value:
 
 
 def labels_of(call: Call, ints: str) -> Array:
-    """The labels of the classes: the attribute classlabels_strings, or, if it is absent, that named
-    `ints`. Raises Unsupported where both are."""
+    """The labels of the classes: the attribute classlabels_strings, else the one named `ints`.
+    Raises Unsupported where both are absent."""
     words, numbers = call.attr("classlabels_strings"), call.attr(ints)
     if not words and not numbers:
         raise Unsupported("it has no class labels")
@@ -239,8 +238,8 @@ def linear_regressor(call: Call) -> Result:
 def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
     """x @ coefficients^T + intercepts (if there are any), by the attributes of these names;
     `coefficients` is [rows, columns], flat; `columns` None: as many as there are. Numbers beyond
-    these are ignored, with a note for the user. Raises Unsupported for a number of coefficients
-    that `rows` does not divide."""
+    are ignored, with a note. Raises Unsupported for a number of coefficients that `rows` does not
+    divide."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
     if columns is not None and weights.size > rows * columns:
