@@ -19,12 +19,12 @@ def projected_lstm(
     """An LSTM with a projection, h = p s, where s [D,N,H] is the state of an LSTM without.
 
     x [T,N,F]; `weights` are w [D,4H,F], r [D,4H,P], p [D,P,H] and the biases, in our order of
-    gates; `states` are the first h [D,N,P] and c [D,N,H], or none (zeros). `attrs` are those of our
-    LSTM. Returns y [T,D,N,P] and the last states.
+    gates; `states` are the initial h [D,N,P] and c [D,N,H], or none (zeros). `attrs` are those of
+    our LSTM. Returns y [T,D,N,P] and the last h and c.
 
-    As r h = r (p s) = (r p) s, our LSTM gets r p as its recurrent weights. A first h that is given
-    is no p s: it becomes more features of x in the first time step, with the weights r, and zeros
-    in all other steps.
+    As r h = r (p s) = (r p) s, our LSTM gets r p as its recurrent weights. A given initial h is no
+    p s: it becomes more features of x in the first time step, with the weights r, and zeros in all
+    others.
     """
     w, r, p, b = weights
     ends: list[Value | None] = []

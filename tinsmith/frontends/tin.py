@@ -15,8 +15,7 @@ from tinsmith.graph import Graph
 
 
 def load(source: Any) -> Graph:
-    """The graph in a .tin file, given by its path or as bytes. A program that the file may hold
-    besides is not read."""
+    """The graph in a .tin file, given by its path or as bytes. A program in it is not read."""
     if isinstance(source, str | os.PathLike):
         return read_graph(Path(source))
     with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:

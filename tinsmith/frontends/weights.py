@@ -21,8 +21,7 @@ def random_weights(
     """An array for the weight `name` of a model whose file holds none; the same for the same seed
     and name.
 
-    two axes or more  normal, of variance 2 / fan-in, so that values keep their size through a layer
-                      and a ReLU
+    two axes or more  normal, of variance 2 / fan-in: values keep their size through layer and ReLU
     fewer axes        uniform, within NEAR of 0, or of 1 for a `scale` (or a variance)
     integers          0
 

@@ -20,9 +20,9 @@ all)."""
 
 
 def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict[str, Type]:
-    """The argument of `Copier.copy` that gives a graph's inputs other shapes: name of the input ->
-    its type with the new shape. `shapes` has one shape for each input, in order (None: it stays).
-    Inputs whose shape does not change are left out."""
+    """The `types` of `Copier.copy` that give a graph's inputs other shapes: name of the input ->
+    its type with the new shape. `shapes` has one for each input, in order (None: it stays). Inputs
+    whose shape does not change are left out."""
     return {
         v.name: v.type.like(shape=dims)
         for v, dims in zip(graph.inputs, shapes, strict=True)
@@ -31,16 +31,15 @@ def shaped_types(graph: Graph, shapes: Sequence[tuple[Dim, ...] | None]) -> dict
 
 
 def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
-    """A copy of a graph with other outputs: each name is that of a value (input, constant or output
-    of a node), or of a node, which means its first output. Nodes that the new outputs do not need
-    stay. Raises UnknownName."""
+    """A copy of a graph with other outputs: `names` are those of values, or of nodes, which mean
+    their first outputs. Nodes that the new outputs do not need stay. Raises UnknownName."""
     copy = Copier(graph).copy({})
     copy.outputs = list(map(_finder(copy), names))
     return copy
 
 
 def _finder(graph: Graph) -> Callable[[str], Value]:
-    """A function that finds a value of a graph by its name, or by the name of the node whose first
+    """A function that finds a value of a graph by its name, or by that of the node whose first
     output it is. It raises UnknownName."""
     values = {v.name: v for v in graph.values()}
     nodes = {n.name: n.output for n in graph.nodes if n.outputs}
@@ -55,11 +54,9 @@ def _finder(graph: Graph) -> Callable[[str], Value]:
 
 def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
     """A copy of the subgraph between the values `starts` and `ends`, given by names of values, or
-    of nodes, which mean their first outputs.
-
-    Each start becomes a graph input, even if a node computed it. The ends are the outputs; if there
-    are none, the graph's own outputs stay. Other values on which the outputs depend are computed as
-    before. Inputs that are no longer needed are dropped.
+    of nodes, which mean their first outputs. Each start becomes a graph input, even if a node
+    computed it. The ends are the outputs; without any, the graph's own stay. Other values that
+    outputs need are computed as before. Inputs that nothing needs any longer are dropped.
 
     Raises UnknownName; GraphError for a start that is an end, or on which no output depends.
     """
@@ -105,8 +102,8 @@ class Copier:
         self._numbers: dict[Hashable, int] = {}
 
     def copy(self, types: Mapping[str, Type]) -> Graph:
-        """A copy with the same names that shares the arrays of constants. `types` gives some
-        inputs, by name, other types; the types of all values that depend on them are inferred
+        """A copy with the same names that shares the arrays of constants, and nested graphs.
+        `types` gives some inputs, by name, other types; types that depend on them are inferred
         again. Raises TypeRuleError, naming the node, if the new types do not fit its operator."""
         graph = self.graph
         new = Graph(graph.name, graph.file)
@@ -142,8 +139,8 @@ class Copier:
         return new
 
     def _kind(self, node: Node) -> int:
-        """The number of the node's equivalence class (`_kind`). Nodes of one class have the same
-        output types for the same input types, so that `_Typing` infers these once."""
+        """The number of the node's equivalence class (the function `_kind`). Nodes of one class
+        have the same output types for the same input types: `_Typing` infers these once."""
         number = self._kinds.get(node)
         if number is None:
             number = self._numbers.setdefault(_kind(node), len(self._numbers))
@@ -153,11 +150,8 @@ class Copier:
 
 class _Typing:
     """Infers the output types of nodes in one copy, once for each equivalence class and input
-    types.
-
-    kind    a function that gives the number of a node's equivalence class
-    sizes   the numbers that symbols of the graph's inputs have in the copy
-    """
+    types. `kind` gives the number of a node's class, `sizes` the numbers that symbols of the
+    graph's inputs have in the copy."""
 
     def __init__(self, kind: Callable[[Node], int], sizes: Mapping[Dim, Dim]) -> None:
         self.kind, self.sizes = kind, sizes
@@ -194,8 +188,8 @@ class _Typing:
 
 
 def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
-    """The numbers of symbols in a copy: symbol -> number, for each axis that is a symbol in the
-    type of a graph input and a number in its type of `types`."""
+    """The numbers of symbols in a copy: symbol -> number, for each axis that is a symbol in a graph
+    input's type and a number in its type of `types`."""
     sizes: dict[Dim, Dim] = {}
     for v in graph.inputs:
         given = types.get(v.name, v.type).shape
@@ -220,9 +214,9 @@ def _kind(node: Node) -> Hashable:
 
 
 def _content(v: Value | None) -> Hashable:
-    """The part of `_kind` for one input. For a constant of numbers: element type and bytes, or the
-    element type alone if it holds more than SMALL floats, which type rules do not read. For a
-    constant of another element type: the value itself. None if it is no constant."""
+    """The part of `_kind` for one input. For a constant of numbers: element type and bytes, or, if
+    it holds more than SMALL floats, which type rules do not read, the element type alone. For
+    another constant the value itself; else None."""
     if v is None or v.const is None:
         return None
     if v.dtype.kind == "f" and v.const.size > SMALL:

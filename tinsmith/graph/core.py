@@ -1,5 +1,4 @@
-"""The model graph: values that know their producer and uses. A graph is edited by three verbs,
-`add`, `replace` and `sweep` (which drops dead nodes), and a few smaller steps.
+"""The model graph: values that know their producer and uses.
 
 A `Graph` is not safe to edit from two threads; reading one that nobody edits is.
 """
@@ -52,14 +51,14 @@ class Node:
         return self.outputs[0]
 
     def operand(self, index: int) -> Value:
-        """An input that the operator cannot do without."""
+        """Input number `index`, which the operator cannot do without (asserted)."""
         value = self.inputs[index]
         assert value is not None, self
         return value
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """All inputs, of an operator that can do without none of them."""
+        """All inputs, none of which may be absent (asserted)."""
         return tuple(map(self.operand, range(len(self.inputs))))
 
     def __repr__(self) -> str:
@@ -111,7 +110,7 @@ class Graph:
 
     def unique(self, name: str) -> str:
         """A name for a value that no other value has: `name`, or `name.1`, `name.2`, ... where it
-        is taken. The result counts as taken from then on."""
+        is taken. The result is taken from then on."""
         candidate = name
         while candidate in self._taken:
             self._names[name] += 1
@@ -127,9 +126,8 @@ class Graph:
         return value
 
     def const(self, array: Any, name: str = "const", dtype: Any = np.int64) -> Value:
-        """A constant that holds `array`, which is not copied (it may be memory-mapped). An array of
-        objects that holds `Size`s, whose numbers only a call tells, has the element type
-        `dtype`."""
+        """A constant that holds `array`, which is not copied (it may be memory-mapped). If that
+        holds `Size`s, whose numbers only a call tells, its element type is `dtype`."""
         array = np.asanyarray(array)
         type = Type(np.dtype(dtype) if has_sizes(array) else array.dtype, array.shape)
         return Value(self, type, self.unique(name), const=array)
@@ -140,11 +138,9 @@ class Graph:
     ) -> Node:  # fmt: skip
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
         `outputs` are the names of its outputs, by default made from the node's name. With `before`
-        the node takes the place of that node in the graph's order, instead of the last place.
-
-        Raises TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
-        GraphError for values of another graph.
-        """
+        it takes the place of that node in the graph's order, not the last one. Raises
+        TypeRuleError, naming node and file, if inputs or attributes do not fit the operator;
+        GraphError for values of another graph."""
         values = tuple([v if v is None or isinstance(v, Value) else self.const(v) for v in inputs])
         while values and values[-1] is None:
             values = values[:-1]
@@ -195,13 +191,13 @@ class Graph:
         return node
 
     def take_names(self) -> None:
-        """Recompute which names are taken, for `unique`. To be called after uses of `attach`."""
+        """Recompute which names are taken, for `unique`. To be called after `attach`."""
         self._taken = {v.name for v in self.values()}
         self._taken.update("\0" + node.name for node in self._nodes)
 
     def adopt(self, node: Node, inputs: tuple[Value | None, ...]) -> Node:
         """Append a copy of `node`, which may be of another graph, over `inputs` of the same types
-        as its own; returns the copy. Output types are kept, not inferred; names are made unique."""
+        as its own. Output types are kept, not inferred; names are made unique."""
         types = tuple([v.type for v in node.outputs])
         names = [v.name for v in node.outputs]
         name = self.unique_node(node.name)
@@ -215,12 +211,10 @@ class Graph:
 
     def replace(self, old: Value, new: Value, *, keep_name: bool = True) -> None:
         """Let every node that reads `old`, and every graph output that is `old`, read `new`
-        instead. The producer of `new` alone still reads `old`.
-
-        A graph output keeps its name: `new` and `old` exchange theirs, unless `new` is no output of
-        a node or is a graph output already (then the caller puts an Identity between), or
-        `keep_name` is false. Raises GraphError if the types do not agree.
-        """
+        instead. The producer of `new` alone still reads `old`. A graph output keeps its name: `new`
+        and `old` exchange theirs, unless `new` is no output of a node or is a graph output already
+        (then the caller puts an Identity between), or `keep_name` is false. Raises GraphError if
+        the types do not agree."""
         if old is new:
             return
         if not compatible(old.type, new.type):
@@ -243,8 +237,8 @@ class Graph:
         self._order = None
 
     def merge(self, old: Value, new: Value) -> None:
-        """`replace` for two constants of equal content. The edit is not noted in `edited`, as every
-        node computes the same as before."""
+        """`replace` for two constants of equal content, not noted in `edited`, as every node
+        computes the same as before."""
         edited, self.edited = self.edited, None
         try:
             self.replace(old, new)
@@ -276,9 +270,9 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop dead nodes: nodes whose outputs nothing reads, then their producers if these are
-        dead now, and so on. Nodes with the trait `check` stay. `start`: the nodes to look at first
-        (None: all). Returns how many nodes were dropped."""
+        """Drop dead nodes: those whose outputs nothing reads, then the producers of their inputs if
+        these are dead now, and so on. Nodes with the trait `check` stay. `start`: the nodes to look
+        at first (None: all). Returns how many nodes were dropped."""
         dropped = 0
         work = list(self._nodes if start is None else start)
         while work:
@@ -321,7 +315,7 @@ class Graph:
         return self._order
 
     def operators(self) -> set[str]:
-        """The names of the operators of all nodes."""
+        """The names of the operators of all nodes, not of nested graphs."""
         return {node.op.name for node in self._nodes}
 
     def __iter__(self) -> Iterator[Node]:
@@ -346,17 +340,15 @@ class Graph:
             yield from node.outputs
 
     def node(self, name: str) -> Node:
-        """The first node that is named `name`, or that has an output named so. Raises
-        UnknownName."""
+        """The first node named `name`, or with an output of that name. Raises UnknownName."""
         for node in self.nodes:
             if node.name == name or any(v.name == name for v in node.outputs):
                 return node
         raise UnknownName("node", name, [n.name for n in self.nodes])
 
     def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
-        """A copy that shares the arrays of constants. `types` gives some inputs, by name, other
-        types; the types of all values that depend on them are inferred again. Raises
-        TypeRuleError."""
+        """A copy that shares the arrays of constants, and nested graphs. `types` gives some inputs,
+        by name, other types; types that depend on them are inferred again. Raises TypeRuleError."""
         from tinsmith.graph.copy import Copier
 
         return Copier(self).copy(types or {})
@@ -383,8 +375,8 @@ class Graph:
 def _put(
     inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
 ) -> tuple[Value | None, ...]:
-    """A node's `inputs` with the first `count` occurrences of `old` replaced by `new`, found in one
-    scan, as a node may have thousands of inputs."""
+    """A node's `inputs` (perhaps thousands) with the first `count` occurrences of `old` replaced by
+    `new`."""
     found, at = list(inputs), -1
     for _ in range(count):
         at = inputs.index(old, at + 1)

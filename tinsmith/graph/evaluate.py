@@ -25,11 +25,9 @@ def evaluate(
     op: Reference, arrays: tuple[Any, ...], attrs: Mapping[str, Any], origin: object
 ) -> tuple[Any, ...]:
     """The results of the reference of `op` for these input arrays (None where absent) and
-    attributes. `origin` is printed in errors, as the place from which the node comes.
-
-    Raises BudgetExceeded and DataError with the origin in front, every other error of Tinsmith as
-    it is, and ReferenceFailed for all other exceptions.
-    """
+    attributes. `origin`, printed in errors, tells where the node is from. Raises BudgetExceeded and
+    DataError with it in front, other errors of Tinsmith as they are, and ReferenceFailed for all
+    other exceptions."""
     try:
         return op.evaluate(arrays, attrs)
     except (BudgetExceeded, DataError) as error:

@@ -1,7 +1,6 @@
 """Infers output types again from the present inputs, and compares them with the stored types.
 
-This protects memory: if a pass left a wrong type behind, generated code would read beyond the end
-of a tensor.
+With a wrong type, left behind by a pass, generated code would read beyond the end of a tensor.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from tinsmith.graph.types import Type, compatible
 
 def checked_types(node: Node) -> Sequence[Type]:
     """The types of a node's outputs, inferred from its present inputs; the node is not changed.
-
-    Raises TypeRuleError, naming node and origin, if the inputs do not fit the operator, or if an
-    inferred type contradicts the one that the output has.
-    """
+    Raises TypeRuleError, naming node and origin, if the inputs do not fit the operator, or an
+    inferred type contradicts that of the output."""
     try:
         inferred = node.op.infer(node.inputs, node.attrs)
         for wrong in mismatches(node, inferred):
@@ -30,16 +27,16 @@ def checked_types(node: Node) -> Sequence[Type]:
 
 
 def check_types(nodes: Iterable[Node]) -> None:
-    """Raise TypeRuleError, as `checked_types` does, if a node's inputs do not fit it. Control nodes
-    are skipped: their types follow from the nodes in their graphs."""
+    """Raise TypeRuleError if `checked_types` does for one of the nodes. Control nodes are skipped:
+    their types follow from the nodes in their graphs."""
     for node in nodes:
         if "control" not in node.op.traits:
             checked_types(node)
 
 
 def mismatches(node: Node, inferred: Sequence[Type]) -> Iterator[str]:
-    """One message for each output whose stored type contradicts the one in `inferred`, or one
-    message if there are not as many outputs as inferred types; nothing where all agree."""
+    """A message for each output whose stored type contradicts the one in `inferred`, or one if
+    there are not as many outputs as inferred types; nothing where all agree."""
     if len(inferred) != len(node.outputs):
         yield f"it has {len(node.outputs)} outputs, but its operator gives {len(inferred)}"
         return

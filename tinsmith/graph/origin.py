@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Origin:
     """Where a node comes from, as messages, profile rows and errors print it.
 
-    file   the name of the file of the model; "" if there is none
+    file   the name of the model's file; "" if there is none
     name   the node's name in that file
     type   the node's operator, as that file calls it
     """
@@ -33,6 +33,7 @@ class Origin:
 def at_node(
     error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
 ) -> TypeRuleError:
-    """`error` again, with the origin, the operator and the types of the inputs in front."""
+    """A TypeRuleError like `error`, with the origin, the operator and the types of `values`, its
+    inputs, in front."""
     shown = ", ".join("-" if v is None else str(v.type) for v in values)
     return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")

@@ -1,4 +1,4 @@
-"""Prints a graph as text; the form itself is described in `text`."""
+"""Prints a graph as text; `text` describes the form."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _scalar(x: Any) -> str:
 
 class _Printer:
     """Prints a graph: each method returns the text, or the lines, of one construct. `indent` is the
-    white space before its lines; `prefix` comes before the key of a constant whose elements are
-    left out (`graph_weights`), and is "" in the outermost graph."""
+    white space before its lines; `prefix`, "" in the outermost graph, comes before the key of a
+    constant whose elements are left out (`graph_weights`)."""
 
     def __init__(self, max_inline: int) -> None:
         self.max_inline = max_inline
@@ -136,9 +136,9 @@ def format_graph(graph: Graph, max_inline: int = 8) -> str:
 
 
 def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
-    """The constants whose elements `format_graph` leaves out, as they are more than `max_inline`,
-    to be stored beside the text: key -> array. The key is `prefix` and the constant's name; between
-    them, in nested graphs, `NODE.ATTRIBUTE/` for each node around, the outermost first."""
+    """The constants of more than `max_inline` elements, which `format_graph` leaves out, to be
+    stored beside the text: key -> array. The key is `prefix` and the constant's name; between them,
+    in nested graphs, `NODE.ATTRIBUTE/` for each node around, the outermost first."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
         assert v.const is not None
@@ -152,8 +152,8 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
 
 
 def nested_weights(values: Iterable[Any]) -> list[np.ndarray]:
-    """The arrays of all constants, but for empty ones, of the graphs among `values`, which are
-    attributes of nodes (graphs may also lie in tuples)."""
+    """The arrays of all constants, but for empty ones, of the graphs among `values`, attributes of
+    nodes (graphs may also lie in tuples)."""
     subs = [sub for value in values for sub, _ in _graphs(value, "")]
     return [array for sub in subs for array in graph_weights(sub, 0).values()]
 

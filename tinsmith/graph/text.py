@@ -9,11 +9,11 @@
     }
 
 Attributes with default values are left out. `-` is an absent input; `@name` is the node's name, if
-it differs from that of the first output; `from` is its origin, if that is not the node itself.
-Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
-`key "..."` gives that name if it differs, as in nested graphs. Values that hold tensors have types
-such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. If the text states more of an
-output's type than follows from the node's inputs, a Declared node checks that when the model runs.
+it is not that of the first output; `from` is its origin, if that is not the node itself. Constants
+of more than `max_inline` elements are found by name among the weights (`graph_weights`); `key`
+gives that name if it differs, as in nested graphs. Holders have types such as
+`sequence(float32[N,3])` or `optional(sequence(int64[*]))`. If the text states more of an output's
+type than follows from the inputs, a Declared node checks that in the run.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ _TOKEN = re.compile(
 
 class _Parser:
     """Reads the text form of a graph by recursive descent: each method reads one construct from
-    token `i` on, and raises GraphSyntaxError where it is not there. `env` has the values by
-    name."""
+    token `i` on, and raises GraphSyntaxError where it is not there. `env` has values by name."""
 
     def __init__(self, text: str, weights: Mapping[str, Any] | None) -> None:
         self.text, self.weights = text, weights or {}
@@ -91,8 +90,8 @@ class _Parser:
             self.fail(f"expected {wanted}, found {self.tokens[self.i][1]!r}")
 
     def listed(self, end: str) -> Iterator[None]:
-        """Yield where each item of a list begins, which the caller is to read. Reads the commas
-        between items, and the punctuation `end` after the last one."""
+        """Yield where each item of a list begins, for the caller to read it. Reads the commas
+        between items, and the punctuation `end`."""
         following = False
         while not self.accept(end):
             if following:
@@ -261,8 +260,8 @@ class _Parser:
 
     def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> list[Value]:
         """Read a node of the text, from its operator on, and add it to `g`; returns the values that
-        stand for its outputs. `env` has the values by name, `names` are the names of the outputs.
-        Raises GraphSyntaxError."""
+        stand for its outputs. `env` has values by name, `names` are those of the outputs. Raises
+        GraphSyntaxError."""
         from tinsmith.ops import OPS
 
         at = self.tokens[self.i][2]
@@ -294,13 +293,10 @@ class _Parser:
         return self.stated(node, types)
 
     def stated(self, node: Node, types: list[Type]) -> list[Value]:
-        """Give the outputs of `node` the types that the text states for them: `types`, for the
-        first outputs or all. Returns the values that later statements read as the outputs.
-
-        Sizes take the names that the text gives them (`renamed`). If the text states more than the
-        type rule infers, the output is read through a `Declared` node, which checks the statement
-        when the model runs.
-        """
+        """Give the outputs of `node` the types that the text states: `types`, for the first outputs
+        or all. Returns the values that later statements read as the outputs. Sizes take the names
+        that the text gives them (`renamed`). If the text states more than the type rule infers, the
+        output is read through a `Declared` node, which checks that in the run."""
         from tinsmith.ops.declared import claim, declare
 
         names: dict[Dim, Dim] = {}
@@ -356,10 +352,8 @@ class _Parser:
 
 def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:
     """The graph whose text `format_graph` printed. `weights` holds the constants that the text
-    leaves out, as `graph_weights` gives them: key -> array.
-
-    Raises GraphSyntaxError, with line and column.
-    """
+    leaves out, as `graph_weights` gives them: key -> array. Raises GraphSyntaxError, with line and
+    column."""
     parser = _Parser(text, weights)
     try:
         graph = parser.graph()

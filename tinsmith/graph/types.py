@@ -22,10 +22,8 @@ Shape = tuple[Dim, ...]
 
 
 def dtype_of(name: Any) -> np.dtype[Any]:
-    """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included.
-
-    "string" is `object`. Raises TypeError or AttributeError if there is no such dtype.
-    """
+    """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included; `object`
+    for "string". Raises TypeError or AttributeError if there is no such dtype."""
     if isinstance(name, str) and name == "string":
         return np.dtype(object)
     try:
@@ -65,12 +63,9 @@ def _dim(dim: Any) -> Any:
 
 @dataclass(frozen=True)
 class Type:
-    """Element type and shape. `shape` is None if even the rank is unknown.
-
-    Strings have the dtype `object`. Equal symbols in one graph mean equal sizes. Values that are
-    not tensors have a `Holder`. Raises TypeRuleError for negative sizes, and for more dims
-    than an array can have.
-    """
+    """Element type and shape. `shape` is None if even the rank is unknown. Strings have the dtype
+    `object`. Equal symbols in one graph mean equal sizes. Values that are not tensors have a
+    `Holder`. Raises TypeRuleError for negative sizes, and for more dims than an array can have."""
 
     dtype: np.dtype[Any]
     shape: Shape | None
@@ -91,7 +86,7 @@ class Type:
             object.__setattr__(self, "shape", dims)
 
     def like(self, dtype: Any = None, shape: Sequence[Dim] | EllipsisType | None = ...) -> Type:
-        """The same type with another dtype or shape."""
+        """This type with another dtype (None: same) or shape (None: unknown; default: same)."""
         kept = self.shape if isinstance(shape, EllipsisType) else shape
         return Type(self.dtype if dtype is None else dtype, kept)
 
@@ -105,14 +100,12 @@ class Type:
 
     @cached_property
     def is_free(self) -> bool:
-        """Whether a size is a `Size`: known only in the call, by its formula. False where the rank
-        is unknown."""
+        """Whether a size is a `Size`: only a call tells it, by formula. False for unknown rank."""
         return self.shape is not None and any(type(d) not in (int, str) for d in self.shape)
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether the type has no symbols, and one of its sizes is the number 0, so that there are
-        no elements."""
+        """Whether the type is static, and one of its sizes the number 0: no elements."""
         return self.is_static and any([type(d) is int and not d for d in self.dims])
 
     @property
@@ -137,12 +130,10 @@ class Type:
 
 @dataclass(frozen=True, init=False)
 class Holder(Type):
-    """The type of a value that is a container of tensors (a sequence, an optional, a map), not a
-    tensor. `item` is the type of its elements, `word` the container's name in the text form.
-
-    Its shape is None, so passes and kernels leave it alone. Symbols in the shape of `item` mean
-    nothing: the sizes of two elements may differ.
-    """
+    """The type of a container of tensors (a sequence, an optional, a map), not of a tensor. `item`
+    is the type of its elements, `word` the container's name in the text form. Its shape is None, so
+    passes and kernels leave it alone. Symbols in the shape of `item` mean nothing: the sizes of two
+    elements may differ."""
 
     item: Type
     word: ClassVar[str]
@@ -156,20 +147,20 @@ class Holder(Type):
 
 
 class SequenceType(Holder):
-    """A list of tensors: a Python list of arrays when the model runs."""
+    """A list of tensors: a Python list of arrays in the run."""
 
     word = "sequence"
 
 
 class OptionalType(Holder):
-    """A tensor or a sequence, or nothing: None when the model runs."""
+    """A tensor or a sequence, or nothing: None in the run."""
 
     word = "optional"
 
 
 class MapType(Holder):
-    """Numbers by key, integers or strings; `item` is the type of a number. A Python dict when the
-    model runs. It can only be an output: no operator reads one."""
+    """Numbers by integer or string keys; `item` is the type of a number. A Python dict in the run.
+    It can only be an output: no operator reads one."""
 
     word = "map"
 
@@ -209,9 +200,8 @@ def bare(type: Type) -> Type:
 
 
 def says_more(stated: Type, known: Type) -> bool:
-    """Whether the type `stated` is more exact than `known`, which must be compatible: it has a
-    number where `known` has a symbol, or a rank where `known` has none. Of holders the items are
-    compared."""
+    """Whether the type `stated` is more exact than `known`, a compatible one: it has a number where
+    `known` has a symbol, or a rank where `known` has none. Of holders the items are compared."""
     stated, known = bare(stated), bare(known)
     if isinstance(stated, Holder) and isinstance(known, Holder):
         return says_more(stated.item, known.item)
@@ -223,7 +213,7 @@ def says_more(stated: Type, known: Type) -> bool:
 
 def compatible(old: Type, new: Type) -> bool:
     """Whether a value of type `new` may replace one of type `old`: the element types are equal, and
-    so are ranks and sizes wherever both types tell them."""
+    so are ranks and sizes wherever both types tell them. Of holders the items are compared."""
     if isinstance(old, Holder) or isinstance(new, Holder):
         return same_kind(old, new) and compatible(old.item, new.item)  # type: ignore[union-attr]
     if old.dtype != new.dtype:

@@ -64,8 +64,9 @@ def fused_matmul(call: Call) -> Result:
 
 
 def _batch_last(call: Call, x: Value, side: str) -> Value:
-    """The operand x ("A" or "B": `side`) of a FusedMatMul, [R,*batch,C] transposed to [*batch,R,C]
-    if the attribute transBatchA or transBatchB is set."""
+    """x, operand `side` ("A" or "B") of a FusedMatMul: if transBatchA or transBatchB is set,
+    [R,*batch,C] transposed to [*batch,R,C]; raises Unsupported then for a rank unknown or below 3.
+    """
     if not call.attr(f"transBatch{side}", 0):
         return x
     if x.rank is None or x.rank < 3:
@@ -74,8 +75,8 @@ def _batch_last(call: Call, x: Value, side: str) -> Value:
 
 
 def _transposed(call: Call, x: Value, flag: str) -> Value:
-    """x, with its last two axes exchanged if the attribute `flag` is set. Raises Unsupported for a
-    rank that is not known, or below 2."""
+    """x, with its last two axes exchanged if the attribute `flag` (a name) is set; raises
+    Unsupported then for a rank unknown or below 2."""
     if not call.attr(flag, 0):
         return x
     if x.rank is None or x.rank < 2:
@@ -86,11 +87,9 @@ def _transposed(call: Call, x: Value, flag: str) -> Value:
 
 @importer(_MS + "EmbedLayerNormalization")
 def embed_layer_norm(call: Call) -> Result:
-    """Import EmbedLayerNormalization. Outputs: the layer norm of the sum of embeddings of words,
-    positions and segments; the lengths of sequences by the mask; the sum.
-
-    inputs  ids, segments, tables of words, positions and segments, scale, shift, mask, positions
-    """
+    """Import EmbedLayerNormalization. Inputs: ids, segments, tables of words, positions and
+    segments, scale, shift, mask, positions. Outputs: the layer norm of the sum of embeddings of
+    words, positions and segments; `_lengths`, if the node names it; the sum."""
     ids, segments, mask, at = call[0], call.arg(1), call.arg(7), call.arg(8)
     total = call.emit("Gather", call[2], ids, axis=0)
     if at is None:
@@ -107,7 +106,8 @@ def embed_layer_norm(call: Call) -> Result:
 
 
 def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
-    """[N]: how many elements of each row of `ids` [N,T] the mask keeps; 0 without a mask."""
+    """[N]: the lengths of sequences `ids` [N,T], the sums of the rows of `mask` [N,T]; 0 without
+    it."""
     if mask is None:
         count = call.emit("Shape", ids, start=0, end=1)
         return call.emit("ConstantOfShape", count, value=0, dtype="int32")
@@ -129,9 +129,9 @@ def bias_add(call: Call) -> Result:
 
 @importer(_MS + "GroupNorm", _MS + "SkipGroupNorm")
 def group_norm(call: Call) -> Result:
-    """Import GroupNorm, with a SiLU if `activation` is set, or SkipGroupNorm, which does the same
-    to s = x + skip + bias (inputs 3 and 4, each optional) and has s as second output. With
-    `channels_last` (the default) x is [N, *spatial, C], else [N, C, *spatial]."""
+    """Import GroupNorm, with a SiLU if `activation` is set. SkipGroupNorm does the same to s = x +
+    skip + bias (inputs 3 and 4, each optional), its second output. x is [N, *spatial, C], or, with
+    `channels_last` 0, [N, C, *spatial]."""
     x, bare = call[0], call.type == "GroupNorm"
     last = bool(call.attr("channels_last", 1))
     if not bare:
@@ -146,8 +146,8 @@ def group_norm(call: Call) -> Result:
 
 
 def _row(call: Call, skip: Value, last: bool, x: Value) -> Value:
-    """`skip`, [N,C] or [C], with axes of size 1 so that it broadcasts to the images x, whose
-    channels are the `last` axis or axis 1. Raises Unsupported for other ranks."""
+    """`skip`, [N,C] or [C], with axes of size 1 so that it broadcasts to the images x, [N,H,W,C] if
+    `last`, else [N,C,H,W]. A skip of the rank of x stays. Raises Unsupported for other ranks."""
     if skip.rank == x.rank:
         return skip
     if skip.rank not in (1, 2) or x.rank != 4:
@@ -171,8 +171,8 @@ def _channels_last(call: Call, x: Value) -> Value:
 
 @importer(_MS + "NhwcConv", _MS + "NhwcFusedConv")
 def channels_last_conv(call: Call) -> Result:
-    """Import a convolution of images [N,H,W,C], with the weights of a Conv, an optional input
-    [N,H,W,M] that is added to the result, and an optional activation."""
+    """Import a convolution of images [N,H,W,C] with the weights of a Conv; an optional input
+    [N,H,W,M] is added, then an optional activation applied."""
     call.ignore("kernel_shape")
     attrs = renamed(call, "Conv", RENAMED["Conv"][1])
     y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)
@@ -209,7 +209,8 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def _activated(call: Call, x: Value, name: str | None, params: list[Any]) -> Value:
-    """The activation `name` (None: none) of x. Raises Unsupported for an unknown one."""
+    """The activation `name` of x (None: x itself); `params` are values of its attributes in
+    _ACTIVATIONS, in order. Raises Unsupported for an unknown one."""
     if not name:
         return x
     if name not in _ACTIVATIONS:

@@ -1,4 +1,4 @@
-"""Importers of the attention operators of com.microsoft, and of its rotary embedding."""
+"""Importers of com.microsoft's attention operators, and of its rotary embedding."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def attention(call: Call) -> Result:
 def packed_attention(
     call: Call, total: Value, mask: Value | None, past: Value | None, added: Value | None
 ) -> Result:
-    """Attention over `total` [N,T,Q+K+V], q, k and v side by side, by the attributes of `call`.
-    `past` [2,N,H,P,E] are keys, then values; `added` is added to the scores. The second output, if
-    the call names it, is past and new keys and values together. Raises Unsupported."""
+    """Import attention over `total` [N,T,Q+K+V], q, k and v side by side. `mask` and `added` are as
+    in `_bias`; `past` [2,N,H,P,E] are keys, then values. The second output, if the node names it,
+    is past and new keys and values together. Raises Unsupported for do_rotary, a shared buffer, or
+    an unknown width of `total`."""
     heads = call.required("num_heads")
     if call.attr("do_rotary", 0) or call.attr("past_present_share_buffer", 0):
         raise Unsupported("do_rotary and past_present_share_buffer are not supported")
@@ -71,8 +72,8 @@ def multi_head_attention(call: Call) -> Result:
 
 
 def _parted(call: Call) -> tuple[Value, Value, Value]:
-    """q, k and v of a MultiHeadAttention, each [N,T,H*E] or [N,H,T,E]; an input of rank 5, in which
-    some are packed, is split. Raises Unsupported if one is missing."""
+    """q, k and v of a MultiHeadAttention, each [N,T,H*E] or [N,H,T,E]. Packed ones are split: q
+    [N,T,H,3,E] has all three, k [N,T,H,2,E] has v too. Raises Unsupported if one is missing."""
     q, k, v = call[0], call.arg(1), call.arg(2)
     if q.rank == 5:
         q, k, v = _unpacked(call, q, 3)
@@ -84,14 +85,14 @@ def _parted(call: Call) -> tuple[Value, Value, Value]:
 
 
 def _unpacked(call: Call, x: Value, count: int) -> list[Value]:
-    """[N,T,H,count,E] as `count` tensors [N,T,H*E]."""
+    """x [N,T,H,count,E] split into `count` tensors [N,T,H*E]."""
     parts = call.emit("Split", x, call.ints(*[1] * count), axis=3)
     return [call.emit("Reshape", p, call.ints(0, 0, -1)) for p in parts]
 
 
 def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[Value, Value, Value]:
-    """q, k and v plus their biases, which `bias` has one after the other. Keys and values of rank 4
-    have theirs already. Raises Unsupported for unknown widths."""
+    """q, k and v plus their biases, which `bias` has one after the other; k and v of rank 4 have
+    theirs already. Raises Unsupported for unknown widths."""
     width = q.shape[-1] if q.shape else None
     total = bias.shape[0] if bias.shape else None
     if not isinstance(width, int) or not isinstance(total, int):
@@ -104,7 +105,7 @@ def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[V
 
 
 def _keys(call: Call, k: Value, past: Value | None) -> Value:
-    """The number of keys in k, [N,K,H*E] or [N,H,K,E], and in the past together: int64 [1]."""
+    """Int64 [1]: how many keys k, [N,K,H*E] or [N,H,K,E], and `past` [N,H,P,E] have together."""
     axis = 2 if k.rank == 4 else 1
     count = call.emit("Shape", k, start=axis, end=axis + 1)
     if past is None:
@@ -121,10 +122,11 @@ def _range(call: Call, count: Value) -> Value:
 def _bias(
     call: Call, mask: Value | None, added: Value | None, like: Value, keys: Value
 ) -> Value | None:
-    """The mask of our Attention, numbers that are added to the scores: the attribute
-    `mask_filter_value` where `mask` is 0, plus `added`. None where both are None.
+    """The numbers that our Attention adds to scores: `added`, plus the attribute
+    `mask_filter_value` where `mask` hides a key. None where both are None. Raises Unsupported for
+    another mask.
 
-    mask  [N,K], [N,Q,K], or [N], the number of valid keys of each sequence
+    mask  [N,K] or [N,Q,K], 0 for a hidden key; or [N], the number of visible keys of each sequence
     like  a value with the element type and the batch of q
     keys  the number of keys, int64 [1]
     """
@@ -150,8 +152,8 @@ def _attend(
     call: Call, qkv: Sequence[Value], mask: Value | None, past: list[Value | None], heads: int,
     present: bool,
 ) -> Any:  # fmt: skip
-    """Emit an Attention over `qkv` of `heads` heads, by the attributes of `call`, and return its
-    output; with `present`, also the past and new keys together, and the values."""
+    """Emit our Attention of `heads` heads over q, k and v, by the attributes of `call`, with `past`
+    k and v. Returns y; with `present` (y, keys, values), past and new ones together."""
     call.ignore("mask_filter_value")
     scale = call.attr("scale", 0.0)
     return call.emit(
@@ -167,11 +169,8 @@ def _attend(
 @importer(_MS + "GroupQueryAttention")
 def group_query_attention(call: Call) -> Result:
     """Import GroupQueryAttention. Inputs: q, k, v, past k, past v, (length of each sequence) - 1,
-    the largest length, caches of cosines and of sines, positions, attention bias.
-
-    The outputs present k and v are as long as the past if that has room for the new keys, else as
-    long as the largest length.
-    """
+    the largest length, caches of cosines and of sines, positions, attention bias. Outputs: y,
+    present k and present v (as long as `_rows` says)."""
     for at, what in ((11, "head_sink"), (12, "k_scale"), (13, "v_scale")):
         if call.arg(at) is not None:
             raise Unsupported(f"its input {what} is not supported")
@@ -200,7 +199,8 @@ def group_query_attention(call: Call) -> Result:
 
 
 def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
-    """q, k and v of a GroupQueryAttention; split if q has all of them side by side."""
+    """q, k and v of a GroupQueryAttention. Without k or v, q has all side by side, `heads` and
+    twice `groups` heads, and is split. Raises Unsupported for an unknown width."""
     q, k, v = call[0], call.arg(1), call.arg(2)
     if k is not None and v is not None:
         return q, k, v
@@ -212,11 +212,9 @@ def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
 
 
 def _before(call: Call, q: Value, count: Value) -> Value:
-    """[N,1]: the number of keys of each sequence before its `count` new ones; 0 where all are new.
-
-    Adds a check of the lengths, by which a run with impossible ones raises DataError. Raises
-    Unsupported for lengths that are constant and impossible.
-    """
+    """[N,1], or [1,1] without a past: how many keys each sequence has before its `count` new ones;
+    0 where all are new. Adds a check: a run with impossible lengths raises DataError. If they are
+    constants, raises Unsupported here."""
     batch = call.emit("Shape", q, start=0, end=1)
     shape = call.emit("Concat", batch, call.ints(1), axis=0)
     last = call.emit("Reshape", cast(call, call[5], "int64"), shape)
@@ -242,8 +240,8 @@ def _before(call: Call, q: Value, count: Value) -> Value:
 
 
 def _check_known(call: Call, q: Value, past: Value | None) -> None:
-    """Raise Unsupported if the lengths are constants that contradict each other, or the known sizes
-    of q and the past."""
+    """Raise Unsupported if the lengths (inputs 5 and 6) are constants that contradict each other,
+    or known sizes of q and `past`."""
     last, total = call[5].const, call[6].const
     batch, count = q.shape[:2] if q.shape else (None, None)
     room = 0 if past is None else past.shape[2] if past.shape else None
@@ -272,9 +270,9 @@ def _by_head(call: Call, x: Value, heads: int) -> Value:
 
 
 def _rows(call: Call, past: Value | None, new: Value) -> Value:
-    """The length of the outputs present_key and present_value, int64 [1]: without a past the number
-    of new keys; the length of the past, if the model declares both with one size (then a run with
-    more keys raises DataError), or if all keys fit; else the largest length."""
+    """The length of present_key and present_value, int64 [1]. Without a past: that of `new`
+    [N,H,S,E]. That of the past, if the model declares the same for present_key (then a run with
+    more keys raises DataError), or if all keys fit; else the largest length (input 6)."""
     if past is None:
         return call.emit("Shape", new, start=2, end=3)
     room = call.emit("Shape", past, start=2, end=3)
@@ -289,8 +287,8 @@ def _rows(call: Call, past: Value | None, new: Value) -> Value:
 
 
 def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Value) -> Value:
-    """present_key or present_value: the past, padded with zeros to the length `rows`, with the new
-    keys or values of sequence n written from before[n] on. Without a past, `new` itself."""
+    """present_key or present_value: the past, padded with zeros to the length `rows`; the new keys
+    or values of sequence n begin at before[n]. Without a past, `new` itself."""
     if past is None:
         return new
     outer, width = (call.emit("Shape", past, start=i, end=j) for i, j in ((0, 2), (3, 4)))
@@ -305,9 +303,9 @@ def _written(call: Call, past: Value | None, new: Value, before: Value, rows: Va
 
 
 def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
-    """The mask of a GroupQueryAttention, [N,1,S,T] of bool: a query sees the keys up to its own
-    place, within the local window. With an attention bias, that instead, and -inf for other keys.
-    """
+    """The mask of a GroupQueryAttention, for keys k [N,H,T,E] and queries at `place` [N,S]: bool
+    [N,1,S,T], true for keys up to the query's place, within the local window. With an attention
+    bias, numbers in the type of q: the bias for these keys, -inf for others."""
     added, window = call.arg(10), call.attr("local_window_size", -1)
     key = _range(call, call.emit("Shape", k, start=2, end=3))
     at = call.emit("Unsqueeze", place, call.ints(1, 3))
@@ -329,7 +327,9 @@ def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
 def _rotated(
     call: Call, x: Value, at: Value, cos: Value, sin: Value, interleaved: bool, heads: int | None
 ) -> Value:
-    """The rotary embedding of x at the positions `at` [N,T], by caches [positions, half]."""
+    """The rotary embedding of x, [N,T,heads*E] or [N,H,T,E], at the positions `at` [N,T], by caches
+    [positions, half]: of the first 2 * half elements of each head. Raises Unsupported if `half` is
+    unknown."""
     half = cos.shape[1] if cos.shape else None
     if not isinstance(half, int):
         raise Unsupported("its cache of cosines needs a known shape")

@@ -1,5 +1,4 @@
-"""The importer of com.microsoft.MatMulNBits: products with weights of a few bits, with a scale for
-each block."""
+"""The importer of com.microsoft.MatMulNBits: products with weights of a few bits, in blocks."""
 
 from __future__ import annotations
 
@@ -13,11 +12,9 @@ from tinsmith.graph import Value, dtype_of
 @importer("com.microsoft.MatMulNBits")
 def matmul_bits(call: Call) -> Result:
     """Import MatMulNBits: x times the transpose of weights [N,K] of 2, 4 or 8 bits, which stay
-    integers in the graph, behind a DequantizeLinear.
-
+    integers behind a DequantizeLinear, unless there is a g_idx or zero points are real numbers.
     Inputs: x, packed weights [N, blocks, bytes], a scale and a zero point for each block, g_idx
-    (for each element of K the block that its scale is from; by default its own), a bias.
-    """
+    (for each element of K the block of its scale; by default its own), a bias."""
     bits, block = call.attr("bits", 4), call.required("block_size")
     columns, rows = call.required("N"), call.required("K")
     call.ignore("accuracy_level", "weight_prepacked")
@@ -46,8 +43,8 @@ def matmul_bits(call: Call) -> Result:
 
 
 def _apart(packed: Array, bits: int, count: int) -> Array:
-    """[rows, count]: the first `count` numbers of `bits` bits of each row of packed bytes, lowest
-    bits first."""
+    """[rows, count]: the first `count` numbers of `bits` bits of each row packed[i] of bytes,
+    lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
     return numbers.reshape(packed.shape[0], -1)[:, :count]
@@ -56,8 +53,9 @@ def _apart(packed: Array, bits: int, count: int) -> Array:
 def _dequantised(
     call: Call, weights: Array, scales: Array, zeros: Array, block: int, bits: int
 ) -> Value:
-    """The weights [K,N] in the element type of the scales: a DequantizeLinear of integers, or,
-    where zero points are real numbers, a constant."""
+    """The weights [N,K] as [K,N] in the type of the scales: a DequantizeLinear of integers, or,
+    where zero points are real numbers, a constant. `scales` and `zeros`: [N, blocks of `block`
+    elements]."""
     if zeros.dtype != np.uint8:
         groups = np.arange(weights.shape[1]) // block
         return _real(call, weights, scales, zeros.reshape(scales.shape), groups)
@@ -68,8 +66,8 @@ def _dequantised(
 
 
 def _real(call: Call, weights: Array, scales: Array, zeros: Array, groups: Array) -> Value:
-    """The weights as a constant [K,N], (weights - zeros) * scales. Element k of K has the scale and
-    the zero point of block groups[k]."""
+    """The weights [N,K] as a constant [K,N], (weights - zeros) * scales. Element k of K has the
+    scale and zero point of block groups[k]."""
     zero, scale = (v.astype(np.float32)[:, groups] for v in (zeros, scales))
     real = (weights.astype(np.float32) - zero) * scale
     return call.const(np.ascontiguousarray(real.T), scales.dtype)

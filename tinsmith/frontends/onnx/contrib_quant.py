@@ -1,6 +1,6 @@
 """Importers of the quantised operators of com.microsoft: dequantise, compute, quantise.
 
-This is how they are defined, up to rounding: results may differ by one quantisation step.
+They are defined so, up to rounding: results may differ by one quantisation step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ _MS = "com.microsoft."
 
 
 def _real(call: Call, at: int, axis: int = 1) -> Value:
-    """Input number `at`, dequantised by its scale and zero point, the two inputs after it."""
+    """Input number `at`, dequantised by its scale and zero point, the two inputs after it; where
+    these are vectors, along `axis`."""
     return call.emit("DequantizeLinear", call[at], call[at + 1], call.arg(at + 2), axis=axis)
 
 
 def _low(call: Call, y: Value, at: int, like: Value, scale: Value | None = None) -> Value:
-    """y, quantised by input number `at` (or `scale`) as scale, and the input after it as zero
-    point; without a zero point, to the element type of `like`."""
+    """y, quantised by input number `at` (or `scale`) as scale, and the input after number `at` as
+    zero point; without that by 0, to the element type of `like`."""
     zero = call.arg(at + 1)
     dtype = {} if zero is not None else {"dtype": like.dtype.name}
     return call.emit("QuantizeLinear", y, scale or call[at], zero, **dtype)
@@ -68,8 +69,8 @@ def where(call: Call) -> Result:
 
 @importer(_MS + "QAttention")
 def attention(call: Call) -> Result:
-    """Import QAttention. Inputs: x and weights, the bias, the scales of x and weights, a mask,
-    their zero points, the past."""
+    """Import QAttention. Inputs: x, weights, bias, the scales of x and of weights, a mask, the zero
+    points of x and of weights, the past."""
     scales = call.emit("Mul", call[3], call[4])
     total = _scaled_product(call, call[0], call[1], scales, call.arg(6), call.arg(7), call.arg(2))
     return packed_attention(call, total, call.arg(5), call.arg(8), None)
@@ -77,8 +78,8 @@ def attention(call: Call) -> Result:
 
 @importer(_MS + "QLinearSoftmax")
 def softmax(call: Call) -> Result:
-    """Import QLinearSoftmax as ONNX Runtime computes it: it multiplies by floor(1 / scale) instead
-    of dividing by the scale, so that a scale above 1 gives nothing but the zero point."""
+    """Import QLinearSoftmax as in ONNX Runtime, which multiplies by floor(1 / output scale), so
+    that a scale above 1 gives nothing but the zero point."""
     rank, axis = call[0].rank, call.attr("axis", -1)
     if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
         raise Unsupported("softmax over several axes, as before opset 13, is not supported")
@@ -90,8 +91,7 @@ def softmax(call: Call) -> Result:
 
 @importer(_MS + "QLinearConcat")
 def concat(call: Call) -> Result:
-    """Import QLinearConcat. Inputs: scale and zero point of the result; then each part, with its
-    scale and zero point."""
+    """Import QLinearConcat. Inputs: scale and zero point of the result; each part, with its own."""
     parts = [_real(call, i) for i in range(2, len(call.inputs), 3)]
     y = call.emit("Concat", *parts, axis=call.required("axis"))
     return _low(call, y, 0, call[2])
@@ -99,8 +99,8 @@ def concat(call: Call) -> Result:
 
 @importer(_MS + "QGemm")
 def gemm(call: Call) -> Result:
-    """Import QGemm. The bias is int32, and its scale is the product of those of a and b; without an
-    output scale the result is float."""
+    """Import QGemm. Inputs: a and b, each with scale and zero point; an int32 bias, whose scale is
+    the product of theirs; scale and zero point of the result, which is float without them."""
     columns = 0 if call.attr("transB", 0) else 1
     a, b, c = _real(call, 0), _real(call, 3, columns), call.arg(6)
     if c is not None:
@@ -119,8 +119,8 @@ def linear(call: Call) -> Result:
 
 @importer(_MS + "MatMulIntegerToFloat")
 def integer_matmul(call: Call) -> Result:
-    """Import MatMulIntegerToFloat: a @ b of quantised matrices, as float. Inputs: a, b, their two
-    scales, their two zero points, a bias."""
+    """Import MatMulIntegerToFloat: a @ b of quantised matrices, as float. Inputs: a, b, their
+    scales, their zero points, a bias."""
     scales = call.emit("Mul", call[2], call[3])
     return _scaled_product(call, call[0], call[1], scales, call.arg(4), call.arg(5), call.arg(6))
 
@@ -136,18 +136,18 @@ def dynamic_matmul(call: Call) -> Result:
 
 @importer(_MS + "DynamicQuantizeLSTM")
 def dynamic_lstm(call: Call) -> Result:
-    """Import DynamicQuantizeLSTM: an LSTM with quantised weights, which also quantises x and the
-    states that they multiply. Inputs: those of LSTM, with weights [direction, input, gates]; scale
-    and zero point of W; scale and zero point of R."""
+    """Import DynamicQuantizeLSTM: an LSTM that quantises x and each h. Inputs: those of LSTM, with
+    quantised weights [direction, input, gates]; scale and zero point of W, and of R."""
     inputs = [call.arg(i) for i in range(8)]
     inputs[1], inputs[2] = _gates(call, 1, 8), _gates(call, 2, 10)
     return recurrent_of(call, "LSTM", inputs, rounded=True)
 
 
 def _gates(call: Call, at: int, scale: int) -> Value:
-    """The constant weights in input number `at`, [direction, input, gates], dequantised and as
-    [direction, gates, input]. Input number `scale` has the scales, the one after it zero points:
-    one for each direction, [D], or for each output, [D, gates]. Raises Unsupported."""
+    """The constant weights in input number `at`, [direction, input, gates], dequantised, as
+    [direction, gates, input]. Input number `scale` has the scales, the next one zero points
+    (default 0): for each direction, [D], or output, [D, gates]. Raises Unsupported for other shapes
+    or computed ones."""
     w, factor = call.constant(at, "weights"), call.constant(scale, "scale")
     assert w is not None and factor is not None
     zero = call.constant(scale + 1, "zero point")

@@ -39,8 +39,8 @@ def loop(call: Call) -> Result:
 
 @importer("SequenceMap")
 def sequence_map(call: Call) -> Result:
-    """Import SequenceMap: a body for each element of one or more sequences. Values outside that the
-    body reads become the last inputs."""
+    """Import SequenceMap, which runs a body for each element of one or more sequences. Outer values
+    that the body reads become the last inputs."""
     values = [_state(v) for v in call.inputs]
     types: list[Type | None] = [
         item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values
@@ -98,14 +98,14 @@ def _scan_batches(call: Call) -> Result:
 
 
 def _state(value: Value | None) -> Value:
-    """An input that must be there. Raises Unsupported if it is absent."""
+    """`value`, an input that must be there. Raises Unsupported for None."""
     if value is None:
         raise Unsupported("an input that it needs is missing")
     return value
 
 
 def _row(type: Type, axis: int) -> Type:
-    """The type of one slice of a scanned input along `axis`, which is dropped."""
+    """The type of one slice of a scanned input: `type` without `axis`."""
     if type.shape is None:
         return type
     at = axis % len(type.shape)
@@ -119,10 +119,10 @@ def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
 def _settled(
     call: Call, proto: Any, lead: list[Type], states: list[Value], rest: list[Type], skip: int
 ) -> Scope:
-    """The scope of an imported loop body with the inputs [*lead, *states, *rest]. It is imported
-    again, with more general types of the states, until an iteration returns states of the types
-    that it takes. `skip` outputs of the body come before the states. Raises Skipped if a node of
-    the body cannot be imported."""
+    """Import a loop body; return its scope. Its inputs have the types `lead`, those of `states`
+    (initial values), and `rest`; `skip` outputs come before the states. It is imported again, with
+    more general types of states, until an iteration returns the types that it takes. Raises Skipped
+    if a node of the body cannot be imported, Unsupported if types do not settle."""
     types = [v.type for v in states]
     own: set[str] = set()
     for _ in range(_ROUNDS):
@@ -138,8 +138,8 @@ def _settled(
 
 
 def _captures(scopes: list[Scope]) -> list[Value]:
-    """The values outside that any of these bodies reads. Each body gets an input for each of them,
-    in this order, after its own inputs."""
+    """The outer values that any of the bodies `scopes` reads. Gives each body an input for each of
+    these, in this order, after its own inputs."""
     outer = list(dict.fromkeys(v for s in scopes for v in s.captured))
     for s in scopes:
         mine = set(s.captured.values())

@@ -1,5 +1,5 @@
-"""Operators that are defined by others: functions of a model, and the function bodies by which ONNX
-defines some of its own operators."""
+"""Operators defined by others: functions of a model, and function bodies by which ONNX defines some
+of its own operators."""
 
 from __future__ import annotations
 
@@ -33,12 +33,10 @@ def schema_of(type: str, opset: int, domain: str) -> Any:
 
 
 def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
-    """The body (a FunctionProto) by which ONNX defines the operator of a NodeProto, or None.
-
-    Some bodies depend on the types of the inputs, which are taken from `call`; lists of tensors in
-    `call.inputs` become sequences before. Raises Unsupported where an input's rank is not known.
-    With `call` None the result only tells, by being true or false, whether there is a body.
-    """
+    """The body (a FunctionProto) by which ONNX defines the operator of a NodeProto, or None. Some
+    bodies depend on the types of `call.inputs`: TensorLists there are first replaced by sequences,
+    and an input of unknown rank raises Unsupported. With `call` None the result only tells, by
+    being true or false, whether there is a body."""
     domain = "" if proto.domain in STANDARD else proto.domain
     opset = scope.opset(domain)
     schema = schema_of(proto.op_type, opset, domain)
@@ -70,8 +68,8 @@ def _parse(body: Any) -> Any:
 
 
 def _resolved(call: Call) -> Any:
-    """A copy of the call's NodeProto in which attributes that refer to attributes of the enclosing
-    function have their values."""
+    """A copy of the call's NodeProto in which an attribute that refers to one of the enclosing
+    function has that one's value, or is left out without it."""
     from onnx import NodeProto, helper, numpy_helper
 
     proto = NodeProto()
@@ -90,8 +88,9 @@ def _resolved(call: Call) -> Any:
 
 
 def expand(call: Call, body: Any) -> Result:
-    """Import the nodes of `body`, a FunctionProto, in place of its call, and return the outputs of
-    the call. Raises Unsupported where functions call each other too deeply."""
+    """Import the nodes of `body`, a FunctionProto, in place of its call; return the outputs of the
+    call, None for absent ones. Raises Skipped if one was not imported, Unsupported for calls that
+    are nested too deeply."""
     from tinsmith.frontends.onnx.scope import ABSENT, Scope
 
     outer = call.scope
@@ -121,8 +120,8 @@ def expand(call: Call, body: Any) -> Result:
 
 
 def _defaults(call: Call, body: Any) -> dict[str, Any]:
-    """The defaults of the attributes of a function: those of the operator's schema, and over them
-    those of the function itself."""
+    """The default values of a function's attributes: those in the operator's schema, and over them
+    those in `body`, a FunctionProto."""
     model = call.scope.shared.model
     found: dict[str, Any] = {}
     if schema := schema_of(call.type, call.opset, call.domain):

@@ -9,8 +9,8 @@ from tinsmith.ops.gradient import derivatives
 
 @importer("ai.onnx.preview.training.Gradient")
 def gradient(call: Call) -> Result:
-    """Import Gradient: the derivatives of sum(y) by each of xs; both are names of values, in
-    attributes. Raises Unsupported where no node before it computes y, or the inputs are not xs."""
+    """Import Gradient: the derivatives of sum(y) by each of xs. The attributes `y` and `xs` name
+    values. Raises Unsupported where no node before it computes y, or the inputs are not xs."""
     call.ignore("zs")
     names, goal = call.required("xs"), call.required("y")
     y, xs = call.scope.look_up(goal), [call.scope.look_up(n) for n in names]

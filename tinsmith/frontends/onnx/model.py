@@ -18,8 +18,8 @@ KNOWN = 22
 
 
 def import_model(model: OnnxModel, shapes: Mapping[str, Any] | None = None) -> Graph:
-    """The graph of a model; `shapes` is the option `input_shapes`. Raises ImportFailed with all
-    problems. Things that looked odd are in a ModelWarning and in `graph.meta["notes"]`."""
+    """The graph of a model; `shapes` is the option `input_shapes`, {name of an input: dims}. Raises
+    ImportFailed with all problems. Oddities are in a ModelWarning and in `graph.meta["notes"]`."""
     proto = model.proto
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in proto.opset_import}
     if "" not in opsets:
@@ -57,8 +57,8 @@ def _names(proto: Any) -> Iterator[Any]:
 
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:
     """Import a subgraph (a GraphProto) to a graph of its own, called `name`; return its scope, with
-    the graph and the values outside that it captured. `inputs` are the types of its inputs, None
-    for unknown ones; what the model declares beyond them is checked in the run."""
+    that `graph` and the outer values that it `captured`. `inputs` are the types of its inputs, None
+    for those that it declares; what it declares beyond that is checked in the run."""
     graph = Graph(name, parent.graph.file)
     scope = Scope(parent.shared, graph, parent.opsets, parent=parent, attrs=parent.attrs)
     scope.depth = parent.depth
@@ -67,8 +67,8 @@ def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str)
 
 
 def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> None:
-    """Import a GraphProto into a scope: inputs, weights, nodes and outputs. `types` are those of
-    the inputs of a body: see `import_body`."""
+    """Import a GraphProto into a scope: inputs, weights, nodes and outputs. `types`, of a body
+    only, are the `inputs` of `import_body`."""
     model, top = scope.shared.model, scope.parent is None
     weights = {t.name for t in proto.initializer}
     weights |= {t.values.name for t in proto.sparse_initializer}
@@ -93,7 +93,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
 
 def _input_type(info: Any, scope: Scope) -> Type:
     """The type that the model declares for an input. If it declares none, or one that inputs cannot
-    have, that is recorded as a problem, and some type is returned."""
+    have, that is recorded as a problem, and the result is float32 of unknown rank."""
     try:
         type = type_of(info.type, info.name)
         reason = f"the input {info.name!r} has no element type"

@@ -62,8 +62,9 @@ def batch_norm(call: Call) -> Result:
 
 
 def _batch_norm_of_batch(call: Call, eps: float) -> Result:
-    """A batch normalisation in training mode, by the statistics of its own input, as exporters
-    write it for standardised weights. Outputs: y, the running mean, the running variance."""
+    """Import a batch normalisation in training mode: by the statistics of its input, as exporters
+    write it for standardised weights. Outputs: y and, if the node has them, running mean and
+    variance. Raises Unsupported for an unknown rank."""
     x, scale, shift, mean, var = (call[i] for i in range(5))
     if x.rank is None:
         raise Unsupported("it is in training mode, and the rank of its input is not known")
@@ -105,8 +106,6 @@ def rms_norm(call: Call) -> Result:
 
 @importer("GroupNormalization")
 def group_norm(call: Call) -> Result:
-    """Import GroupNormalization. Before opset 21, scale and shift have a number for each group:
-    they are repeated for its channels."""
     call.ignore("stash_type")
     x, scale, shift = call[0], call[1], call[2]
     groups = call.required("num_groups")
@@ -116,7 +115,8 @@ def group_norm(call: Call) -> Result:
 
 
 def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
-    """A vector [groups] repeated to the channels [C] of x."""
+    """`per_group` [groups], each element repeated for the channels of its group: [C], for x
+    [N,C,...]. Raises Unsupported if C is unknown."""
     channels = x.shape[1] if x.shape is not None else None
     if not isinstance(channels, int):
         raise Unsupported("before opset 21 it needs a known number of channels")
@@ -159,7 +159,8 @@ def upsample(call: Call) -> Result:
 
 
 def _legacy_resize(call: Call, scales: Value) -> Value:
-    """A Resize as of opset 10, and Upsample."""
+    """Emit a Resize by `scales` as in opset 10 and Upsample: coordinates are x / scale, rounded
+    down for "nearest"."""
     mode = call.attr("mode", "nearest")
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
     attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -190,9 +191,9 @@ def recurrent(call: Call) -> Result:
 
 
 def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any) -> Result:
-    """A recurrent layer `kind` ("LSTM", "GRU", "RNN") over `inputs`, in ONNX's order, with ONNX's
-    attributes of `call`, and `more` attributes of our operator. Raises Unsupported where the hidden
-    size is not known."""
+    """Emit a recurrent layer `kind` ("LSTM", "GRU", "RNN") over `inputs`, in ONNX's order, with the
+    attributes of `call`, and `more` of our operator. Raises Unsupported if the hidden size is
+    unknown."""
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = call.given(*names)
     call.ignore("output_sequence")
@@ -243,7 +244,7 @@ _ATTENTION = (
 @importer("Attention")
 def attention(call: Call) -> Result:
     """Import Attention. Present keys and values, and scores, are computed only if the node names
-    these outputs. A mask of integers is added to the scores, like one of floats."""
+    them. A mask of integers is added to the scores."""
     present, scores = call.wants(1) or call.wants(2), call.wants(3)
     mask = call.arg(3)
     if mask is not None and mask.dtype.kind in "iu":

@@ -19,8 +19,8 @@ _ANONYMOUS = {"", "?", "None", "-1"}
 
 
 def attribute(a: Any, model: OnnxModel) -> Any:
-    """The value of an AttributeProto: a number, a str, an array, a GraphProto, or a list of these.
-    `model` reads tensors. Raises Unsupported for an unknown kind."""
+    """The value of an AttributeProto: a number, a str, an array, a GraphProto, a TypeProto, or a
+    list of these. `model` reads tensors. Raises Unsupported for an unknown kind."""
     kind = _KINDS.get(a.type)
     if kind is None:  # files from before attributes had a type
         kind = next((k for k in _KINDS.values() if _is_set(a, k)), None)
@@ -47,8 +47,8 @@ def _is_set(a: Any, kind: str) -> bool:
 
 
 def type_of(proto: Any, name: str) -> Type | None:
-    """The Type of a TypeProto; None where that says nothing. Raises Unsupported, which calls the
-    value `name`, for values that a graph cannot have (sparse tensors)."""
+    """The Type of a TypeProto; None where that has no element type. Raises Unsupported, which calls
+    the value `name`, for values that a graph cannot have (sparse tensors)."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
@@ -75,7 +75,7 @@ def type_of(proto: Any, name: str) -> Type | None:
 
 
 def _dim(d: Any) -> Dim:
-    """A dimension of a TensorShapeProto: a number, its symbol, or a new symbol."""
+    """A dimension of a TensorShapeProto: its number or symbol, or, for neither, a new symbol."""
     if d.HasField("dim_value") and d.dim_value >= 0:
         return d.dim_value
     known = isinstance(d.dim_param, str) and d.dim_param not in _ANONYMOUS

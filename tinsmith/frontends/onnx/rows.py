@@ -1,5 +1,5 @@
 """Importers of operators that are one to one: an ONNX operator is one node of ours, with the same
-inputs, and attributes of the same defaults, perhaps under other names."""
+inputs, attributes and defaults, perhaps under other names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def one_to_one(op: str, names: dict[str, str]) -> Importer:
 
 
 def renamed(call: Call, op: str, names: dict[str, str]) -> dict[str, Any]:
-    """The attributes `names` (ONNX's -> ours) that an ONNX node has, under the names of our
-    operator `op`; those that are bool there become bool. Those of IGNORED count as read; any other
-    that the importer function does not read is refused later."""
+    """The attributes that an ONNX node has of `names` (ONNX's -> ours), under our names, as bool
+    where our operator `op` has a bool. Counts attributes in IGNORED as read (`call.ignore`)."""
     call.ignore(*IGNORED.get(call.type, ()))
     found = {}
     for theirs, ours in names.items():

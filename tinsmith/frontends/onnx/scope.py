@@ -23,8 +23,8 @@ _REFUSED = {
 
 
 class OnnxImport(Import):
-    """The state of the import of one ONNX model, which all scopes share. `functions` are the
-    FunctionProtos of the model by (domain, type, overload)."""
+    """The state of the import of one ONNX model, which all scopes share. `functions` are its
+    FunctionProtos by (domain, type, overload)."""
 
     def __init__(
         self, model: OnnxModel, functions: dict[tuple[str, str, str], Any],
@@ -39,13 +39,12 @@ ABSENT = object()
 
 
 class Scope(nodes.Scope):
-    """The scope of a list of ONNX nodes: of a model, a subgraph, or the body of a function.
-
-    A subgraph (a branch of If, a body of Loop) has a graph of its own, and a `parent` scope. A
-    value of the parent that it reads becomes an input of its graph (`captured`: outer Value ->
-    input). The body of a function has no parent, sees only its inputs, and adds to the graph of the
-    caller; `attrs` are the function's attributes, `origin` and `depth` those of the call.
-    """
+    """The scope of a list of ONNX nodes: of a model, a subgraph, or the body of a function. A
+    subgraph (a branch of If, a body of Loop) has a graph of its own, and a `parent` scope. A value
+    of the parent that it reads becomes an input of its graph (`captured`: outer Value -> input).
+    The body of a function has no parent, sees only its inputs, and adds to the graph of the caller;
+    `attrs` are the function's attributes, `origin` is that of the call, `depth` counts the calls
+    around."""
 
     shared: OnnxImport
 
@@ -135,8 +134,8 @@ class Scope(nodes.Scope):
         return super().output(name)
 
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
-        """A TensorList as a Value, a sequence, by a new node that gets its name from `label` and
-        the origin `origin`; any other value as it is."""
+        """A TensorList as a Value, a sequence: the output of a new node with the origin `origin`,
+        named by `label`. Any other value as it is."""
         if not isinstance(value, TensorList):
             return value
         from tinsmith.ops import OPS
@@ -151,9 +150,8 @@ class Scope(nodes.Scope):
     # ---- nodes
 
     def importer_of(self, node: Call) -> Importer:
-        """The function that imports a node: by a function of the model, else by the importer
-        function of its operator, else by ONNX's function body. Raises Unsupported where there is
-        none of them."""
+        """The function that imports a node: by a function of the model, else by its importer
+        function, else by ONNX's function body. Raises Unsupported if it has none."""
         local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
         function = None if local else IMPORTERS.get(node.key)
         if local is None and function is None:
@@ -181,7 +179,7 @@ class Scope(nodes.Scope):
 
     def attributes(self, proto: Any) -> dict[str, Any]:
         """The attributes of a NodeProto as Python values. An attribute that refers to one of the
-        enclosing function has its value, and is left out if the caller gave none."""
+        enclosing function has its value there, and is left out if the caller gave none."""
         found = {}
         for a in proto.attribute:
             if not a.ref_attr_name:

@@ -1,8 +1,7 @@
 """Importers of sequences and optionals.
 
 A sequence of known length is a TensorList while the model is imported, and the graph has only its
-tensors. A sequence whose length, or a position in it, is known only in the run becomes a Value of
-the graph.
+tensors. If its length, or a position in it, is known only in the run, it is a Value of the graph.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _constant(call: Call, index: int) -> bool:
 
 def _position(call: Call, count: int) -> int:
     """The constant second input (absent: -1), a position in a sequence of `count` elements, as a
-    number from 0 on. Raises Unsupported where it is outside of the sequence."""
+    number from 0 on. Raises Unsupported outside of the sequence."""
     place = call.constant(1, "position in a sequence")
     number = -1 if place is None else int(place.item())
     if not -count <= number < count:
@@ -43,8 +42,8 @@ def _position(call: Call, count: int) -> int:
 
 
 def _emit(call: Call, **attrs: object) -> Result:
-    """Emit our operator of the same name, for sequences whose elements are known only in the run.
-    TensorLists among the inputs become Values."""
+    """Emit our operator of the same name, for sequences known only in the run. TensorLists among
+    the inputs become Values."""
     return call.emit(call.type, *map(call.whole, call.inputs), **attrs)
 
 
@@ -112,8 +111,8 @@ def concat(call: Call) -> Result:
 
 @importer("SplitToSequence")
 def split(call: Call) -> Result:
-    """Import SplitToSequence. The second input has the size of all parts, or of each; without it
-    parts have the size 1, and lose the axis unless `keepdims` is set."""
+    """Import SplitToSequence. The second input is one size for all parts, or a vector with the size
+    of each; without it parts have the size 1, and lose the axis unless `keepdims` is set."""
     x, axis, keepdims = call[0], call.attr("axis", 0), bool(call.attr("keepdims", 1))
     keep = keepdims or call.arg(1) is not None
     total = None if x.shape is None else x.shape[axis]
@@ -160,8 +159,8 @@ def optional(call: Call) -> Result:
 
 
 def _made(value: Value | None) -> bool:
-    """Whether an optional is known to be not empty: it is an ordinary value, or was made from one
-    by an Optional node. False for None."""
+    """Whether an optional is known to be not empty: it is an ordinary value, or made from one by an
+    Optional node. False for None."""
     if value is None or not isinstance(value.type, OptionalType):
         return value is not None
     node = value.producer

@@ -116,7 +116,7 @@ def scatter(call: Call) -> Result:
 @importer("Dropout")
 def dropout(call: Call) -> Result:
     """Import Dropout, which does nothing in inference. The second output, a mask, is all True, and
-    computed only if it is read. Raises Unsupported in training mode."""
+    computed only if it is read. Raises Unsupported in training mode, unless the ratio is 0."""
     x = call[0]
     call.ignore("ratio", "is_test", "seed", "consumed_inputs")
     training = call.arg(2)

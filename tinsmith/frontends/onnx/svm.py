@@ -1,8 +1,7 @@
 """Importers of support vector machines (ai.onnx.ml), as common operators.
 
-The specification hardly says more than the kernel functions. The order of pairs of classes, votes
-and probabilities are as in ONNX's reference evaluator and ONNX Runtime, which follow libsvm. All is
-computed in float32, the type of the scores.
+The order of pairs of classes, votes and probabilities follow ONNX's reference evaluator and ONNX
+Runtime, thus libsvm. All is computed in float32, the type of the scores.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ def _scalar(call: Call, number: float) -> Value:
 
 
 def _vectors(call: Call, count: int) -> Array:
-    """The support vectors, [count, features]. Raises Unsupported for a wrong number of numbers."""
+    """The support vectors, [count, features]. Raises Unsupported if their numbers do not make
+    `count` vectors."""
     flat = np.asarray(call.required("support_vectors"), np.float64)
     if not flat.size or flat.size % count:
         raise Unsupported(f"{flat.size} numbers do not make {count} support vectors")
@@ -40,7 +40,7 @@ def _vectors(call: Call, count: int) -> Array:
 
 def _sums(call: Call, vectors: Array, weights: Array) -> Value:
     """[N,M]: the sum over v of k(x[n], vectors[v]) * weights[v, m], where k is the kernel function
-    in the attributes."""
+    in the attributes, and x the input."""
     x, kind = cast(call, call[0], "float32"), call.attr("kernel_type", "LINEAR")
     params = call.attr("kernel_params", [])
     if kind == "LINEAR":
@@ -49,8 +49,8 @@ def _sums(call: Call, vectors: Array, weights: Array) -> Value:
 
 
 def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]) -> Value:
-    """[N,V]: k(x[n], vectors[v]) for the kernel function `kind` with the parameters (gamma, offset,
-    degree). Raises Unsupported for an unknown kind."""
+    """[N,V]: k(x[n], vectors[v]) for the kernel function `kind`, "RBF", "POLY" or "SIGMOID", with
+    the parameters (gamma, offset, degree). Raises Unsupported for others."""
     gamma, offset, degree = [*params, 0.0, 0.0, 0.0][:3]
     if kind == "RBF":
         return _radial(call, x, vectors, gamma)
@@ -64,11 +64,8 @@ def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]
 
 
 def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
-    """[N,V]: the radial kernel exp(-gamma * |x[n] - vectors[v]|^2).
-
-    |x - v|^2 is computed as |x|^2 + |v|^2 - 2 x v. The mean of the vectors is subtracted from x and
-    v first, as the difference of large squares would lose digits.
-    """
+    """[N,V]: the radial kernel exp(-gamma * |x[n] - vectors[v]|^2). For |x|^2 + |v|^2 - 2 x v the
+    mean of the vectors is subtracted from x and v first, as large squares would lose digits."""
     middle = vectors.mean(axis=0).astype(np.float32)
     away = vectors - middle
     x = call.emit("Sub", x, call.const(middle))
@@ -126,10 +123,10 @@ def svm_classifier(call: Call) -> Result:
 
 
 def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -> Result:
-    """(label, scores) of a classifier with a decision function for each pair of classes, each of
-    which votes for one of the two. Scores are the results s of these functions (for two classes
-    (-s, s)), or, with prob_a and prob_b, probabilities of the classes. Raises Unsupported for a
-    wrong number of coefficients."""
+    """(label, scores) of a classifier with a decision function for each pair of classes, which
+    votes for one of the two. Scores are the functions' results s (for two classes (-s, s)), or,
+    with prob_a and prob_b, probabilities of the classes. `counts`: the vectors of each class.
+    Raises Unsupported for wrong numbers of coefficients or rho."""
     total, classes = sum(counts), len(labels)
     pairs = list(combinations(range(classes), 2))
     weights = _vector(call, "coefficients")
@@ -152,8 +149,8 @@ def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -
 
 def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]]) -> Array:
     """[V, pairs]: the factor of each support vector in the score of each pair of classes; 0 if it
-    is of neither. `weights` are the coefficients [classes - 1, V], `counts` the numbers of vectors
-    of each class."""
+    is of neither. `weights` [classes - 1, V] are the coefficients, `counts` the vectors of each
+    class."""
     ends = np.cumsum(counts)
     own = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     table = np.zeros((weights.shape[1], len(pairs)), np.float32)
@@ -164,8 +161,8 @@ def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]
 
 
 def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int) -> Value:
-    """[N, classes]: the number of pairs that vote for each class. A score above 0 is a vote for the
-    first class of its pair, else for the second."""
+    """[N, classes]: the number of pairs that vote for each class. A score above 0 votes for the
+    first class of its pair, others for the second."""
     first, change = np.zeros(classes, np.float32), np.zeros((len(pairs), classes), np.float32)
     for k, (i, j) in enumerate(pairs):
         first[j] += 1

@@ -11,7 +11,9 @@ from tinsmith.records import NamedTuple
 
 
 class Trees(NamedTuple):
-    """The constant inputs of our operator TreeEnsemble (`ops/classical.py`), in its order."""
+    """The constant inputs of our operator TreeEnsemble (`ops/classical.py`), in its order. `roots`
+    are the trees' root nodes. Node i has feature[i] .. missing[i], the targets and weights number
+    first[i] .. first[i + 1] - 1, and the set member[held[i] : held[i + 1]]."""
 
     feature: Array
     split: Array
@@ -43,7 +45,7 @@ def _ints(call: Call, name: str) -> Array:
 
 def from_lists(call: Call, kind: str) -> Trees:
     """The trees of a TreeEnsembleClassifier (`kind` "class") or TreeEnsembleRegressor ("target"),
-    whose attributes are lists. Raises Unsupported where they are no trees."""
+    whose attributes are lists. Raises Unsupported for unknown modes and links that are no trees."""
     call.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
     tree, node = _ints(call, "nodes_treeids"), _ints(call, "nodes_nodeids")
     names = call.required("nodes_modes")
@@ -95,8 +97,9 @@ def _found(place: dict[tuple[int, int], int], tree: int, node: int) -> int:
 
 
 def from_tensors(call: Call) -> Trees:
-    """The trees of a TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors. Its nodes come
-    first, then its leaves, which are nodes in ours. Raises Unsupported for unknown modes."""
+    """The trees of a TreeEnsemble (ai.onnx.ml 5), whose attributes are tensors. Nodes of the result
+    are its nodes, then its leaves. Raises Unsupported for unknown modes and wrong sets
+    (`_members`)."""
     call.ignore("nodes_hitrates")
     split: Array = call.required("nodes_splits").reshape(-1)
     count = split.size
@@ -126,14 +129,13 @@ def from_tensors(call: Call) -> Trees:
 
 
 def _padded(array: Array, count: int) -> Array:
-    """A vector with `count` zeros at the end: for the leaves."""
     return np.concatenate([array, np.zeros(count, array.dtype)])
 
 
 def _members(call: Call, modes: Array, leaves: int) -> tuple[Array | None, Array | None]:
-    """The inputs `held` (where the set of each node begins) and `member` (the elements of all sets)
-    of our TreeEnsemble; (None, None) if no node has the mode MEMBER. The file has one set for each
-    MEMBER node, each ended by a NaN. Raises Unsupported for another number of sets."""
+    """The inputs `held` (where each node's set begins) and `member` (the elements of all sets) of
+    our TreeEnsemble; (None, None) if no node has the mode MEMBER. The file has a set, ended by a
+    NaN, for each such node. Raises Unsupported for another number of sets."""
     values = call.attr("membership_values")
     asked = modes == _MEMBER
     if not asked.any():

@@ -1,5 +1,4 @@
-"""PNNX -> Graph: `.pnnx.param` with `.pnnx.bin`, as the program pnnx writes them for models of
-PyTorch.
+"""PNNX -> Graph: `.pnnx.param` with `.pnnx.bin`, as pnnx writes them for models of PyTorch.
 
 An importer function has the inputs and parameters of its operator as its own parameters
 (`node.operator`). `rows` is the table of operators that are one to one.

@@ -26,8 +26,7 @@ MOVES = frozenset(
     }.items()
     for name in names.split()
 )
-"""Operators that can be applied to the real and to the imaginary parts independently: those that
-move elements, and sums."""
+"""Operators that are applied to real and imaginary parts apart: moves of elements, and sums."""
 
 Made = Callable[..., Any]
 
@@ -74,7 +73,8 @@ def _is_real(x: Any) -> bool:
 
 
 def _sum(name: str) -> Made:
-    """x + y or x - y (`name` "add", "sub"), where at least one is complex."""
+    """Make the function (node, x, y) for x + y or x - y (`name` "add", "sub"), one at least
+    complex."""
 
     def run(node: PnnxNode, x: Any, y: Any) -> Complex:
         made = BINARY[name]
@@ -94,8 +94,8 @@ def _sum(name: str) -> Made:
 
 
 def product(node: PnnxNode, x: Any, y: Any, times: Made = BINARY["mul"]) -> Complex:
-    """x * y, where at least one is complex. `times` is the product of real operands: elementwise,
-    or a matrix product."""
+    """x * y, where at least one is complex. `times(node, x, y)` multiplies real ones: elementwise,
+    or as matrices."""
     if _is_real(x) or _is_real(y):
         z, real = (y, x) if _is_real(x) else (x, y)
         parts = complex_of(node, z)
@@ -181,8 +181,8 @@ def takes(*types: str) -> Callable[[Any], Any]:
 
 
 def importer_of(type: str, function: Importer | None) -> Importer:
-    """The importer function for an operator with complex inputs; `function` is the one for real
-    inputs, None if there is none. Raises Unsupported where complex inputs are not known."""
+    """The importer function for an operator with complex inputs; `function` is that for real ones
+    (None: none). Raises Unsupported if the operator takes no complex inputs."""
     name = type.rpartition(".")[2].rpartition(":")[2]
     if function is not None and type in TAKE:
         return function
@@ -214,8 +214,9 @@ def _with(node: PnnxNode, inputs: list[Any]) -> PnnxNode:
 
 
 def apart(node: PnnxNode, function: Importer) -> Any:
-    """Apply `function` to the real parts of the inputs, and to the imaginary parts; the results are
-    the parts of complex results. For operators that join tensors, real inputs become complex."""
+    """Import an operator by two calls of `function`, its importer for real inputs: for the real,
+    then for the imaginary parts of inputs and results. Real inputs go into both, or, if the
+    operator joins tensors, become complex. Raises Unsupported for padding other than 0."""
     inputs: list[Any] = node.inputs
     if node.type in JOINS:
         inputs = [complex_of(node, v) for v in inputs]

@@ -1,9 +1,8 @@
 """The formulas of `pnnx.Expression`, such as `add(mul(@0,2.0),[1,size(@1,2)])`, where `@n` is the
 operand n: from text to numbers, lists and nodes of the graph.
 
-A formula is read from its end, as pnnx reads it: a function takes as many values as it has operands
-from a stack. Parentheses are ignored, so that `log1p),add(@0,1)`, which pnnx writes for log1p and
-expm1, is read as well; nested formulas need no recursion.
+A formula is read from its end, as by pnnx: a function takes its operands from a stack. Parentheses
+are ignored, so that `log1p),add(@0,1)`, which pnnx writes for log1p and expm1, is read as well.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _number(node: PnnxNode, x: Any, dtype: str) -> Value:
 
 
 def floats(node: PnnxNode, x: Any) -> Value:
-    """x, a number or a Value, as a tensor of a floating-point type."""
+    """x, a number or a Value, as a tensor of floats (float32 if it is of another kind)."""
     x = node.tensor(x)
     return x if x.dtype.kind in "fV" else node.cast(x, "float32")
 
@@ -233,8 +232,8 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(node: PnnxNode, text: str) -> Any:
-    """The result of a formula over the inputs of `node`: a number, None, a Value, or a list of
-    these. Raises Unsupported."""
+    """The result of the formula `text` over the inputs of `node`: a number, None, a Value, a
+    Complex, or a list of these. Raises Unsupported if it cannot be read."""
     tokens = _TOKEN.findall(text)
     node.scope.shared.count_nodes(len(tokens))
     commas = _commas(tokens)
@@ -305,8 +304,8 @@ def _literal(token: str) -> Any:
 
 
 def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
-    """The function `name` of one or two operands: a number if all are numbers, else a Value, or a
-    Complex if one is complex."""
+    """The function `name` of one or two operands: a number if all are numbers (and _NUMBERS has
+    it), else a Value; of complex operands a Complex or Value."""
     table = UNARY if len(xs) == 1 else BINARY
     if all(isinstance(x, bool | int | float) for x in xs) and name in _NUMBERS:
         return _NUMBERS[name](*xs)

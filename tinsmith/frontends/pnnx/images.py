@@ -17,8 +17,8 @@ from tinsmith.graph import Value
 
 
 def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
-    """x padded as by PyTorch's F.pad: `pads` are (before, after) of the last axis, then of the axis
-    before it, and so on; `value` (None: 0) fills in the mode "constant". Raises Unsupported for
+    """x padded as by PyTorch's F.pad: `pads` are (before, after) of the last axis, then of the one
+    before, and so on; `value` (None: 0) fills in the mode "constant". Raises Unsupported for
     padding that does not fit x."""
     count = len(pads) // 2
     rank = node.rank(x)

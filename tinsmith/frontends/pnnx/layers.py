@@ -21,8 +21,8 @@ def kinds(*names: str) -> list[str]:
 
 
 def each(value: Any, rank: int) -> tuple[int, ...]:
-    """A number for each of `rank` axes, from one for all, or a list. Raises Unsupported for
-    others."""
+    """A whole number for each of `rank` axes, from one for all, or a list. Raises Unsupported for
+    other values."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
         raise Unsupported(f"{value} are not whole numbers for {rank} axes")
@@ -36,8 +36,8 @@ def pad_mode(mode: str) -> str:
 
 
 def batched(node: PnnxNode, x: Value, rank: int) -> Value:
-    """x [N,C,*spatial], for `rank` spatial axes; an x without a batch, which PyTorch allows, gets
-    an axis of 1 for it."""
+    """x [N,C,*spatial], for `rank` spatial axes; without a batch, as PyTorch allows, it gets an
+    axis of 1."""
     return node.emit("Unsqueeze", x, node.ints(0)) if x.rank == rank + 1 else x
 
 
@@ -205,8 +205,8 @@ def adaptive_max_pool(
 
 def _largest(node: PnnxNode, x: Value, wanted: dict[int, int]) -> tuple[Value, Value]:
     """Adaptive max pooling with indices: the maxima of the bins of x, wanted[axis] of them along
-    each axis, and the index of each in its plane. Axes are pooled from the last to the first, so
-    that of equal elements the first one counts."""
+    each axis, and the index of each in its flat plane of x; of equal elements the first one counts.
+    """
     at, step = node.const(np.array(0, np.int64)), 1
     for axis in sorted(wanted, reverse=True):
         size = node.size(x, axis)
@@ -237,8 +237,7 @@ def _targets(size: Any, rank: int) -> tuple[int | None, ...]:
 
 def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
     """Adaptive pooling (`kind` "mean" or "max") of the last `rank` axes, with or without a batch,
-    to `size` (forms: `_targets`): by a global pooling, by windows of one size, or else bin by bin
-    along one axis after the other. Raises Unsupported where that needs a size that is unknown."""
+    to `size` (forms: `_targets`). Raises Unsupported for unknown sizes of x, unless `size` is 1."""
     x = batched(node, input, rank)
     if each_size(size) in ((1,) * rank, (1,)):
         return unbatched(node, node.emit("GlobalPool", x, kind=kind), input, rank)
@@ -270,7 +269,7 @@ def batch_norm(
 
 def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
     """The weight and the bias of a normalisation over `count` channels; for None, vectors of 1 and
-    of 0."""
+    of 0 in the type of x."""
     scale = node.full(count, 1, x.dtype) if weight is None else weight
     return scale, node.full(count, 0, x.dtype) if bias is None else bias
 

@@ -21,8 +21,8 @@ BATCH = "N"
 
 class Scope(nodes.Scope):
     """The operands of a PNNX model by name: Values, and numbers, lists and Complex, which exist
-    only while the model is imported. `seed` is that of random weights; `free`: the batch is free.
-    """
+    only while the model is imported. `seed` is that of random weights (None: the file's); `free`:
+    the batch, the first axis of inputs, is free."""
 
     def __init__(
         self, shared: Import, graph: Graph, model: PnnxModel, seed: int | None, free: bool

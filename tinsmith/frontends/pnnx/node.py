@@ -38,8 +38,8 @@ REDUNDANT = (
     "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit",
     "sparse_grad",
 )  # fmt: skip
-"""Parameters that repeat what weights say, or mean nothing in inference: they are ignored unless an
-importer function asks for them."""
+"""Parameters that repeat what weights say, or mean nothing in inference: ignored unless an importer
+function asks for them."""
 
 WORDS = {
     "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16",
@@ -51,9 +51,9 @@ FIRST = ("input", "self", "tensor")
 
 @dataclass(frozen=True)
 class Complex:
-    """A tensor of complex numbers while a model is imported: its real and imaginary parts, of one
-    shape, as a graph has no complex numbers. `whole` is the same as one tensor [..., 2], as by
-    `torch.view_as_real`, if there is one already; inputs and outputs of a model have this form."""
+    """A tensor of complex numbers, which a graph does not have, while a model is imported: its real
+    and imaginary parts, of one shape. `whole` is the same as one tensor [..., 2]
+    (`torch.view_as_real`), if there is one; inputs and outputs of a model have this form."""
 
     real: Value
     imag: Value
@@ -63,7 +63,7 @@ class Complex:
 @dataclass(frozen=True)
 class Grid:
     """The parameters of a quantised tensor: real = (integer - zero) * scale, with integers of type
-    `dtype`. scale and zero are numbers, or arrays with one for each element of `axis`."""
+    `dtype`. scale and zero are numbers if `axis` is None, else vectors along that axis."""
 
     scale: Any
     zero: Any
@@ -78,13 +78,10 @@ Numbers = bool | int | float | list | tuple
 
 def operator(*types: str) -> Callable[[Function], Function]:
     """Decorator: register an importer function for operators of these `types`, such as "nn.Conv2d".
-    It is called with the node, then, by the names of its own parameters, with
-
-    positional    operands (Values, numbers or lists) and weights (arrays)
-    keyword-only  the operator's parameters, or operands of that name
-
-    Its defaults, which are PyTorch's, stand for parameters that the file does not have.
-    """
+    It is called with the node, then by the names of its own parameters: positional ones get
+    operands (Values, numbers or lists) and weights (arrays), keyword-only ones the operator's
+    parameters, or operands of that name. Its defaults, PyTorch's, stand for parameters that the
+    file does not have."""
 
     def register(function: Function) -> Function:
         IMPORTERS.settle(function)
@@ -170,9 +167,8 @@ class PnnxNode(SourceNode):
         return args, named
 
     def _given(self, p: inspect.Parameter) -> Any:
-        """The argument for the parameter `p` of an importer function where no operand is left for
-        it: the operator's parameter of that name, or the default. Raises Unsupported if there is
-        neither."""
+        """The argument for the parameter `p` of an importer function for which no operand is left:
+        the operator's parameter of that name, or the default. Raises Unsupported without both."""
         value = self.attr(p.name)
         if isinstance(value, bool) and p.kind is not p.KEYWORD_ONLY:  # bias=True: there is one
             if value and self.type.startswith("nn."):
@@ -184,7 +180,7 @@ class PnnxNode(SourceNode):
 
     def weight(self, name: str) -> np.ndarray[Any, Any]:
         """The weight `name` of the operator, from the file, or random if the import has a seed.
-        Raises Unsupported where it is missing or its type is unknown."""
+        Raises Unsupported if it is missing, or its type is unknown."""
         self._read.add(f"@{name}")
         if name not in self.op.weights:
             raise Unsupported(f"its weight {name!r} is missing")
@@ -201,33 +197,30 @@ class PnnxNode(SourceNode):
         return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
 
     def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
-        """The shape of output number `index` in the file, None for unknown dims; None where the
-        file has no shape."""
+        """The file's shape of output number `index`, None for unknown dims; None if it has none."""
         tensor = self.op.tensors.get(self.outputs[index])
         return tensor.shape if tensor else None
 
     # ---- what is made of it
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """The same as `SourceNode.emit`, for inputs that may also be numbers or lists, which become
-        constants."""
+        """`SourceNode.emit` for inputs that may be numbers or lists too, which become constants."""
         return super().emit(op, *map(self._operand, inputs), **attrs)
 
     def _operand(self, value: Any) -> Any:
         return self.tensor(value) if isinstance(value, Numbers | Complex) else value
 
     def number_of(self, array: Any) -> Value | Complex:
-        """A weight as a constant; complex numbers as a Complex of two float32 constants, the real
-        and the imaginary parts."""
+        """A weight, an array, as a constant; complex numbers as a Complex of two float32 ones."""
         if array.dtype.kind != "c":
             return self.tensor(array)
         parts = (np.ascontiguousarray(v, np.float32) for v in (array.real, array.imag))
         return Complex(*map(self.tensor, parts))
 
     def tensor(self, value: Any) -> Value:
-        """An operand as a Value: a number becomes a scalar constant (float32, int64 or bool, as in
-        PyTorch), a list of numbers, some of which may be Values, a vector. Raises Unsupported for
-        others."""
+        """An operand as a Value: an array becomes a constant, a number a scalar constant (float32,
+        int64 or bool, as in PyTorch), a list of numbers, some of which may be Values, a vector.
+        Raises Unsupported for others."""
         if isinstance(value, Complex):
             raise Unsupported("it takes complex numbers, for which it is not known")
         if isinstance(value, np.ndarray):
@@ -254,7 +247,7 @@ class PnnxNode(SourceNode):
         return np.full(sizes, value, dtype)
 
     def spend(self, nbytes: int) -> None:
-        """Raise BudgetExceeded if a constant of so many bytes is more than the budget allows."""
+        """Raise BudgetExceeded if a constant of `nbytes` is more than the budget allows."""
         budget.check("constants", nbytes, f"{self.label!r} of {self.scope.shared.name}")
 
     def cast(self, x: Any, dtype: str) -> Value:
@@ -274,7 +267,7 @@ class PnnxNode(SourceNode):
             raise Unsupported(f"the element type {name} is not known") from None
 
     def rank(self, x: Value) -> int:
-        """The rank of x. Raises Unsupported where it is not known."""
+        """The rank of x. Raises Unsupported if unknown."""
         if x.rank is None:
             raise Unsupported("the rank of its input is not known")
         return x.rank
@@ -288,7 +281,7 @@ class PnnxNode(SourceNode):
         return dim % max(rank, 1)
 
     def size(self, x: Value, axis: int) -> int:
-        """The size of x along an axis. Raises Unsupported where it is not known."""
+        """The size of x along an axis. Raises Unsupported if unknown."""
         dim = x.shape[axis] if x.shape is not None else None
         if not isinstance(dim, int):
             raise Unsupported(f"it needs a known size along axis {axis}")

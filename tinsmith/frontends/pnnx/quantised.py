@@ -1,6 +1,6 @@
-"""Importers of operators on quantised tensors. In the graph such a tensor is one of floats, behind
-a QuantizeLinear and a DequantizeLinear, from which passes make products of bytes. Its scale and
-zero point (`node.Grid`) are kept while the model is imported."""
+"""Importers of operators on quantised tensors. In the graph these are floats behind a
+QuantizeLinear and a DequantizeLinear, from which passes make products of bytes. Scale and zero
+point (`node.Grid`) are kept while the model is imported."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ MOVED = 128
 
 
 def placed(node: PnnxNode, results: Any) -> Any:
-    """The results of an operator, those that are floats quantised and dequantised by `node.grid`;
-    unchanged if that is None. Raises Unsupported for inputs quantised by channel."""
+    """The results of an operator, floats quantised and dequantised by `node.grid`, unless that is
+    None; for activations in OWN it is set to theirs. Raises Unsupported for inputs quantised by
+    channel."""
     grid = node.grid
     if isinstance(results, tuple):
         return tuple(placed(node, y) for y in results)
@@ -67,8 +68,8 @@ def real(node: PnnxNode, x: Any, grid: Grid) -> Value:
 
 
 def _known(value: Any, what: str) -> Any:
-    """`value` as a number or an array, if it is one or a constant. Raises Unsupported, which calls
-    it `what`, if it is computed."""
+    """`value` itself if it is a number or an array, the array of a constant. Raises Unsupported,
+    which calls it `what`, if it is computed."""
     value = value.const if isinstance(value, Value) else value
     if value is None:
         raise Unsupported(f"its {what} is computed")
@@ -77,7 +78,8 @@ def _known(value: Any, what: str) -> Any:
 
 def _lies_on(node: PnnxNode, scale: Any, zero: Any, dtype: Any = None, axis: Any = None) -> None:
     """Set `node.grid`: the results of the node are quantised with this scale and zero point. The
-    element type is what the file says of the first result, else `dtype`, else uint8."""
+    element type is what the file says of the first result, else `dtype`, else uint8. Raises
+    Unsupported if they are computed."""
     scale, zero = _known(scale, "scale"), _known(zero, "zero point")
     said = node.op.tensors.get(node.outputs[0])
     word = str(dtype).removeprefix("torch.")
@@ -133,7 +135,7 @@ def fake_quantize(node: PnnxNode, input: Value, scale: Any, zero_point: Any, *re
 
 def _weight(node: PnnxNode, weight: Any) -> Value:
     """The quantised weights of a layer, dequantised. Raises Unsupported for weights that are not
-    quantised by channel, as pnnx does not write their scale."""
+    quantised by channel, whose scale pnnx does not write."""
     array, scales = _known(weight, "weight"), "weight.q_per_channel_scales"
     if f"@{scales}" not in node.attrs:
         raise Unsupported(
@@ -217,9 +219,9 @@ None: those of the input), and the function that computes the result from the ot
 
 
 def _scalar(op: str) -> Callable[..., Value]:
-    """Return the importer function of a sum or product (`op`: "Add", "Mul") with a number. It emits
-    `op` on floats; `node.grid` gets the scale and zero point that PyTorch derives from those of x.
-    The function raises Unsupported for x that is not quantised, or by channel."""
+    """The importer function of a sum or product (`op`: "Add", "Mul") with a number. It emits `op`
+    on floats; `node.grid` gets the scale and zero point that PyTorch derives from those of x. It
+    raises Unsupported for an x that is not quantised, or quantised by channel."""
 
     def run(node: PnnxNode, x: Value, number: float) -> Value:
         grid = node.grid

@@ -24,9 +24,9 @@ def recurrent(
     num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False,
     proj_size: int = 0, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
-    """Import a recurrent layer of `num_layers`, as one node for each. `states` are the first ones,
-    h (for LSTM h and c), each [num_layers * directions, N, size]. Returns y and, if the file names
-    them, the last states in the same form. Raises Unsupported for an input without a batch."""
+    """Import a recurrent layer of `num_layers`, as one node for each. `states` are the initial
+    ones, h (for LSTM h and c), each [num_layers * directions, N, size]. Returns y and, if the file
+    names them, the last states in that form. Raises Unsupported for inputs without a batch."""
     if node.rank(input) == 2:
         raise Unsupported("its input has no batch")
     op, ends = node.type[3:], ("", "_reverse")[: 1 + bidirectional]
@@ -88,9 +88,8 @@ def multihead_attention(
     embed_dim: int, num_heads: int, kdim: Any = None, vdim: Any = None, bias: bool = True,
     add_bias_kv: bool = False, add_zero_attn: bool = False, batch_first: bool = False,
 ) -> Any:  # fmt: skip
-    """Import nn.MultiheadAttention: linear layers for queries, keys and values, attention, and a
-    linear layer. The second output, if it is read, is the attention weights, averaged over heads.
-    """
+    """Import nn.MultiheadAttention with its linear layers. The second output, if it is read, is the
+    attention weights, averaged over heads."""
     if node.rank(query) == 2:
         raise Unsupported("its input has no batch")
     key = query if key is None else key
@@ -132,8 +131,7 @@ def multihead_attention(
 
 
 def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
-    """Keys or values x [N,K,E] with one more, `row` [1,1,E], at the end of each sequence:
-    [N,K+1,E]."""
+    """x [N,K,E], keys or values, with `row` [1,1,E] at the end of each sequence: [N,K+1,E]."""
     size = [size_of(node, x, 0), 1, row.shape[-1]]
     return node.emit("Concat", x, node.emit("Expand", row, size), axis=1)
 
@@ -141,8 +139,7 @@ def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
 def _mask(node: PnnxNode, mask: Any, heads: int, more: int, query: Value) -> Value | None:
     """PyTorch's mask [Q,K] or [N * heads,Q,K] in the form of our Attention: [Q,K] or [N,heads,Q,K],
     True where a query may attend (in PyTorch: where not), or numbers to add. None for no mask.
-    `more` keys were added at the end, which all queries see; `query` has the batch if it is free.
-    """
+    `more` keys were added at the end, which all queries see. A free batch is that of `query`."""
     if mask is None:
         return None
     if mask.dtype.kind == "b":

@@ -90,7 +90,7 @@ def pairwise_distance(
 
 @operator("torch.cross", "torch.linalg.cross")
 def cross(node: PnnxNode, input: Value, other: Value, *, dim: Any = None) -> Value:
-    """Import the cross product along `dim`; None: along the first axis of size 3."""
+    """Import cross product along `dim`; None: the first axis of 3 (torch.cross), else the last."""
     if dim is None:
         threes = [i for i in range(node.rank(input)) if node.size(input, i) == 3]
         dim = -1 if "linalg" in node.type or not threes else threes[0]

@@ -53,7 +53,7 @@ COMPARISONS = {
 
 
 def _register(op: str, types: str, attrs: dict[str, tuple[str, Any]]) -> None:
-    """Register the importer function of one row of ROWS."""
+    """Register an importer function for the PNNX types in one row of ROWS."""
 
     def run(node: PnnxNode) -> Any:
         given = {}

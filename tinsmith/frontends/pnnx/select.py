@@ -1,4 +1,4 @@
-"""Importers of operators that select, join or split tensors, and of those that make new ones."""
+"""Importers of operators that select, join, split or make tensors."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def slice_(
 def sliced(
     node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
 ) -> Value:
-    """x[start:end:step] along each axis of `dims`, or, where `selects` has an index for it,
-    x[index] without the axis. Raises Unsupported for lists that differ in length."""
+    """x[start:end:step] along each axis of `dims`, or, where `selects` has an index (not END) for
+    it, x[index] without the axis. Raises Unsupported for lists that differ in length."""
     cuts, picks = cuts_of(node, x, dims, starts, ends, steps, selects)
     cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
     if cuts:
@@ -62,9 +62,9 @@ def sliced(
 def cuts_of(
     node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
 ) -> tuple[list[tuple[int, Any, Any, Any]], list[tuple[int, Any]]]:
-    """The slices of `sliced`: (axis, start, end, step) for each axis that is cut, and (axis, index)
-    for each axis of which one index is selected, from the last axis to the first. Raises
-    Unsupported for lists that differ in length."""
+    """Two lists, of the slices of `sliced`: (axis, start, end, step) for each axis that is cut;
+    (axis, index) for each axis of which one index is selected, from the last axis to the first.
+    Raises Unsupported for lists that differ in length."""
     axes = [node.axis(x, d) for d in dims]
     lists = [
         list(v) if v is not None else [d] * len(axes)
@@ -118,8 +118,7 @@ def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Valu
 
 
 def roll_along(node: PnnxNode, x: Value, shifts: Any, dims: Any) -> Value:
-    """x rolled by each of `shifts` along each of `dims`: elements that leave at the end come in at
-    the begin."""
+    """x rolled by `shifts` along `dims`: elements that leave at the end come in at the start."""
     for shift, dim in zip(each_size(shifts), each_size(dims), strict=True):
         size = x.shape[node.axis(x, dim)] if x.shape is not None else None
         shift = shift % size if isinstance(size, int) and size else shift
@@ -167,9 +166,9 @@ def cat(node: PnnxNode, *tensors: Any, dim: int = 0) -> Value:
 
 
 def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
-    """Return the tensors of a concat along `dim` with equal batches (axis 0). Where the batch is
-    free in some and in others still the fixed one of the trace, those others become their first
-    element, repeated to the free batch. Nothing changes for a concat along the batch itself."""
+    """The tensors of a concat along `dim` with equal batches (axis 0). If the batch is free in
+    some, a tensor with the fixed one of the trace becomes its first element, repeated to the free
+    batch. Nothing changes for a concat along the batch itself."""
     free = [x for x in xs if x.shape and isinstance(x.shape[0], str)]
     if not node.scope.free or not free or dim == 0 or len(free) == len(xs):
         return xs
@@ -264,7 +263,6 @@ def filled(
 
 @operator("prim::Constant")
 def constant(node: PnnxNode, *, value: Any = None) -> Any:
-    """Import a number that operators of TorchScript (`aten::...`) read."""
     return value
 
 

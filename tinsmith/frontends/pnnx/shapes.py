@@ -32,10 +32,10 @@ def reshape(node: PnnxNode, input: Value, *, shape: Any) -> Value:
 
 
 def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
-    """x reshaped to `shape`, a Value or a list. If the batch is free, a list gives way to the shape
-    that the file declares for the result, if complete; its first number, the batch that was traced,
-    becomes 0 (that of x) if the other axes have as many elements as those of x, else -1. In a list,
-    sizes of x along the same axis (nodes, as of `size_of`) become 0, unless it has a 0 before."""
+    """x reshaped to `shape`, a Value or a list. If the batch is free, a list is replaced by the
+    shape that the file declares for the result, if complete; its first number, the batch that was
+    traced, becomes 0 (that of x) if the other axes have as many elements as those of x, else -1. In
+    a list without 0, the size of x along the same axis (a node, as of `size_of`) becomes 0."""
     if isinstance(shape, Value):
         return node.emit("Reshape", x, shape)
     shape = list(each_size(shape))
@@ -94,8 +94,7 @@ def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
 
 @operator("torch.squeeze", "Tensor.squeeze")
 def squeeze(node: PnnxNode, input: Value, *, dim: Any = None) -> Value:
-    """Import squeeze: as in PyTorch, of the axes `dim` (None: all) only those of size 1 are
-    dropped."""
+    """Import squeeze: of the axes `dim` (None: all) only those of size 1 are dropped."""
     axes = range(node.rank(input)) if dim is None else [node.axis(input, d) for d in each_size(dim)]
     ones = [a for a in axes if input.shape is not None and input.shape[a] == 1]
     return node.emit("Squeeze", input, node.ints(*ones)) if ones else input
@@ -179,8 +178,7 @@ def repeat_interleave(node: PnnxNode, input: Value, *, repeats: Any, dim: Any = 
 
 
 def _repeated(times: Any, size: int) -> Any:
-    """The indexes of an axis of `size`, index i repeated times[i] times (or times[0], if there is
-    only one number)."""
+    """Indexes of an axis of `size`, each i repeated times[i] times (times[0], if that is all)."""
     if times.size not in (1, size):
         raise Unsupported(f"it has {times.size} numbers of repeats for {size} elements")
     return np.repeat(np.arange(size), times.reshape(-1))

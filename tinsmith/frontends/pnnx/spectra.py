@@ -1,4 +1,4 @@
-"""Importers of Fourier transforms, and of short-time Fourier transforms."""
+"""Importers of Fourier transforms, also of short-time ones."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ the inverse one a mean."""
 
 
 class _Transform:
-    """Fourier transforms along several axes, one after the other. `factor` collects their factors:
-    the result is to be multiplied by it once."""
+    """Fourier transforms along several axes, one after the other. `factor` is the product of their
+    factors by the norm: the caller multiplies the result by it."""
 
     def __init__(self, node: PnnxNode, norm: Any) -> None:
         self.node, self.norm, self.factor = node, norm or "backward", 1.0
@@ -46,8 +46,8 @@ class _Transform:
             raise Unsupported(f"its norm {norm!r} is not one of {', '.join(NORMS)}")
 
     def run(self, x: Any, axis: int, size: Any, inverse: bool, onesided: bool, power: float) -> Any:
-        """The transform of x along one axis, cut or padded to n = `size` elements (None: all).
-        `factor` is multiplied by n^power."""
+        """The transform of x along one axis, cut or padded to n = `size` elements (None: all): a
+        Complex, or with `inverse` and `onesided` a Value. Multiplies `factor` by n^power."""
         real = x.real if isinstance(x, Complex) else x
         if power:
             count = size or self.node.size(real, axis)
@@ -62,7 +62,7 @@ class _Transform:
         return node.emit("Squeeze", y, [-1]) if inverse and onesided else parted(node, y)
 
     def each(self, x: Any, axes: Sequence[int], sizes: Sequence[Any], inverse: bool) -> Any:
-        """The complex transforms of x along each of `axes`."""
+        """The complex transforms of x along each of `axes`, cut or padded to `sizes`."""
         power = (INVERSE if inverse else FORWARD)[self.norm]
         for axis, size in zip(axes, sizes, strict=True):
             x = self.run(x, axis, size, inverse, False, power)
@@ -100,8 +100,8 @@ def transform(
 
 
 def _kinds(work: _Transform, kind: str, x: Any, axes: list[int], sizes: list[Any]) -> Any:
-    """The transform `kind` ("rfft", "ihfft", ...) of x along `axes`, without `work.factor`. Real
-    transforms are along the last of the axes, complex ones along the others."""
+    """The transform `kind` ("rfft", "ihfft", ...) of x along `axes`, not yet multiplied by
+    `work.factor`. Real transforms are along the last of the axes, complex ones along the others."""
     node, norm = work.node, work.norm
     last, size, others = axes[-1], sizes[-1], (axes[:-1], sizes[:-1])
     if kind in ("rfft", "ihfft"):
@@ -143,8 +143,8 @@ def spectrum(
     node: PnnxNode, x: Value, w: Any, hop: int | None, pads: Sequence[str], onesided: Any
 ) -> Complex:
     """The short-time Fourier transform of x [..., time] with the window w [n] at every `hop`
-    elements (None: n / 4): [..., frequencies, windows]. Before, x is padded by n / 2 at both ends
-    for each mode in `pads`."""
+    elements (None: n / 4): [..., frequencies, windows], n / 2 + 1 frequencies, or n if `onesided`
+    is False. Before, x is padded by n / 2 at both ends for each mode in `pads`."""
     n = len(w)
     rank = node.rank(x)
     lead = x.shape[:-1] if x.shape is not None else ()
@@ -183,7 +183,8 @@ def stft(
 
 
 def _factor(normalized: Any, w: Any) -> float:
-    """The factor of spectra under the window w, by the parameter `normalized`."""
+    """The factor of spectra under the window w [n], by `normalized`: 1 / |w| for "window", n^-0.5
+    for another true value, else 1."""
     if normalized == "window":
         return float((w.astype(np.float64) ** 2).sum()) ** -0.5
     return len(w) ** -0.5 if normalized else 1.0

@@ -1,5 +1,4 @@
-"""Importers of operators that write into parts of a tensor, and of those that take index tensors
-or masks."""
+"""Importers of operators that write into parts of a tensor, or take index tensors or masks."""
 
 from __future__ import annotations
 
@@ -39,7 +38,8 @@ def slice_copy(
     step: Any = 1, dims: Any = None, starts: Any = None, ends: Any = None, steps: Any = None,
     select: Any = None, selects: Any = None,
 ) -> Value:  # fmt: skip
-    """Import x[2:10, :, 3] = src, which returns the new x. The 3 is one of `selects`."""
+    """Import an assignment such as x[2:10, :, 3] = src, where 3 is one of `selects`; return the new
+    x. Raises Unsupported for computed places."""
     if dims is None:
         dims, starts, ends, steps = (dim,), [start], [end], [step]
         selects = None if select is None else [select]
@@ -117,7 +117,7 @@ def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
 
 def _columns_of(values: list[Value]) -> Value | None:
     """The tensor [..., n] whose last axis was split, by Gathers, into exactly these n values; None
-    if there is no such tensor."""
+    if there is none."""
     made = [v.producer for v in values]
     if not all(n is not None and n.op.name == "Gather" for n in made):
         return None
@@ -131,7 +131,8 @@ def _columns_of(values: list[Value]) -> Value | None:
 
 
 def _true(node: PnnxNode, mask: Value) -> list[Value]:
-    """The indexes where a mask is true: a vector for each of its axes."""
+    """The indexes where a mask is true: a vector for each of its axes. Sets `node.counted`, unless
+    it is constant."""
     if mask.const is not None:
         return [node.const(v) for v in np.nonzero(mask.const)]
     node.counted = True
