@@ -1,11 +1,9 @@
 """`dataclass` and `NamedTuple`, used as the standard library's, but fast to define: a process
-defines many such classes, and calls few. And `cached_property`, for classes of many objects.
+defines many such classes, and calls few. And `cached_property` without a lock.
 
-The standard `dataclass` writes and compiles up to six functions for every class when it is defined,
-which would be a large part of a start. Here `__init__` is written at a class's first call, and
-the others are shared by all classes. The standard `NamedTuple` compiles a `__new__` for every
-class and the annotation of every field; here `__new__` is written at a class's first call, and
-annotations stay text.
+When a class is defined, the standard `dataclass` compiles up to six functions, `NamedTuple` a
+`__new__` and every annotation: a large part of a start. Here `__init__` and `__new__` are written
+at a class's first call, classes share the other functions, and annotations stay text.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ else:
             return value
 
     class _Rows(type):
-        """The metaclass of `NamedTuple`: makes tuples with named fields as `collections.namedtuple`
-        does, but with a `__new__` that is written at a class's first call."""
+        """The metaclass of `NamedTuple`: makes a class as `collections.namedtuple` does, but for a
+        `__new__` that is written at its first call."""
 
         def __new__(cls, name, bases, own):
             names = tuple(own.get("__annotations__", {}))
@@ -67,8 +65,8 @@ else:
     NamedTuple = _NamedTuple()
 
     def dataclass(cls=None, /, *, init=True, eq=True, frozen=False):
-        """Like `dataclasses.dataclass`, but fast to define. `dataclasses.fields`, `replace` and the
-        like work on its classes."""
+        """Like `dataclasses.dataclass` with these options, but fast to define. The functions of
+        `dataclasses`, such as `replace`, work on its classes."""
         if cls is None:
             return lambda cls: dataclass(cls, init=init, eq=eq, frozen=frozen)
         cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard one writes a signature
@@ -131,7 +129,7 @@ _ROW = {
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function from an object to the tuple of its fields of these names."""
+    """Return a function from an object to the tuple of its attributes of these names."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)

@@ -16,12 +16,13 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A table from names to rows, such as operators or kernels. The modules of `package` register
-    the rows; they are imported at the first look-up. A name that is registered twice is an error.
+    """A table from names to rows, such as operators or kernels. For an unknown name `[]` raises
+    UnknownName, `get` returns None. Iterating yields the names, sorted.
 
     kind     the noun for a row in errors, such as "operator"
+    package  its modules register the rows; the first look-up imports them
     command  the command line that prints the table, which errors suggest
-    deep     whether modules of the package's subpackages are imported, too
+    deep     whether modules of its subpackages do, too
     edition  a number that grows whenever a row comes or goes
 
     `Registry.tables` lists all tables that have a package. Look-ups are thread-safe; the first one
@@ -65,11 +66,11 @@ class Registry(Generic[T]):
         return row
 
     def origin(self, name: str) -> str:
-        """Return the extension or module that registered a row; "" for Tinsmith's own."""
+        """Return the name of the extension or module that registered a row; "" for our own."""
         return self._origins.get(name, "")
 
     def remove(self, name: str) -> None:
-        """Take a row out again (for tests and for a user's own rows)."""
+        """Take a row out (in tests, or a user's own). Raises KeyError."""
         del self._rows[name], self._sources[name]
         self.edition += 1
         self.outside.discard(name)
@@ -130,8 +131,8 @@ class Registry(Generic[T]):
 
 
 def _registering_module() -> dict[str, Any]:
-    """Return the globals of the module that is being imported and calls `register`, directly or
-    through functions; {} if no module is being imported."""
+    """Return the globals of the module that is being imported and calls `register`, also through
+    functions; {} if none is."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

@@ -22,8 +22,8 @@ BATCH = 32
 
 
 class Values:
-    """Computes the values `names` of a graph batch by batch, in generated code. `net`: what
-    computes them; None if all are inputs of the graph."""
+    """Computes the values `names` of a graph batch by batch. `net` computes those that are no
+    inputs (`inner`); None if there are none."""
 
     def __init__(self, graph: Graph, names: Sequence[str], threads: int) -> None:
         self.names = list(dict.fromkeys(names))
@@ -44,7 +44,7 @@ class Values:
         return found
 
     def over(self, samples: Iterable[Batch], what: str, number: int) -> Iterator[dict[str, Array]]:
-        """Yield `of` of each batch, and report progress as `what`; `number`: of batches."""
+        """Yield `of` each of `number` batches; report progress as `what`."""
         for i, batch in enumerate(samples):
             tell(i, number, what)
             yield self.of(batch)
@@ -68,14 +68,14 @@ def observe(
 
 
 def batch_for(graph: Graph, names: Iterable[str]) -> int:
-    """Return the number of samples (1 to BATCH) with which the values `names` of one batch take at
-    most ROOM bytes."""
+    """Return the number of samples (1 to BATCH) with which the values `names` of one batch together
+    take at most ROOM bytes."""
     wanted = set(names)
     each = sum(_bytes(v.type) for v in graph.values() if v.name in wanted)
     return int(np.clip(ROOM // max(each, 1), 1, BATCH))
 
 
 def _bytes(type_: Type) -> int:
-    """Return the bytes of one sample as float32; unknown dims count as 1."""
+    """Return the bytes of a value as float32; unknown dims, as that of the batch, count as 1."""
     dims = [d if isinstance(d, int) else 1 for d in type_.shape or ()]
     return int(np.prod(dims, dtype=np.int64)) * 4

@@ -1,9 +1,8 @@
 """Bias correction: rounded weights shift the means of a layer's results; its bias is changed by the
 opposite.
 
-The shift is the weights' errors times the means of the layer's inputs. The means are those of the
-float model, so the quantised model need not be run.
-"""
+The shift is the weights' errors times the means of the layer's inputs in the float model, so the
+quantised one need not be run."""
 
 from __future__ import annotations
 
@@ -36,9 +35,9 @@ def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
 
 
 def add_bias(graph: Graph, node: Node, shift: Array) -> None:
-    """Subtract `shift` [outputs] from a node's results: in its bias, which is added if there is
-    none, or, for an operator without a bias, in the constant that its only reader adds. If neither
-    is possible, nothing changes."""
+    """Subtract `shift` [outputs] from a node's results, in place: in its bias, which is made if
+    there is none; for an operator that takes no bias, in the constant that its only reader adds.
+    If neither is possible, nothing changes."""
     found = weighted(node)
     if found is not None and found.bias is not None:
         old = node.inputs[found.bias] if len(node.inputs) > found.bias else None
@@ -58,8 +57,8 @@ def add_bias(graph: Graph, node: Node, shift: Array) -> None:
 
 
 def _added(v: Value) -> Node | None:
-    """Return the node that adds a constant, one number for each place of v's last axis, to v, if it
-    is v's only reader; else None."""
+    """Return v's only reader, if it adds to v a constant with a number for each index of v's last
+    axis; else, and if v is an output of the graph, None."""
     user = next(iter(v.uses), None)
     if user is None or len(v.uses) != 1 or not adds(user) or v in v.graph.outputs:
         return None

@@ -20,9 +20,10 @@ LABELS = ("labels", "label")
 
 
 class Samples:
-    """The calibration data as batches {input name: array}. Each iteration reads them again, in the
-    same order: files of a folder, and functions in a list, only when they are reached. Raises
-    CalibrationError for data that do not fit the model's inputs."""
+    """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
+    reads them again, in the same order: files of a folder, and functions in a list, only when they
+    are reached. `batch`: samples of a batch where no input fixes them; `labels`: those in the data,
+    or None. Raises CalibrationError, when it is made, for data that do not fit the inputs."""
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
@@ -34,8 +35,8 @@ class Samples:
         self._check()
 
     def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
-        """Yield functions that each read one source of the data: a file, an array, or an item of a
-        list. Labels are kept apart, in `labels`."""
+        """Yield functions that each read one source of the data: a file, arrays, or an item of a
+        list. Labels, but for those in a folder or from functions, go to `labels`."""
         source: Any = "the data"
         if isinstance(data, str | os.PathLike):
             source = Path(data)
@@ -78,7 +79,8 @@ class Samples:
                 self.labels = found if self.labels is None else np.concatenate([self.labels, found])
 
     def _ordered(self, item: Any) -> Batch:
-        """Return an array, or a list of arrays in the order of inputs, by the inputs' names."""
+        """Return input name -> array, for an array or a list of arrays in the inputs' order. Raises
+        CalibrationError."""
         arrays = [item] if isinstance(item, np.ndarray) else list(item)
         if len(arrays) != len(self.inputs):
             raise CalibrationError(
@@ -88,7 +90,7 @@ class Samples:
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
         """Return the inputs among named arrays; for a model of one input, an only array may have
-        any name. Raises CalibrationError."""
+        any name. Raises CalibrationError if one is missing."""
         found: Batch = {}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
@@ -141,14 +143,15 @@ class Samples:
 
     @property
     def number(self) -> int:
-        """The number of batches."""
+        """The number of batches; counted by reading all data."""
         return sum(1 for _ in self)
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     """Cut an array along its first axis into batches for an input v: of the input's fixed size,
-    else of `batch` samples. A single sample may lack the axis. Raises CalibrationError for another
-    type or shape, and for samples that do not fill the last batch of a fixed size."""
+    else of `batch` samples. A single sample may lack the axis. Other widths of its type are
+    converted. Raises CalibrationError for another type or shape, and for samples that do not fill
+    the last batch of a fixed size."""
     type_: Type = v.type
     if x.dtype != type_.dtype:
         kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}

@@ -1,10 +1,10 @@
 """Cross-layer equalisation: makes the ranges of channels between two layers equal, without data and
 without changing results.
 
-If the first layer's weights for a channel are multiplied by c, and the second layer's are divided
-by c, results stay the same, provided that nodes between the layers are positively homogeneous: f(c
-x) = c f(x), as ReLU. c is chosen for each channel so that both layers' weights have the same range.
-Then one scale for all channels loses little."""
+If the first layer's weights for a channel are multiplied by c, and the second's divided by c,
+results stay the same if nodes between are positively homogeneous: f(c x) = c f(x), as ReLU. c is
+chosen for each channel so that both layers' weights have the same range. Then one scale for all
+channels loses little."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Pair:
 
 
 def pairs_of(graph: Graph) -> list[Pair]:
-    """Return all pairs of convolutions whose weights are constant, with only homogeneous nodes
-    between them. Nothing else may read the weights or the values between."""
+    """Return all pairs of convolutions with constant weights and only homogeneous nodes between
+    them, where nothing else reads the weights or the values between."""
     found = []
     for node in graph.nodes:
         if not is_convolution(node) or weighted(node) is None:
@@ -118,6 +118,6 @@ def _from_input(v: Array, shape: tuple[int, ...], group: int) -> Array:
 
 
 def _set(graph: Graph, node: Node, place: int, array: Array) -> None:
-    """Replace a constant input of a node, by number."""
+    """Replace the constant that is input number `place` of a node by an array."""
     old = node.operand(place)
     graph.set_input(node, place, graph.const(array.astype(np.float32), old.name))

@@ -26,7 +26,7 @@ class Form:
     takes   (node) -> whether a node with constant weights can be quantised
     root    (value) -> the value whose range is used for its scale
     values  (graph, nodes to quantise) -> {value to quantise: its root}
-    insert  edits the graph; as `insert.insert`
+    insert  quantises nodes of a graph, in place, as `insert.insert`
     bits    (node) -> bits of its weights, where the settings ask for 8
     """
 
@@ -77,8 +77,8 @@ def insert_layers(
     graph: Graph, nodes: list[Node], scales: Mapping[Value, Scale], rounded: Rounded
 ) -> None:
     """Replace nodes by the computation of ncnn's int8 layers, in place: data rounded to int8 (once
-    for all readers), integer products, a factor and a bias for each output. Nodes whose data have
-    no scale stay as they are."""
+    for all readers), integer products, a float factor and bias for each output. Nodes whose data
+    are not in `scales` stay."""
     bytes_of: Values = {}
     names: list[tuple[Node, str]] = []
     given = [(node, scales.get(places.data_of(node)[0])) for node in nodes]
@@ -125,8 +125,8 @@ def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
 
 
 def by_title(nodes: Collection[Node]) -> dict[str, Node]:
-    """Return nodes by the names of their layers in a file: the name in the source model, or the
-    node's own name if that is empty or taken."""
+    """Return the name of the layer in ncnn's files -> node: the name in the source model, or the
+    node's own if that is empty or taken."""
     found: dict[str, Node] = {}
     for node in nodes:
         told = node.origin.name
@@ -135,14 +135,13 @@ def by_title(nodes: Collection[Node]) -> dict[str, Node]:
 
 
 def multiplier(scale: Scale) -> Array:
-    """Return ncnn's scale, 1 / scale: whole = real * ncnn's scale."""
+    """Return ncnn's scale, 1 / `scale.scale`: integer = round(real * ncnn's scale)."""
     return (1 / scale.scale.astype(np.float64)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Adding:
-    """Adds nodes before `node`, which they will replace: `adding("Mul", x, y)` returns the
-    result."""
+    """Adds nodes that will replace `node`, before it: `adding("Mul", x, y)` returns the result."""
 
     graph: Graph
     node: Node
@@ -152,8 +151,8 @@ class _Adding:
         return self.graph.add(OPS[op], *inputs, before=self.node, origin=origin, **attrs).output
 
     def bytes(self, x: Value, scale: Array) -> Value:
-        """Add nodes for x * scale as int8: rounded, halves away from zero, and clipped to -127 to
-        127."""
+        """Add nodes for x * scale as int8, rounded, halves away from zero, and clipped to -127 to
+        127; return the result."""
         by = self("Mul", x, self.graph.const(scale, f"{x.name}_scale"))
         half = self.graph.const(np.float32(0.5), "half")
         near = self("Floor", self("Add", self("Abs", by), half))
@@ -163,8 +162,8 @@ class _Adding:
         return made
 
     def product(self, x: Value, w: Value) -> Value:
-        """Add the integer product or convolution of int8 tensors, as `node` is one; the result is
-        int32."""
+        """Add the product or convolution of int8 tensors, whichever `node` is; return the int32
+        result."""
         if is_matrix_product(self.node):
             return self("MatMulInteger", x, w)
         return self("ConvInteger", x, w, **self.node.attrs)

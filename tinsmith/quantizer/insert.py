@@ -1,5 +1,5 @@
-"""Edits a float graph into a quantised one of the form "qdq": values are read through
-QuantizeLinear and DequantizeLinear, weights become integers with a DequantizeLinear."""
+"""Edits a float graph into a quantised one of the form "qdq", by QuantizeLinear and
+DequantizeLinear around its operators."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def insert(
 
 
 def _dequantised(graph: Graph, node: Node, q: Array, scale: Array, axis: int, name: str) -> Value:
-    """Add a DequantizeLinear of constants before `node`, for the constant called `name`."""
+    """Add before `node` a DequantizeLinear of q and scale, which stands for the constant called
+    `name`, and return its result."""
     made = graph.add(
         OPS["DequantizeLinear"], graph.const(q, f"{name}_quantized"),
         graph.const(scale, f"{name}_scale"), axis=axis, before=node,
@@ -74,8 +75,8 @@ def _bias_of(node: Node, scales: Mapping[Value, Scale]) -> tuple[int, int, Scale
 
 def _quantise_bias(graph: Graph, node: Node, weights: int, place: int, data: Scale) -> None:
     """Replace a float bias (input `place`) by an int32 one with a DequantizeLinear. Its scale is
-    that of the weights times that of the data, as ONNX Runtime requires. A bias beyond int32
-    stays."""
+    that of the weights (input `weights`) times that of the data, as ONNX Runtime requires. A bias
+    beyond int32 stays."""
     bias, w = node.inputs[place], node.inputs[weights]
     assert bias is not None and bias.const is not None and w is not None
     own = w.producer.inputs[1] if w.producer is not None else None

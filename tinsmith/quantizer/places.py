@@ -1,8 +1,7 @@
-"""Chooses what is quantised: the operators that will compute with integers, and the values that are
-quantised for them.
+"""Chooses what is quantised: operators that will compute with integers, and values for them.
 
-In the quantised graph an operator reads the results of DequantizeLinear, and is followed by
-elementwise nodes and a QuantizeLinear. A value with several readers is quantised once for all.
+In the quantised graph an operator reads the results of DequantizeLinear; elementwise nodes and a
+QuantizeLinear follow. A value is quantised once for all its readers.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def weighted(node: Node) -> Weights | None:
 
 
 def axis_of(node: Node, found: Weights) -> int | None:
-    """Return the axis of a node's weights (its output channels) for quantisation by channel, with
-    a scale for each index. None if only one scale for all is possible: for a number, and for
-    grouped weights whose output channels are not the first axis."""
+    """Return the axis of a node's weights (`found`) that gets a scale for each index: the output
+    channels. None if only one scale for all is possible: for weights of rank 0, and for grouped
+    ones whose output channels are not the first axis."""
     v = node.inputs[found.inputs[0]]
     assert v is not None and v.const is not None
     axis = found.axis % v.const.ndim if v.const.ndim else None
@@ -62,7 +61,8 @@ def targets(
 
 
 def data_of(node: Node) -> list[Value]:
-    """Return the computed values that a node multiplies, by weights or by each other."""
+    """Return the computed values that a node multiplies, by constant weights or by each other; []
+    for recurrent layers."""
     found = weighted(node)
     places = found.data if found is not None else (0, 1)
     return [v for i in places if (v := node.inputs[i]) is not None]
@@ -84,9 +84,9 @@ def computed(node: Node) -> list[Value]:
 
 
 def tail_of(v: Value) -> Node | None:
-    """Return the node with weights of whose chain of elementwise nodes v is the end: conv for conv
-    -> relu -> v. Nodes between have one computed input each, and each value between has one reader.
-    None if v is made in another way."""
+    """Return the node with weights from whose result elementwise nodes, or none, make v: conv for
+    conv -> relu -> v. These have one computed input each, of which they are the only reader. None
+    if v is made in another way."""
     node = v.producer
     while node is not None and "elementwise" in node.op.traits and len(computed(node)) == 1:
         before = computed(node)[0]
@@ -111,9 +111,9 @@ def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
 
 
 def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value]:
-    """Return the values to quantise for nodes, each with its root, whose range is used: the data of
-    the nodes; their results that pools read; and, where an elementwise node joins several of their
-    results (a residual sum), all of them but the last."""
+    """Return value to quantise -> its root, whose range is used: the data of the nodes; their
+    results that pools read; where an elementwise node joins several of their results (a residual
+    sum), all of these but the last; and all roots."""
     found: dict[Value, Value] = {}
 
     def take(v: Value) -> None:

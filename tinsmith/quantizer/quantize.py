@@ -47,8 +47,8 @@ def quantize(
                "tensorrt", "aciq", "mse", "entropy"
     per_channel  a scale for each output channel of weights; otherwise one for each tensor
     symmetric  activations are int8 without a zero point; otherwise uint8 with one
-    weight_bits  8, or 4; or 7, for engines that sum pairs of products in 16 bits, which overflow
-               with 8 bits, such as ONNX Runtime and OpenVINO on machines without VNNI
+    weight_bits  8, or 4; or 7, for engines that sum pairs of products in 16 bits, which 8 bits
+               overflow, such as ONNX Runtime and OpenVINO on machines without VNNI
     activation_bits  8, the only number that kernels read
     equalise   ranges of channels between two layers are made equal first; results do not change
     correct    biases compensate the shift of means that rounded weights cause
@@ -62,7 +62,7 @@ def quantize(
     form       of the quantised graph: "qdq" (pairs of QuantizeLinear and DequantizeLinear), or
                "ncnn": Convolution, ConvolutionDepthWise and InnerProduct as ncnn computes them in
                int8, symmetric, with 6 bits for 3x3 weights of stride 1, as by ncnn's tool
-    progress   as for `compile`
+    threads, progress  as for `compile`
 
     The result has the quantised graph, which `compile` and `write` take, and a report.
     Raises CalibrationError for data that do not fit, are constant or not finite; QuantizeError for
@@ -124,7 +124,8 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the labels that are given, or those in the data. Raises CalibrationError."""
+        """Return the labels that are given, or those in the data, or None. Raises CalibrationError
+        unless there is one for each sample."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None
@@ -134,8 +135,7 @@ class _Quantising:
         return found
 
     def run(self) -> Quantized:
-        """Quantise, and report. Layers are measured in the form "qdq", whatever the settings'
-        is."""
+        """Quantise, and report. Layers are measured in the form "qdq", whatever `form` is."""
         stats = self._observe()
         self._choose(stats)
         self._round(stats)
@@ -155,8 +155,8 @@ class _Quantising:
         )  # fmt: skip
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:
-        """Return name of a layer -> (scale of weights, scale of data), for quantised operators with
-        one array of weights that are not in `keep`."""
+        """Return name of a layer (`by_title`) -> (scale of weights, scale of data), for quantised
+        operators with one array of weights and one of data, without those in `keep`."""
         found = {}
         for title, node in by_title(self.nodes).items():
             data = [self.scales.get(self.form.root(v).name) for v in places.data_of(node)]
@@ -179,7 +179,7 @@ class _Quantising:
         return observe(self.exact, axes, self.samples, method.counts, self.settings.threads)
 
     def _choose(self, stats: dict[str, Statistics]) -> None:
-        """Choose a scale for every root; one that is always zero gets none."""
+        """Choose a scale for every root; one that is always zero gets a note instead."""
         choose = METHODS[self.settings.method].choose
         roots = list(dict.fromkeys(root.name for root in self.values.values()))
         for i, name in enumerate(roots):
@@ -222,8 +222,8 @@ class _Quantising:
                 self.shifts[node.name] = shift
 
     def _correlations(self) -> dict[str, Correlations]:
-        """Return name -> correlations of the inputs, for each layer whose rounding can be
-        compensated. Inputs that will be quantised are quantised first."""
+        """Return name of a node -> correlations of its inputs, for all whose rounding can be
+        compensated. Inputs are rounded to their scales first."""
         found = {}
         for node in self.nodes:
             w = node.inputs[1]
@@ -242,8 +242,8 @@ class _Quantising:
     # ---- graphs
 
     def build(self, keep: Collection[str], written: Form | None = None) -> Graph:
-        """Return a quantised copy of the float graph, in which nodes named in `keep` stay float; in
-        the form `written`, by default that of the settings."""
+        """Return a quantised copy of the float graph with corrected biases, in which nodes named in
+        `keep` stay float; in the form `written` (None: of the settings)."""
         graph, form = self.exact.clone(), self.form
         nodes = [
             n
@@ -273,7 +273,7 @@ class _Quantising:
     def _keep(
         self, layers: Sequence[Layer], float_: Values, keep: set[str], most: float
     ) -> tuple[list[str], _Trial]:
-        """Find, by halving, how many operators must stay in float32, those of the lowest decibels
+        """Find, by halving, how many operators beyond `keep` must stay in float32, lowest decibels
         first, for the loss to be at most `most` points. Return their names, and the model made so;
         all operators if fewer do not suffice."""
         own = {n.name for n in self.nodes}

@@ -1,8 +1,7 @@
 """Chooses ranges of activations from statistics: one function for each method.
 
-A range that holds every element makes steps large because of a few large elements; a smaller range
-clips these. The methods balance the errors of rounding and clipping differently.
-"""
+A range of all elements makes steps large because of a few large ones; a smaller range clips these.
+The methods balance the errors of rounding and clipping differently."""
 
 from __future__ import annotations
 
@@ -67,27 +66,26 @@ def percentile(s: Statistics) -> Range:
 
 
 def kl(s: Statistics) -> Range:
-    """ncnn's range: [-t, t], within the observed values, with the threshold t at which the
-    histogram of magnitudes in 128 levels has the least relative entropy to the original.
-    Distributions are smoothed."""
+    """ncnn's range: that of the observed values, clipped to [-t, t]. At t, the histogram of
+    magnitudes up to it has the least relative entropy to the same in 128 levels. Empty bins get the
+    probability SMOOTH."""
     return _cut(s, _threshold(s.sizes, smooth=True) + 0.5)
 
 
 def tensorrt(s: Statistics) -> Range:
-    """The range of TensorRT's calibration: as `kl`, but over non-empty bins instead of smoothed
-    ones."""
+    """The range of TensorRT's calibration: as `kl`, but empty bins are left out."""
     return _cut(s, _threshold(s.sizes, smooth=False) + 0.5)
 
 
 def _cut(s: Statistics, bins: float) -> Range:
-    """Return the range of the observed values, clipped to [-t, t]: t is `bins` bins of the
+    """The range of the observed values, clipped to [-t, t]: t is `bins` bins of the
     histogram of magnitudes."""
     most = bins * s.largest / BINS
     return max(s.low, -most), min(s.high, most)
 
 
 def _threshold(sizes: Array, smooth: bool) -> int:
-    """Return the number of bins of magnitudes, 128 to BINS, after which to clip: that with the
+    """The number of bins of magnitudes, 128 to BINS, after which to clip: that with the
     least `_entropy`. BINS where fewer than FEW bins are filled."""
     if np.count_nonzero(sizes) < FEW:
         return BINS
@@ -102,8 +100,7 @@ def _threshold(sizes: Array, smooth: bool) -> int:
 
 
 def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: bool) -> float:
-    """Return the Kullback-Leibler divergence of the histogram's first bins from the same in 128
-    levels.
+    """The `_relative_entropy` of a histogram's first bins to the same in 128 levels.
 
     own     the counts of these bins; the last gets the count of all `beyond`, which are clipped
     below   for each bin the number of elements below it
@@ -125,7 +122,8 @@ def _entropy(own: Array, beyond: float, below: Array, filled: Array, smooth: boo
 
 
 def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
-    """Return sum p log(p / q) of two histograms, made distributions; infinite for an empty one."""
+    """The sum p log(p / q) of two histograms, made distributions; infinite for an empty one.
+    `smooth`: whether probabilities are at least SMOOTH."""
     if p.sum() == 0 or q.sum() == 0:
         return np.inf
     p, q = p / p.sum(), q / q.sum()
@@ -138,9 +136,9 @@ def _relative_entropy(p: Array, q: Array, smooth: bool) -> float:
 
 
 def aciq(s: Statistics) -> Range:
-    """Analytical clipping (ACIQ): the range around the mean (0 if all values have one sign) with
-    the least expected squared error of clipping and rounding, for a normal or a Laplace
-    distribution, whichever fits the mean absolute deviation better."""
+    """Analytical clipping (ACIQ): the range around the mean (0 if all values have one sign), within
+    the observed values, with the least expected squared error of clipping and rounding, for a
+    normal or Laplace distribution, whichever fits the mean absolute deviation better."""
     total, counts = s.histogram.sum() + s.zeros, s.histogram
     one_sided = s.low >= 0 or s.high <= 0
     middle = 0.0 if one_sided else float(counts @ s.centres) / total

@@ -27,8 +27,8 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 LOW = 10.0
-"""Layers of a signal-to-noise ratio below this, in decibels, are reported: their noise has more
-than a tenth of the signal's power. Layers of 8 bits have 25 and more."""
+"""Layers of fewer decibels are reported: their noise has more than a tenth of the signal's power.
+Layers of 8 bits have 25 and more."""
 RUNS = 5
 """Runs for the median times of layers. Estimated."""
 
@@ -37,9 +37,9 @@ RUNS = 5
 class Layer:
     """One operator in the report.
 
-    decibels                signal-to-noise ratio of its result if its inputs are exact
+    decibels  signal-to-noise ratio of its result if its inputs are exact
     float_ms, quantised_ms  milliseconds in the two models; None if it is no step of its own there
-    kept                    whether it stays in float32 because of `max_drop`
+    kept      whether it stays in float32 because of `max_drop`
     """
 
     name: str
@@ -59,11 +59,11 @@ class Judgement:
     """The comparison of a quantised model with the float one, over all data.
 
     outputs   output -> signal-to-noise ratio in decibels; NaN if its shape differs between the
-              models for some data, such as the boxes that a detector finds
+              models for some data
     accuracy  percentage of samples for which the first output's greatest class is the label's
-    before    the same for the float model
-    agreement percentage of samples for which both models have the same class
-    drop      percentage points lost: of accuracy, or of agreement if there are no labels
+    before    the same for the float model; like `accuracy` None without labels
+    agreement percentage of samples for which both models have the same class; None without classes
+    drop      percentage points lost: of accuracy, or of agreement without labels; else 0
     """
 
     outputs: Mapping[str, float]
@@ -76,7 +76,8 @@ class Judgement:
 @dataclass(frozen=True)
 class Quantized:
     """A quantised model: `graph`, which `compile` and `write` take, and its errors. `exact` is the
-    float graph; `kept` names operators that stay in float32 because of `max_drop`."""
+    canonical float graph, with `equalised` pairs of layers equalised; `kept` names operators that
+    stay in float32 because of `max_drop`."""
 
     graph: Graph
     settings: Settings
@@ -90,8 +91,8 @@ class Quantized:
     """Operator with one array of weights -> (scale of the weights, scale of its data)."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says (see `write`); for `.table`,
-        only the scales (`table`)."""
+        """Write the model in the format that the path's ending says; for `.table`, only the scales
+        (`table`)."""
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
         else:
@@ -109,7 +110,7 @@ class Quantized:
 
     @property
     def low(self) -> tuple[Layer, ...]:
-        """The layers whose signal-to-noise ratio is below `LOW`."""
+        """The layers of fewer than LOW decibels, without those `kept`."""
         return tuple(layer for layer in self.layers if layer.is_low)
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +154,8 @@ class Quantized:
 
 
 def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> list[Layer]:
-    """Measure every quantised operator alone, on exact inputs, over all data."""
+    """Measure every quantised operator of `lossy` (form "qdq") alone, on inputs from `exact`, over
+    all samples; without times."""
     alone = operators_alone(exact, lossy)
     if not alone:
         return []
@@ -203,9 +205,8 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def _classes(y: Any) -> Array | None:
-    """Return the class of each sample: the index of the greatest element of y [N,...] with the
-    other axes flattened. None for arrays that are no class scores: no floats, rank below 2, or
-    empty."""
+    """Return the class of each sample: the index of the greatest element in its row of y [N, ...],
+    flattened. None for arrays that are no class scores: no floats, rank below 2, or empty."""
     y = np.asarray(y)
     if y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return None
@@ -215,7 +216,8 @@ def _classes(y: Any) -> Array | None:
 def timed(
     layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Sequence[str]
 ) -> tuple[Layer, ...]:
-    """Return the layers with the times of their steps on one batch, and `kept` set."""
+    """Return the layers with the times of their steps on one batch, and `Layer.kept` set for the
+    names `kept`."""
     batch = next(iter(samples))
     before, after = (_times(values, batch) for values in (exact, lossy))
     return tuple(

@@ -1,9 +1,8 @@
 """Compensated rounding of weights: later weights compensate the rounding errors of earlier ones.
 
-Weights are rounded one input at a time; the error of each is spread over the inputs that are not
-rounded yet, weighted by the correlations of the layer's inputs (the method of optimal brain
-surgery, known as GPTQ for language models). At four bits that is much better than rounding to the
-nearest."""
+Weights are rounded one input at a time; each error is spread over the inputs that are not rounded
+yet, weighted by the correlations of the layer's inputs (optimal brain surgery, known as GPTQ). At
+four bits that is much better than rounding to the nearest."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class Correlations:
         self._random = np.random.default_rng(0)
 
     def add(self, x: Array) -> None:
-        """Add to the correlations what the layer reads of its input tensor `x` of one batch, for at
-        most ROWS results, drawn at random."""
+        """Add to `sums` a batch of the layer's data, for at most ROWS results, drawn at random."""
         for i, part in enumerate(self._columns(x)):
             self.sums[i] += part.T @ part
 
@@ -65,7 +63,7 @@ class Correlations:
         return [flat[:, i] for i in range(self.group)]
 
     def _pairs(self, name: str) -> tuple[int, ...]:
-        """Return an attribute with a number for each spatial axis, by default 1."""
+        """Return an attribute with a number for each spatial axis; ones where it is unset."""
         return getattr(self.node, name) or (1,) * (self.weights.ndim - 2)
 
     def _picked(self, count: int) -> Array:
@@ -76,20 +74,20 @@ class Correlations:
 
 
 def depth_of(node: Node, weights: Array) -> int:
-    """Return the number of inputs that each result of a node sums up."""
+    """Return the number of inputs (channels and taps) that each result of a node sums up."""
     return int(np.prod(by_outputs(node, weights).shape[1:]))
 
 
 def takes(node: Node, weights: Array) -> bool:
     """Whether the weights of a node can be rounded with compensation: those of a product with a
-    matrix, or of a convolution without `auto_pad`, if results have at most DEEPEST inputs."""
+    matrix, or of a convolution without `auto_pad`, if results sum up at most DEEPEST inputs."""
     plain = weights.ndim == 2 if is_matrix_product(node) else is_convolution(node)
     fixed = node.attrs.get("auto_pad", "NOTSET") == "NOTSET"
     return plain and fixed and depth_of(node, weights) <= DEEPEST
 
 
 def compensated(found: Correlations, scale: Scale) -> Array:
-    """Return the weights of a layer as integers, in their shape and the scale's dtype, rounded with
+    """Return `found.weights` as integers in their shape, of the dtype of `scale.zero`, rounded with
     compensation."""
     w = found.weights
     rows = by_outputs(found.node, w)
@@ -104,10 +102,10 @@ def compensated(found: Correlations, scale: Scale) -> Array:
 
 
 def _round(rows: Array, sums: Array, steps: Array, scale: Scale) -> Array:
-    """Return the weights [outputs, depth] as whole numbers in float64, of the scale's range,
-    rounded by GPTQ: column by column, those of the largest inputs first; the columns that are not
-    rounded yet compensate each error in the results, by the correlations `sums` [depth, depth]
-    (sum of x x^T). `steps` [outputs]: the step of each output, its number in `scale.scale`."""
+    """Return the weights `rows` [outputs, depth] of one group as whole numbers in float64, in
+    `scale.ends`, rounded by GPTQ: column by column, those of the largest inputs first; the columns
+    that are not rounded yet compensate each error in the results, by the correlations `sums`
+    [depth, depth]. `steps` [outputs]: the scale of each output."""
     low, high = scale.ends
     diagonal = np.diagonal(sums)
     order = np.argsort(-diagonal, kind="stable")

@@ -17,8 +17,9 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class Scale:
-    """How a tensor is quantised: q = saturate(round(x / scale) + zero), in the dtype of `zero`.
-    `scale` and `zero` are single numbers, or arrays with an element for each index on `axis`."""
+    """How a tensor is quantised: q = clip(round(x / scale) + zero) to the integers of `bits` bits
+    (`ends`), in the dtype of `zero`. `scale` and `zero` are single numbers, or arrays with an
+    element for each index on `axis`."""
 
     scale: Array
     zero: Array
@@ -78,8 +79,8 @@ def checked(scale: Array, what: str) -> Array:
 
 def of_range(low: float, high: float, symmetric: bool, what: str) -> Scale:
     """Return the scale of an activation with values from `low` to `high`: uint8 with a zero point,
-    or, if `symmetric`, int8 without. 0.0 is represented exactly, for padding. `what` names the
-    value in errors. Raises QuantizeError."""
+    or, if `symmetric`, int8 without. 0.0 is represented exactly, for padding. Raises QuantizeError,
+    which names `what`, if both are 0 or one is not finite."""
     low, high = min(low, 0.0), max(high, 0.0)
     if symmetric:
         scale = checked(np.asarray(max(-low, high) / 127), what)

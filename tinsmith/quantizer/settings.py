@@ -14,15 +14,14 @@ from tinsmith.records import dataclass
 
 ROUNDINGS = ("nearest", "compensated")
 WEIGHT_BITS = (4, 7, 8)
-"""Bits of weights that kernels read. Seven bits are stored in eight: sums of two products then fit
-16 bits, which other engines need on machines without VNNI."""
+"""Bits of weights that kernels read. Seven bits are stored in eight (see `quantize`)."""
 ACTIVATION_BITS = (8,)
 """Bits of activations that kernels read."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of `quantize`; see there."""
+    """The options of `quantize`, which says what they mean."""
 
     method: str = "minmax"
     per_channel: bool = True
@@ -46,8 +45,8 @@ class Settings:
 
 
 def settings_of(**given: Any) -> Settings:
-    """Check options and return them as Settings. Raises OptionError, UnknownName; QuantizeError for
-    bits that no kernel reads."""
+    """Check options, by name, and return them as Settings; the form "ncnn" sets `symmetric`. Raises
+    OptionError, UnknownName; QuantizeError for bits that no kernel reads."""
     found = Settings(**given)
     check_name("method", found.method, METHODS)
     if found.rounding is not None:

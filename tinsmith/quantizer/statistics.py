@@ -1,6 +1,5 @@
-"""Statistics of a value over calibration data: ranges, means, a histogram. Their size does not
-depend on the amount of data.
-"""
+"""Statistics of a value over calibration data: ranges, means, a histogram; of a size that does not
+depend on the amount of data."""
 
 from __future__ import annotations
 
@@ -22,13 +21,14 @@ MOMENTUM = 0.9
 
 @dataclass
 class Statistics:
-    """Statistics of one value, in two passes over the data: `look` at every batch, then `count`
-    every batch.
+    """Statistics of one value, in two passes over the data: `look` at every batch, then, for the
+    histogram, `count` every batch.
 
     low, high  range of all elements
     average    moving average of the ranges of batches
-    sums       sum of the elements of each channel (index on `axis`); `number`: of all elements
-    histogram  2 * BINS bins from -largest to largest, without zeros; `zeros`: their number
+    sums       sum of the elements of each channel (index on `axis`), begun anew when the number of
+               channels changes; `number`: of elements in all
+    histogram  2 * BINS bins from -largest to largest, zeros not counted; `zeros`: their number
     """
 
     name: str

@@ -39,7 +39,7 @@ class Applied(NamedTuple):
     kept: tuple[str, ...]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says; see `tinsmith.write`."""
+        """Write the model in the format that the path's ending says."""
         write(self.graph, path)
 
     def to_json(self) -> dict[str, object]:
@@ -52,15 +52,16 @@ class Applied(NamedTuple):
 
 
 class Row(NamedTuple):
-    """ncnn's scales of a layer: one for each output of its weights, and one for its input."""
+    """ncnn's scales of a layer, 1 / `Scale.scale`: of its weights, for each output or one for all,
+    and of its input."""
 
     weights: Array
     data: float
 
 
 def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
-    """Parse a table: return name -> scales for layers that have both lines; others, and lines after
-    `#`, are left out. Raises QuantizeError for text that is no table."""
+    """Parse a table: return name -> scales for layers that have both lines; others are left out.
+    Raises QuantizeError, which names `file`, for text that is no table."""
     found = _lines(text, file)
     names = [name for name in found if name + WEIGHTS in found]
     if not names:
@@ -72,8 +73,8 @@ def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
 
 
 def _lines(text: str, file: str) -> dict[str, list[float]]:
-    """Parse the lines of a table: return the name at the beginning -> its numbers. Raises
-    QuantizeError."""
+    """Parse the lines of a table, except those that begin with `#`: return first word -> numbers
+    after it. Raises QuantizeError for a line without, or with negative ones."""
     found: dict[str, list[float]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, *rest = line.split() or [""]
@@ -142,8 +143,8 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
 
 
 def _scale(numbers: Array, axis: int = 0, bits: int = 8) -> Scale:
-    """Return the scale 1 / `numbers`, which are ncnn's scales. ncnn writes 0 for weights that are
-    all zero; for these any scale will do."""
+    """Return the scale 1 / `numbers`, ncnn's scales; 1 for 0, which ncnn writes for weights that
+    are all zero."""
     with np.errstate(divide="ignore"):
         found = np.where(numbers == 0, 1.0, 1 / numbers)
     return Scale(found, np.zeros(found.shape, np.int8), axis, bits)

@@ -21,8 +21,8 @@ class Rewritten:
 
     counts    how often each rule fired, by its name
     refusals  the near misses: where a rule matched, or nearly, and did not fire
-    absorbed  nodes of the source model that were merged into another node: name in the model ->
-              (name of the rule, name of the node into which it was merged)
+    absorbed  nodes of the source model that were merged into another: name in the model -> (name of
+              the rule, name of the other)
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -35,9 +35,9 @@ class Rewritten:
 
 
 class Start(NamedTuple):
-    """The nodes at which `rewrite` tries rules first, instead of at all: `nodes`, the nodes
-    `changed` by edits, and the nodes downstream of these, as far as patterns reach up to them.
-    Nodes that are no longer in the graph are passed over."""
+    """The nodes at which `rewrite` tries rules first, instead of at all: `nodes`, those `changed`
+    by edits, and those downstream of these, as far as patterns reach up to them. Nodes that are no
+    longer in the graph are passed over."""
 
     nodes: list[Node]
     changed: list[Node]
@@ -48,10 +48,10 @@ def rewrite(
 ) -> Rewritten:  # fmt: skip
     """Apply rules, in their order, at every node until none fires. Edits the graph in place.
 
-    `start` says where patterns may match (its nodes are those of `matching`), which saves looking
-    at the others; None: at all nodes. Raises RewriteLimit, naming the rules that fired most, after
-    more than `limit` rewrites (default: 1,000, and 10 for each node), and PassError, naming rule
-    and node, if a rule raises anything but `Skip`.
+    `start`: where patterns may match, if that is known (as from `matching`); other nodes are tried
+    only once a rewrite changes nodes near them. Raises RewriteLimit after more than `limit`
+    rewrites (default: 1,000, and 10 for each node), and PassError if a rule raises anything but
+    `Skip`.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
@@ -60,8 +60,8 @@ def rewrite(
 
 def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
     """The nodes at which the pattern of a rule matches, whether or not the rule would fire; and the
-    near misses: patterns of which some nodes matched, and then one did not. Patterns see operators,
-    attributes and constants, but no shapes, so both hold for all shapes of the graph's inputs."""
+    near misses: patterns of which some nodes matched, and then one did not. Patterns see no shapes,
+    so both hold for all shapes of the graph's inputs."""
     nodes: list[Node] = []
     misses: list[Refusal] = []
     for node in graph.nodes:
@@ -78,8 +78,8 @@ def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
 
 FEW = 64
 """When a value loses a reader, rules are tried again at its other readers only if these are at most
-so many. With more readers no pattern can match there: values inside a match must not be read from
-outside, and no pattern has so many nodes."""
+so many. With more no pattern can match there: none has so many nodes, and values inside a match
+must not be read from outside."""
 
 
 class _Driver:
@@ -87,10 +87,10 @@ class _Driver:
 
     queue  a heap of (priority, count, node): nodes at which to try rules, the smallest priority
            first. A node's priority is its index in the graph's order, or that of the node whose
-           change made it worth trying; `count` keeps the order of equal priorities
+           change made it worth trying; `count` orders equal ones
     reach  how many nodes deep the deepest pattern is: how far downstream a change may matter
-    near   by rule and node: why the rule did not fire the last time it was tried there
-    roots  by operator: the alternatives of the patterns that may have it at their top
+    near   (name of a rule, node) -> why the rule did not fire there the last time it was tried
+    roots  name of an operator -> the alternatives of patterns that may have it at their top
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
@@ -190,8 +190,8 @@ class _Driver:
         self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
     ) -> list[Node] | None:
         """Replace the outputs of `root` by the values `new`, and queue the nodes at which rules may
-        match now. `made` are the nodes that the rule added. Returns the nodes dropped as dead;
-        None, with nothing done, if the outputs cannot be replaced."""
+        match now. `made` are the nodes that the rule added, the newest first. Returns the nodes
+        dropped as dead; None, with nothing done, if the outputs cannot be replaced."""
         before = self.upstream(root)
         moved = [
             u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
@@ -212,7 +212,7 @@ class _Driver:
         return dropped
 
     def upstream(self, root: Node) -> list[Node]:
-        """The root and its ancestors in the graph, up to `reach` nodes above it."""
+        """The root and the nodes up to `reach` above it, on which it depends."""
         seen = {root: None}
         level = [root]
         for _ in range(self.reach):
@@ -251,8 +251,8 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
     """Let readers of the root's outputs read the values `new` instead, one for each output. Each
     new value gets the more exact of its own type and the type of the output.
 
-    Returns False, with nothing done, if every value is the root's own output, or if a graph output
-    would lose its name: an input, a constant or another graph output cannot take its place.
+    Returns whether it is done: not if every value is the root's own output, or if a graph output
+    would lose its name, as an input, a constant or another graph output cannot take its place.
     """
     pairs = [(old, v) for old, v in zip(root.outputs, new, strict=True) if old is not v]
     for old, value in pairs:
@@ -267,9 +267,9 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
     """Let the nodes `made` by a rule inherit names from the nodes that it `dropped`, so that names
-    of the model survive. A made node takes the names of the dropped node with the same origin, and
-    of its constants. A made node without an origin gets that of `root`. The values `new`, which
-    replaced the outputs of `root`, take the names of these."""
+    of the model survive. A made node takes the names of the dropped node with the same origin and
+    of that node's constants; without an origin it gets that of `root`. The values `new` that the
+    rule made take the names of the outputs of `root` that they replaced."""
     by_origin = {id(n.origin): n for n in dropped}
     heirs: set[Node] = set()
     for node in made:

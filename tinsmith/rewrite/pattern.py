@@ -2,10 +2,10 @@
 
     x, w = "x", const("w")
     p.Relu(p.Conv(x, w, opt(const("b"))).named("conv"))
-    p.Mul("x", p.Sigmoid("x"))                      # both x must be the same value
-    p.Add("a", 1.0) | p.Sub("a", -1.0)              # a number is a one-element constant
-    p.trait("activation")("x").named("f")           # any operator that carries the trait
-    p.product("x", 0.5, 1 + p.Erf(...))             # a product in any order and association
+    p.Mul("x", p.Sigmoid("x"))             # both x must be the same value
+    p.Add("a", 1.0) | p.Sub("a", -1.0)     # a number is a one-element constant
+    p.trait("activation")("x").named("f")  # any operator that carries the trait
+    p.product("x", 0.5, 1 + p.Erf(...))    # a product in any order and association
 
 A string is a variable. `const` must be known at compile time, and arrives as an array. `opt` may be
 absent. `.named` binds the node. `[i]` is output i. Keywords fix attributes. `...` ends an argument
@@ -35,15 +35,14 @@ Operator = Callable[[Any, Any], "Call"]
 
 def _operator(name: str) -> tuple[Operator, Operator]:
     """Two methods for `Pattern` by which Python's operators write patterns: for "Add", `__add__`
-    and `__radd__`, so that `x + y` and `1 + y` give the patterns `p.Add(x, y)` and `p.Add(1, y)`.
-    """
+    and `__radd__`, so that `x + y` is `p.Add(x, y)`, and `1 + y` is `p.Add(1, y)`."""
     return (lambda x, y: getattr(p, name)(x, y)), (lambda y, x: getattr(p, name)(x, y))
 
 
 class Pattern:
     """A condition on a value, with names for parts of it: a small tree, whose `args` are the
-    patterns directly inside. Python's operators make larger patterns: `a + b` is an Add of both, `a
-    | b` matches what either of both matches."""
+    patterns directly inside. Python's operators make larger patterns: `a + b` is an Add of both,
+    `a | b` matches what either does."""
 
     args: tuple[Pattern, ...] = ()
 
@@ -54,7 +53,7 @@ class Pattern:
         raise NotImplementedError
 
     def calls(self) -> Iterator[Call]:
-        """All operator patterns inside, this one included."""
+        """All `Call` patterns in this tree, at its top and inside."""
         for a in self.args:
             yield from a.calls()
 
@@ -78,8 +77,9 @@ class Pattern:
 
 
 class Var(Pattern):
-    """A variable: matches any value, and binds it; used twice, both must be the same value. With
-    `const` it matches constants only, and binds the array. `optional`: an absent input matches."""
+    """A variable: matches any value, and binds it; used twice, both must be the same value or equal
+    constants. With `const` it matches constants only, and binds the array. With `optional` an
+    absent input matches, too, and binds None."""
 
     def __init__(self, name: str, const: bool = False, optional: bool = False) -> None:
         self.name, self.const, self.optional = name, const, optional
@@ -133,8 +133,8 @@ class Literal(Pattern):
 
 
 def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
-    """Whether a one-element array holds `number`: integers exactly, floats as their dtype rounds it
-    (up to 1e-6 of it)."""
+    """Whether a one-element array holds `number`: integers exactly, floats as their dtype rounds
+    it, up to a relative error of 1e-6."""
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
@@ -148,8 +148,9 @@ def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
 
 
 class Call(Pattern):
-    """Matches output number `out` of a node of the operator `head`, or with `trait` of any operator
-    that has the trait `head`. The node's inputs must match `args`, its attributes equal `attrs`."""
+    """Matches output 0 (or `[out]`) of a node of the operator `head`, or with `trait` of any
+    operator that has the trait `head`. The node's inputs must match `args`, its attributes equal
+    `attrs`."""
 
     def __init__(
         self, head: str, args: tuple[Any, ...], attrs: dict[str, Any], trait: bool = False
@@ -175,15 +176,15 @@ class Call(Pattern):
         return self._copy(shareable=True)
 
     def __getitem__(self, out: int) -> Call:
-        """Output number `out` of a node with several."""
+        """The same pattern for output number `out` of the node."""
         return self._copy(out=out)
 
     def takes(self, op: Any) -> bool:
         return self.head in op.traits if self.is_trait else op.name == self.head
 
     def promising(self, node: Node) -> bool:
-        """A cheap necessary condition for a match: for each argument that is an operator, one of
-        the node's inputs is made by it, or has its trait. Attributes are not looked at."""
+        """A cheap necessary condition for a match at `node`: for each argument that is a pattern of
+        an operator or trait, such an operator makes one of the node's inputs."""
         for heads in self.wanted:
             for v in node.inputs:
                 if v is not None and v.producer is not None:
@@ -243,15 +244,14 @@ _INTERIOR = "\0interior"
 
 
 def interior(env: Env) -> tuple[Node, ...]:
-    """The nodes matched so far, by the bindings `env`, except `shared` ones: their results must not
-    be read outside the match."""
+    """The nodes that patterns with the bindings `env` have matched so far, but for `shared` ones.
+    Only the top one's results may be read outside the match."""
     return env.get(_INTERIOR, ())
 
 
 def _heads(pattern: Pattern) -> frozenset[str]:
-    """The names of operators and traits by which a node's inputs are tested cheaply (`promising`):
-    a value that the pattern matches comes from one of these. Empty if one of the pattern's
-    alternatives is no operator, so that any value may match."""
+    """The names of the operators and traits at the top of the pattern's alternatives, for
+    `promising`. Empty if one has none, so that any value may match."""
     heads: set[str] = set()
     for a in pattern.alternatives():
         if not isinstance(a, Call | Flat):
@@ -297,7 +297,8 @@ class Flat(Pattern):
     def _expand(
         self, value: Value | None, n: int
     ) -> Iterator[tuple[tuple[Value | None, ...], tuple[Node, ...]]]:
-        """Yield every way to write a value as `n` operands: (operands, nodes between)."""
+        """Yield every way to write a value as `n` operands of `head`: (operands, the n - 1 nodes
+        that combine them)."""
         if n == 1:
             yield (value,), ()
             return
@@ -327,7 +328,7 @@ class Flat(Pattern):
 
 
 class Or(Pattern):
-    """Either pattern, tried in the order given."""
+    """Matches what one of several patterns matches; tried in the order given."""
 
     def __init__(self, *alternatives: Pattern) -> None:
         self.args = alternatives
@@ -348,7 +349,7 @@ class Or(Pattern):
 
 
 def lift(x: Any) -> Pattern:
-    """A pattern from a pattern, a variable's name, or a number."""
+    """x itself if it is a pattern; a Var for a name, a Literal for a number. Else TypeError."""
     if isinstance(x, Pattern):
         return x
     if isinstance(x, str):
@@ -359,12 +360,12 @@ def lift(x: Any) -> Pattern:
 
 
 def const(name: str) -> Var:
-    """A constant; the rule receives its array."""
+    """A variable for a constant; the rule receives its array."""
     return Var(name, const=True)
 
 
 def opt(x: str | Var) -> Var:
-    """An input that may be absent; the rule then receives None."""
+    """A variable for an input that may be absent; the rule then receives None."""
     var = lift(x)
     if not isinstance(var, Var):
         raise TypeError("only a variable can be optional; write two alternatives with |")
@@ -372,7 +373,8 @@ def opt(x: str | Var) -> Var:
 
 
 class _Namespace:
-    """`p.Conv(...)` is a pattern; operator names are looked up when a graph is matched."""
+    """The class of `p`: `p.Conv(...)` is a Call. Operator names are not checked, but compared when
+    a graph is matched."""
 
     def __getattr__(self, name: str) -> Callable[..., Call]:
         if name.startswith("_"):

@@ -36,9 +36,8 @@ from tinsmith.sizes import NUMBER, NeedsNumber
 
 
 class Skip(Exception):
-    """Raised by a rule that matched and decides not to fire. Its arguments say why: a text, as in
-    `Skip("why")`, or a template and values, `Skip("{} is empty", name)`, which are put together
-    only if somebody reads them."""
+    """Raised by a rule that matched and decides not to fire. Its arguments say why: `Skip("why")`,
+    or a template and values, put together only when they are read: `Skip("{} is empty", name)`."""
 
     @property
     def reason(self) -> tuple[Any, ...]:
@@ -72,7 +71,7 @@ class Rule:
 
     build      gets the bindings that its parameters name (`wants`), and returns the new values
     sample     shapes, arrays and attributes by name, for the rule's own test
-    tolerance  the relative error that its algebra may cause
+    tolerance  the relative error that its algebra may cause, besides the rounding of operations
     any_shape  whether it may act where ranks are unknown
     halves     whether it may change results in float16 and bfloat16
     formula    the docstring of `build`
@@ -92,8 +91,7 @@ class Rule:
         self.depth = pattern.depth
 
     def promising(self, node: Node) -> bool:
-        """A cheap test before `matches`: False only where the pattern cannot match at the node; see
-        `Call.promising`."""
+        """A cheap test before `matches`: False only where the pattern cannot match at the node."""
         return any([root.promising(node) for root in self.roots])
 
     def matches(self, node: Node, trace: Trace) -> bool:
@@ -108,7 +106,8 @@ class Rule:
     def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
         """Try the rule with the node at the pattern's top, for each way to match. Returns a value
         for each output of the node (the output itself if it stays), which the caller is to put in
-        its place; None if the rule does not fire: `trace` has the reason."""
+        its place; None if the rule does not fire: `trace` has the reason, and nodes that the rule
+        has added stay in the graph."""
         for root in self.roots:
             if not root.takes(node.op) or not root.promising(node):
                 continue
@@ -120,8 +119,8 @@ class Rule:
     def _build(
         self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
     ) -> tuple[Value, ...] | None:
-        """`apply` for one match, whose bindings are `env`. Conditions on free sizes that the rule
-        relies on become conditions of the program only if it fires."""
+        """`apply` for one match, of the alternative `root` of the pattern, with the bindings `env`.
+        Conditions on free sizes that the rule relies on hold for the program only if it fires."""
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
             return None
@@ -207,8 +206,8 @@ def _escapes(graph: Graph, node: Node, env: Env) -> str:
 
 class Trace:
     """Keeps why one rule did not fire at one node: of all failures, the one at which most nodes of
-    the pattern had matched. It is the `Why` that patterns call with the bindings so far, a message
-    template and its arguments. Failures with fewer than two matched nodes are forgotten."""
+    the pattern had matched. It is the `Why` that patterns call. Failures with fewer than two
+    matched nodes are forgotten."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -221,12 +220,12 @@ class Trace:
         return ()
 
     def refuse(self, env: Env, template: str, *args: Any) -> None:
-        """Record why the rule did not fire though its whole pattern matched. That counts more than
-        any partial match."""
+        """Record why the rule did not fire though its whole pattern matched; this outweighs partial
+        matches."""
         self.depth, self.found = 1 << 30, (env, template, args)
 
     def refusal(self, rule: str, node: Node) -> Refusal | None:
-        """The recorded failure as a `Refusal` of the rule of this name; None if there is none."""
+        """The recorded failure as a `Refusal`; None if there is none."""
         if self.found is None:
             return None
         env, template, args = self.found
@@ -240,7 +239,7 @@ class RuleSet:
     summary    what they do, in one line
     halves     whether rules with a tolerance apply to results in float16 and bfloat16. False for
                rules that compute new weights: these are more exact once float32 is computed instead
-    tolerance  that of rules which state none (`Rule.tolerance`)
+    tolerance  that of rules which state none
     """
 
     def __init__(
@@ -267,11 +266,9 @@ class RuleSet:
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:  # fmt: skip
         """Decorator of a function that builds a replacement: a `Rule` of the pattern and the
-        function is added to the set, and takes the function's place.
-
-        `tolerance` is the relative error that its algebra may cause beyond the rounding of single
-        operations (None: the set's). `any_shape` lets it act on unknown ranks. Raises DuplicateName
-        if the set has a rule of the function's name. `sample`: see the top of this file.
+        function is added to the set, and takes the function's place. The options are those of
+        `Rule` (`tolerance` None: the set's). Raises DuplicateName if the set has a rule of the
+        function's name.
         """
         loose = self.tolerance if tolerance is None else tolerance
         halves = self.halves or not loose
@@ -296,8 +293,8 @@ class RuleSet:
 def rule(
     pattern: Pattern, *, tolerance: float = 0.0, any_shape: bool = False, **sample: Any
 ) -> Callable[[Callable[..., Any]], Rule]:
-    """Decorator: a rule on its own, to be put into a RuleSet or given to `rewrite`. `tolerance`,
-    `any_shape` and `sample` are as in `RuleSet.rule`."""
+    """Decorator: a rule on its own, to be put into a RuleSet or given to `rewrite`. The options are
+    those of `Rule`."""
     return lambda build: Rule(pattern, build, sample, tolerance=tolerance, any_shape=any_shape)
 
 
@@ -307,13 +304,10 @@ def with_(node: Node, **changes: Any) -> Value:
 
 
 def copy_with(node: Node, **changes: Any) -> Node:
-    """Add a copy of `node` with some inputs or attributes changed, which are named as in the
-    operator's signature, and return it.
-
-    The copy has the name and the origin of `node`, which stays as it is. An input given as an array
-    becomes a constant with the name of the input that it replaces. Raises TypeError for a name that
-    the operator does not have.
-    """
+    """Add and return a copy of `node` with some inputs or attributes changed, by their names in the
+    operator's signature. It has the name and the origin of `node`, which stays as it is. An
+    input given as an array becomes a constant with the name of the input that it replaces. Raises
+    TypeError for a name that the operator does not have."""
     op: Any = node.op
     known = {*op.inputs, *op.attrs}
     if unknown := changes.keys() - known:

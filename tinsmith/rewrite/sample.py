@@ -18,10 +18,10 @@ class Sampler:
     """Builds one graph that a rule's pattern matches, from the shapes and arrays of its sample.
 
     A pattern leaves questions open: which of its alternatives to build, whether an optional input
-    is there, which operator stands for a trait. Each is asked once, by `choose`, and its answers
-    are numbered from 0. A caller builds again with other `choices` to see all graphs.
+    is there, which operator stands for a trait. `choose` asks each once; its answers are numbered
+    from 0. Other `choices` build the other graphs.
 
-    choices  the answers, in the order of the questions; questions beyond these are answered 0
+    choices  the answers, in the order of the questions; beyond them 0
     asked    of each question so far, how many answers it has
     env      the values and nodes built so far, by name of a variable or key of a `Call` pattern
     """
@@ -111,15 +111,15 @@ class Sampler:
         return self.env[call.key].outputs[call.out]
 
     def of_trait(self, trait: str, named: Any) -> Any:
-        """An operator with the trait, by the next choice: one of the keys of the sample `named`, if
-        such operators are among these, else one of all."""
+        """An operator with the trait, by the next `choose`: of those that are keys of `named`, the
+        node's sample; if none is, of all."""
         ops = [o for o in OPS.rows() if trait in o.traits]
         ops = [o for o in ops if o.name in named] or ops
         return ops[self.choose(len(ops))]
 
 
 class Unsampled(Exception):
-    """Raised for an alternative of the pattern for which the sample has None: no graph is built."""
+    """Raised by `build` for an alternative of the pattern for which the sample has None."""
 
 
 def sample_graphs(

@@ -1,5 +1,4 @@
-"""The explanation of a step (`net.explain()`), as data and as text: its kernel, the candidates,
-what was fused and what not, and why."""
+"""The explanation of a step (`net.explain()`), as data and as text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Safety of `fork` while other threads compile: the child inherits their locks, which nobody will
-ever release there.
+"""Safety of `fork` while other threads compile: the child inherits their locks, which nobody
+releases there.
 
 In such a child, code that takes locks (Tinsmith's, of imports, LLVM's) raises ForkError instead of
 waiting for ever. Programs that the forking thread has run before still run.
@@ -18,7 +18,7 @@ _lost = False  # whether this process is such a child
 
 def working() -> RLock:
     """Return the context, `with working():`, for all code that takes locks, imports, or calls LLVM.
-    It may be nested. Raises ForkError in a child of a process that was in such code at the fork."""
+    It may be nested. Raises ForkError in a child if another thread was in it at the fork."""
     if _lost:
         raise ForkError(
             "this process was forked while another thread of its parent compiled a model, and "

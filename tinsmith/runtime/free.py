@@ -2,9 +2,7 @@
 
 A `FreeProgram` holds a `Program` whose plan has formulas (`sizes.Size`) where others have numbers.
 For the shapes of a call it computes the numbers that code and sessions read, and returns a
-`SizedProgram` that shares code and weights: nothing is compiled. The places of buffers in the arena
-are reused from call to call if they fit. Other parts of the plan are computed when they are read.
-"""
+`SizedProgram` that shares code and weights: nothing is compiled."""
 
 from __future__ import annotations
 
@@ -57,9 +55,8 @@ class FreeProgram:
     """A program for all sizes that meet its conditions; `sized` returns the program for given ones.
     Any number of threads may use it.
 
-    program  its code and plan, in which free sizes are Sizes
-    shapes   of the inputs for which the plan was made, with symbols; None for an input that is no
-             tensor
+    program  its code and plan, in which free sizes are formulas (`Size`)
+    shapes   of the inputs, with symbols for free sizes; None for an input that is no tensor
     scope    the symbols in the shapes, and the conditions
     """
 
@@ -105,7 +102,7 @@ class FreeProgram:
     def bound(self, dims: Sequence[Sequence[Any] | None], most: Mapping[str, int]) -> None:
         """Limit the spare memory of growing buffers to what the largest sizes need. `dims` are the
         inputs' shapes in the model, `most`: name of a free dimension -> its largest size. If one
-        has no largest size, nothing is limited."""
+        has none, nothing is limited."""
         pairs = zip(self.shapes, dims, strict=True)
         both = [(d, n) for own, names in pairs for d, n in zip(own or (), names or (), strict=True)]
         found: dict[Form, Any] = {d.form: n for d, n in both if isinstance(d, Size)}
@@ -114,9 +111,8 @@ class FreeProgram:
             self._largest = nbytes(*[most[found[form]] for form in self.symbols])
 
     def sized(self, signature: Signature) -> SizedProgram | None:
-        """Return the program for a signature; None if it does not fit the program's shapes, or does
-        not meet its conditions. Raises OutOfMemory for sizes that need more than the machine
-        has."""
+        """Return the program for a signature; None if it does not fit `shapes`, or does not meet
+        the conditions. Raises OutOfMemory for sizes that need more than the machine has."""
         values = self._values(signature)
         if values is None:
             return None
@@ -135,9 +131,9 @@ class FreeProgram:
         return SizedProgram(self, symbols, nbytes, numbers)
 
     def _placed(self, nbytes: tuple[int, ...]) -> _Places:
-        """Return places for buffers of `nbytes` bytes each: earlier places, if the buffers fit and
-        do not leave too much unused; else new ones, with spare bytes if sizes have grown a little
-        since the last."""
+        """Return places for buffers of these bytes: earlier places, if the buffers fit and do not
+        leave too much unused; else new ones, with spare bytes if sizes have grown a little since
+        the last. Raises OutOfMemory."""
         total = sum(nbytes)
         for places in self._places:
             dense = total * DENSE >= places.total or places.peak <= NEAR
@@ -163,7 +159,8 @@ class FreeProgram:
         return found
 
     def numbers_at(self, symbols: Sequence[int]) -> dict[Form, int]:
-        """The numbers of all formulas in the plan and the constants, for values of `names`."""
+        """Return formula -> its number, for all formulas in the plan and the constants. `symbols`:
+        the values of `names` (free sizes, offsets of buffers, bytes of the arena)."""
         forms, numbers = self._all_numbers
         return dict(zip(forms, numbers(*symbols), strict=True))
 
@@ -179,8 +176,8 @@ class FreeProgram:
         return Lives([(first, last) for _, first, last in self.program.plan.buffers])
 
     def memory_at(self, program: SizedProgram) -> str:
-        """Return, as text, the formula in the symbols for the bytes that are alive at the step at
-        which, for the sizes of `program`, most are alive."""
+        """Return as text, such as "64*n + 128", the bytes of the arena that are alive at one step:
+        that at which most are for the sizes of `program`."""
         buffers = self.program.plan.buffers
         rows = self.rows(program.buffer_bytes)
         moments = sorted({first for _, first, _ in buffers})
@@ -200,8 +197,8 @@ class FreeProgram:
         return [Buffer(n, *life) for n, (_, *life) in zip(nbytes, buffers, strict=True)]
 
     def frame(self, numbers: Sequence[int]) -> Frame:
-        """Return the numbers of a program that a session reads. `numbers`: in the order of
-        `Asked`."""
+        """Return the numbers of a program that a session reads. `numbers`: the values of all that
+        `Asked` has collected, by place."""
         arena, workspace = self._frame_at
         return Frame(
             numbers[arena],
@@ -212,7 +209,7 @@ class FreeProgram:
 
     def memory(self) -> RunMemory:
         """Return the calling thread's run memory, made at its first call. The programs of one model
-        have the same `memories`, so that they share it."""
+        share it, by the same `memories`."""
         try:
             return self.memories.memory
         except AttributeError:
@@ -221,8 +218,8 @@ class FreeProgram:
 
 
 class SizedProgram(Program):
-    """A `FreeProgram` for given numbers: the same code and weights with a table of numbers. Its
-    plan with these numbers is computed only when it is read."""
+    """A `FreeProgram` for given sizes: the same code and weights with a table of numbers. Its plan
+    with numbers for formulas is computed only when it is read."""
 
     is_sized = True
 
@@ -274,8 +271,8 @@ class SizedProgram(Program):
         return known
 
     def _settled(self, value: Any) -> Any:
-        """Return a value of a plan (a size, a tuple or named tuple, as a step, of any depth) with
-        numbers in the place of Sizes; a value of another type as it is."""
+        """Return a value of a plan (also a tuple, such as a step, of any depth) with numbers in the
+        place of Sizes."""
         if isinstance(value, Size):
             return self._known[value.form]
         if isinstance(value, tuple):
@@ -317,7 +314,7 @@ class SizedProgram(Program):
 
 
 class _Numbers(dict[Form, int]):
-    """Formula -> its number; formulas that no run needs are computed when they are read."""
+    """Formula -> its number; `others` computes that of a missing one when it is first read."""
 
     others: Callable[[Form], int]
 
@@ -327,7 +324,7 @@ class _Numbers(dict[Form, int]):
 
 
 def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """Return a function that returns the elements of a sequence at the places `at`, as a tuple."""
+    """Return a function from a sequence to the tuple of its elements at the places `at`."""
     return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
 
 
@@ -345,7 +342,7 @@ def _steps(segment: tuple[int, list[Step]] | Step) -> list[Step]:
 
 
 def _is_same(step: Step) -> bool:
-    """Whether a step holds no Sizes in fields that runs read, since it has no operands."""
+    """Whether a step has no operands, so that what runs read of it holds no Sizes."""
     return not step.reads and not step.writes
 
 

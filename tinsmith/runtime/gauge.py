@@ -47,10 +47,9 @@ def measure(target: Target) -> Rates:
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
     """Return the bytes/s that one core reads from memory. `read(address, count)` reads `count`
-    floats; `data` are float32, larger than the caches, and are read twice in pieces of PIECE
-    floats. The time of a piece is the lower quartile of all, since other processes disturb the
-    rest. A piece takes some ten microseconds, so that most lie within one time slice of the
-    scheduler."""
+    floats; `data` are float32, larger than the caches, and read twice in pieces of PIECE floats.
+    The lower quartile of their times counts, as other processes disturb the rest. They take some
+    ten microseconds, so that most lie within one time slice of the scheduler."""
     seconds = []
     for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
         began = perf_counter()
@@ -104,8 +103,8 @@ def fma_loop(
     target: Target, lanes: int = 0, row: Product = FLOAT32
 ) -> tuple[Callable[[], None], float]:
     """Return (run, operations): a function that sums products in registers by the instructions of
-    `row`, a row of the table of products, and the number of operations of a call, two for each
-    product. Vectors have `lanes` lanes (0: the target's)."""
+    `row`, a row of the table of products, and the operations of a call, two for each product.
+    Vectors have `lanes` lanes (0: the target's)."""
     lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)
@@ -153,9 +152,8 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
 
 
 def phase_of_two(target: Target, lines: int = 0) -> float:
-    """Measure the seconds of a phase of two threads that wait for each other at its end. In each
-    phase, each thread reads and writes `lines` cache lines that the other wrote in the phase
-    before."""
+    """Measure the seconds of a phase of two threads that wait for each other at its end. In each,
+    both read and write `lines` cache lines that the other wrote in the phase before."""
     module = Module(target)
     b = module.function("phases", [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)

@@ -59,7 +59,7 @@ class Inputs:
         return ", ".join(f"{n}: {t}" for n, t in self.types.items())
 
     def signature(self, arrays: Sequence[Any]) -> Signature:
-        """Return the signature of arrays that `arrays` returned."""
+        """Return the signature of inputs that `Inputs.arrays` returned."""
         if self.fixed is not None:
             return self.fixed
         types = self.types.values()
@@ -75,8 +75,8 @@ class Inputs:
         )
 
     def as_signature(self, shapes: Any) -> Signature:
-        """Return a signature from shapes given as any sequences of whole numbers. Raises
-        InputShapeError."""
+        """Return a signature from shapes given as any sequences of whole numbers; they need not fit
+        the model. Raises InputShapeError for anything else."""
         try:
             if isinstance(shapes, Mapping | str):
                 raise TypeError
@@ -102,7 +102,7 @@ class Inputs:
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         """Check inputs given in order or by name; return them in the model's order, as contiguous
-        arrays. Raises InputNameError, InputTypeError, InputShapeError."""
+        arrays (sequences and optionals: as `_held`). Raises InputError."""
         names = self.names
         if kwargs or len(args) != len(names):
             args = self._ordered(args, kwargs)
@@ -139,7 +139,8 @@ class Inputs:
         return str(self) or "no inputs"
 
     def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return inputs given in order and by name in the model's order. Raises InputNameError."""
+        """Return inputs given in order and by name in the model's order. Raises InputNameError, or
+        InputTypeError for a single dict."""
         names = self.names
         if len(args) > len(names):
             raise InputNameError(f"{self.model} takes {self._wanted}; {len(args)} arrays are given")
@@ -193,7 +194,7 @@ class Inputs:
 
     def _held(self, name: str, given: Any, wanted: Type) -> Any:
         """Check a sequence or an optional, and return it as references take it: a list of arrays,
-        an array, or None."""
+        an array, or None. Raises InputError."""
         if isinstance(wanted, OptionalType):
             return None if given is None else self._held(name, given, wanted.item)
         if isinstance(wanted, SequenceType):
@@ -287,8 +288,9 @@ def run_arguments(
 
 
 def as_input(model: str, name: str, value: Any, type: Type) -> Array:
-    """Convert a number, list or array to an array of an input's type, if the type can represent it.
-    A number also fits an input of one element. Raises InputTypeError, InputShapeError."""
+    """Convert a number, list or array to an array of an input's type, if the type can represent it;
+    floats may be rounded. A number also fits an input of one element. Raises InputTypeError,
+    InputShapeError."""
     wanted = type.dtype
     try:
         if isinstance(type, Holder):
@@ -323,8 +325,8 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
-    """Raise InputNameError, InputTypeError or InputShapeError for inputs that a program's code
-    cannot read without conversion. `read`: indices of the inputs that the code reads."""
+    """Raise InputNameError for another number of inputs, or a mapping; InputTypeError or
+    InputShapeError for an input that code cannot read without conversion, if in `read`."""
     if isinstance(inputs, Mapping):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"

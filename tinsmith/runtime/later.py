@@ -14,15 +14,15 @@ class LaterStep:
     """The interface of a step whose sizes depend on data; `compiler.later.Later` implements it."""
 
     def run(self, arrays: Sequence[Any], cycles: dict[int, int] | None) -> tuple[Any, ...]:
-        """Return the step's results as new arrays; `arrays` stay unchanged until then. The times of
-        its program's steps are added to `cycles`, as by `Session.run`."""
+        """Return the step's results as new arrays; the caller leaves `arrays` unchanged meanwhile.
+        The times of the program's steps are added to `cycles`, as by `Session.run`."""
         raise NotImplementedError
 
 
 class Cycles(dict[int, int]):
-    """The times of a profiled run: `id` of a step -> cycles (see `Session.run`). `later`: the
-    programs that `LaterStep`s have run, whose steps are here, too; `counter`: the cycle counter
-    when it was last read."""
+    """The times of a profiled run: `id` of a step -> its time, as `Session.run` adds it. `later`:
+    each `LaterStep` -> the program that it has run, whose steps are here, too; `counter`: the cycle
+    counter when it was last read."""
 
     def __init__(self) -> None:
         super().__init__()

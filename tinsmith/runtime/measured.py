@@ -26,10 +26,9 @@ class Measured(NamedTuple):
     """The memory that a run has used, in bytes.
 
     arena, workspace  up to the last cache line written; the workspaces of all threads together
-    weights           packed weights of the program, and of others with which it shares weights
-    results           the arrays that it returned
-    python            the peak of allocations by Python and numpy (in steps by reference), without
-                      the results
+    weights  packed weights of the program, and of others with which it shares weights
+    results  the arrays that it returned
+    python   the peak of other allocations by Python and numpy (in steps by reference)
     """
 
     arena: int
@@ -40,7 +39,7 @@ class Measured(NamedTuple):
 
 
 def measured(program: Program, inputs: Sequence[Array]) -> Measured:
-    """Run a program twice in memory that is filled with a pattern before, and find which bytes were
+    """Run a program twice, each time in memory filled with another byte, and find which bytes were
     written. `inputs` are as `Session.run` takes them."""
     memory = RunMemory()
     session = Session(program, memory)
@@ -76,7 +75,7 @@ def _traced(session: Session, inputs: Sequence[Array]) -> tuple[int, int]:
 
 
 def _written(memory: Array, paint: int) -> int:
-    """Return the bytes of `memory` that were used: up to the last byte that is not `paint`, rounded
-    up to whole cache lines; 0 if there is none."""
+    """Return how many bytes of `memory` were used: up to the last that is not `paint`, rounded up
+    to whole cache lines; 0 if there is none."""
     touched = np.flatnonzero(memory != paint)
     return align(int(touched[-1]) + 1) if touched.size else 0

@@ -1,5 +1,4 @@
-"""`Net`, a compiled model, which `compile` returns. It runs for every shape that the model
-admits."""
+"""`Net`, a compiled model for every shape that the model admits, which `compile` returns."""
 
 from __future__ import annotations
 
@@ -83,8 +82,8 @@ class Net(OfThisProcess):
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once; the class says what goes in and comes out. Raises InputNameError,
-        InputTypeError, InputShapeError; OutputError and UnknownName for `out` and `outputs`."""
+        """Run once; the class says what goes in and comes out. Raises InputError; OutputError and
+        UnknownName for `out` and `outputs`."""
         if not kwargs:
             given: Sequence[Any] = args
         elif args or len(kwargs) != self._count:
@@ -98,10 +97,10 @@ class Net(OfThisProcess):
         return results[0] if len(results) == 1 else dict(zip(self.output_names, results))  # noqa: B905
 
     def run(self, /, *given: Any, out: Any = None, **others: Any) -> list[Array]:
-        """Run once and return the outputs as a list. `run(arrays)`: one array per input, in order
-        or by name. `run(names, arrays)`: return the values with these names (or of the nodes with
-        these names); None: the model's outputs. `out` is as in a call, or a list with an array (or
-        None) for each result."""
+        """Run once and return the outputs as a list. `run(arrays)`: one array per input, as a list
+        or a dict by name. `run(names, arrays)`: return the values of these names (or nodes' first
+        outputs); None: the model's outputs. `out` is as in a call, or a list with an array (or
+        None) for each result. Raises as a call."""
         names, arrays = run_arguments(self.name, given, others)
         if names is None and out is None:
             ready: Sequence[Any] = ()
@@ -115,15 +114,16 @@ class Net(OfThisProcess):
         return self._computed(self.checked(arrays), names, out)
 
     def checked(self, arrays: Any) -> list[Array]:
-        """Check inputs given in order or by name; return them in order, as programs take them.
-        Raises InputNameError, InputTypeError, InputShapeError."""
+        """Check inputs, a list or a dict by name; return them in order, as programs take them.
+        Raises InputError."""
         by_name = isinstance(arrays, Mapping)
         return self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
         """The fast path of a call: return the calling thread's session for contiguous arrays of the
-        right dtypes. None if the arrays need further checks or conversion, the thread has no
-        session yet, or `Often` must handle this call. Raises InputShapeError."""
+        right dtypes. None if they need further checks or conversion, the thread has no session
+        yet (if shapes are free: for any), or `Often` must handle this call. Raises InputShapeError.
+        """
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -207,7 +207,7 @@ class Net(OfThisProcess):
         ]
 
     def _net_for(self, names: Sequence[str]) -> Net:
-        """Return the net that computes the values `names`: this one, if they are its outputs."""
+        """Return a net that computes the values `names`: this one, if all are its outputs."""
         if all(n in self.output_names for n in names):
             return self
         key = tuple(names)
@@ -226,10 +226,10 @@ class Net(OfThisProcess):
     def session(self, *, states: Mapping[str, str] | Literal[True, "auto"]) -> StateSession: ...
 
     def session(self, signature: Signature | None = None, *, states: Any = None) -> Any:
-        """Return the calling thread's session for an input signature (None: the model's own
-        shapes). With `states`: a new session that passes outputs to inputs of its next run. States
-        are {output: input, ...}, or True to find them by the names that exporters use. Raises
-        StateError, UnknownName."""
+        """Return the calling thread's session for an input signature (None: as for `program`). With
+        `states` instead: a new session that passes outputs to inputs of its next run. States are
+        {output: input, ...}, or True to find them by the names that exporters use. Raises
+        InputShapeError, StateError, UnknownName, OptionError."""
         if states is None:
             return self._session(signature)
         from tinsmith.runtime.state_session import StateSession
@@ -260,8 +260,9 @@ class Net(OfThisProcess):
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
-        """Return the program for an input signature (None: the model's own shapes), compiled if it
-        is not among those that were used last."""
+        """Return the program for an input signature (None: the model's own shapes; if free, those
+        last compiled for), compiled if it is not among those used last. Raises InputShapeError;
+        TinsmithError unless `has_programs`."""
         if self._runner is not None:
             raise TinsmithError(
                 f"{self.name} is computed as it was imported, and has no program; leave out"
@@ -276,7 +277,7 @@ class Net(OfThisProcess):
 
     def settle(self) -> None:
         """Wait until no programs are being compiled in the background; they are used within the
-        next calls of their signatures. See `shapes` of `compile`."""
+        next calls of their signatures (`shapes` of `compile`)."""
         if self._often is not None:
             self._often.settle()
 
@@ -285,7 +286,8 @@ class Net(OfThisProcess):
         return self.program(self._takes.signature(self._takes.arrays(args, kwargs)))
 
     def _own_shapes(self) -> Signature:
-        """Return the model's own input shapes; if they are free, those it was last compiled for."""
+        """Return the model's own input shapes; if they are free, those it was last compiled for,
+        else InputShapeError is raised."""
         if self._takes.fixed is not None:
             return self._takes.fixed
         if (last := self._programs.last) is not None:
@@ -306,7 +308,7 @@ class Net(OfThisProcess):
 
     @property
     def outputs(self) -> dict[str, Type]:
-        """Name -> type of the outputs; if shapes are free, those it was last compiled for."""
+        """Name -> type of the outputs; if shapes are free, those of `program()`."""
         if self._runner is not None:
             return {v.name: v.type for v in self.source().outputs}
         plan = self.program().plan
@@ -321,13 +323,12 @@ class Net(OfThisProcess):
 
     @property
     def memory(self) -> Memory:
-        """Planned bytes; see `Memory`."""
+        """The planned bytes of `program()`."""
         return self.program().plan.memory
 
     @property
     def report(self) -> Any:
-        """A list of reports, one for each stage of passes, of its changes. After a warm start the
-        passes run for it."""
+        """A list of what each stage of passes changed. After a warm start the passes run for it."""
         return self._model.report()
 
     def source(self) -> Graph:
@@ -344,7 +345,7 @@ class Net(OfThisProcess):
 
     def graph(self, stage: str = "imported") -> str:
         """Return the model as text at a stage: imported, canonical, placed or plan. The last two
-        are for the shapes last compiled for."""
+        are those of `program()`. Raises UnknownName."""
         if stage not in ("imported", "canonical", "placed", "plan"):
             raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
         if stage == "plan":
@@ -354,9 +355,8 @@ class Net(OfThisProcess):
 
     def explain(self, node: str | None = None) -> str:
         """Return a text about one node (by its name in the model) or all, those that run in numpy
-        first: what was fused and why not, which kernels were candidates, which one was chosen. A
-        model of free shapes is explained for those last compiled for; raises InputShapeError before
-        there are any."""
+        first: what was fused and why not, which kernels were candidates, which was chosen; of
+        `program()`, if there is one. Raises UnknownName, InputShapeError."""
         texts = dict.fromkeys(map(str, self.explanations(node)))
         if node is None and self._runner is None and self._takes.fixed is None:
             program = self.program()
@@ -366,7 +366,7 @@ class Net(OfThisProcess):
         return "\n\n".join([*self.notes, *texts] if node is None else texts)
 
     def explanations(self, node: str | None = None) -> list[Explanation]:
-        """The explanations that `explain` prints, as data."""
+        """The explanations that `explain` prints, as data. Raises the same."""
         found = self._model.explain(None if self._runner is not None else self.program())
         if node is None:
             return sorted(found, key=lambda one: one.kernel != "reference")

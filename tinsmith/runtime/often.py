@@ -25,9 +25,9 @@ KNOWN = 1024
 
 
 class Often:
-    """Counts calls. `Session.left` counts the calls of a session down; the call that takes it to 0
-    goes through `run`. A session belongs to one thread, so each thread counts its own calls.
-    Thread-safe.
+    """Counts the calls of a program for free sizes, by signature. `Session.left` counts those of a
+    session down; the call that takes it to 0 goes through `run`. A session belongs to one thread,
+    so each thread counts its own calls. Thread-safe.
 
     ask     (signature, seconds of a call) -> its own program, or the calls after which to ask again
     settle  waits until no programs are being compiled
@@ -41,8 +41,7 @@ class Often:
 
     def begin(self, session: Session, signature: Signature) -> None:
         """Set `session.left` of a new session of a program for free sizes. Earlier sessions of the
-        signature count as one call each: where there are many signatures, sessions are dropped and
-        made again."""
+        signature, dropped where there are many signatures, count as one call each."""
         if len(self._calls) >= KNOWN:
             self._calls.clear()
         self._calls[signature] = calls = self._calls.get(signature, 0) + 1

@@ -16,8 +16,7 @@ EFFORT = 1000  # numpy's `max_work` for deciding whether strided views overlap; 
 
 def check_names(model: str, names: Any) -> list[str]:
     """Return the names of outputs that a caller asks for, as a list. Raises OutputError unless they
-    are a list or tuple of strings, not empty, none twice. Whether the model has them is not
-    checked; `model` is its name, for the error."""
+    are a list or tuple of strings, not empty, none twice. `model` need not have them."""
     listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
     if not listed or not names:
         hint = f"; [{names!r}] is one" if isinstance(names, str) else ""
@@ -95,8 +94,8 @@ def direct(array: Array | None, inputs: Sequence[Any]) -> bool:
 
 
 def copy_into(name: str, array: Array, found: Any) -> Array:
-    """Copy a result into a caller's array, and return the array. Raises OutputError if they differ
-    in type."""
+    """Copy a result into a caller's array, and return the array. Raises OutputError as `check`, and
+    for a result that is no array."""
     if not isinstance(found, np.ndarray):
         raise OutputError(f"{name!r} is no tensor, and cannot be written into an array")
     if found is not array:
