@@ -1,5 +1,4 @@
-"""Sizes that are known only in a call, as numbers that carry their formulas. So one program can
-serve inputs of many sizes.
+"""Sizes that are known only in a call, as numbers that carry formulas: one program serves many.
 
 A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value of the
 formula in one example call. Python code for ints works on Sizes as well. Its comparisons are
@@ -59,7 +58,7 @@ class NeedsNumber(AttributeError):
 
 class Size:
     """An integer that is known only in a call: `form`, its formula, and `value`, its number in the
-    example call. See the module."""
+    example call."""
 
     __slots__ = ("form", "scope", "value")
 
@@ -227,8 +226,7 @@ def _above(other: Any) -> Any:
 
 
 Number = int
-"""The declared type of an int or a Size. It is `int`, since code that is written for ints takes
-both."""
+"""The declared type of an int or a Size: `int`, since code for ints takes both."""
 NUMBER: tuple[type[int], ...] = (int, Size)  # type: ignore[assignment]
 """The classes of a Number, for `isinstance`."""
 
@@ -240,7 +238,7 @@ def symbol(scope: Scope, name: str, value: int, least: int = 0) -> Size:
 
 
 def form_of(value: Any) -> Form | None:
-    """The form of an integer; None for anything else."""
+    """Return the formula of an int, a Size or a numpy integer; None for anything else."""
     if isinstance(value, Size):
         return value.form
     if isinstance(value, int):
@@ -278,12 +276,12 @@ def estimate(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def largest(a: Any, b: Any) -> Any:
-    """max(a, b) of sizes, as a formula: no condition decides which is larger."""
+    """max(a, b) of sizes, as a formula: no condition is recorded of which is larger."""
     return _extreme("max", a, b)
 
 
 def smallest(a: Any, b: Any) -> Any:
-    """min(a, b) of sizes, as a formula: no condition decides which is smaller."""
+    """As `largest`, for min(a, b): a formula, and no condition."""
     return _extreme("min", a, b)
 
 
@@ -304,9 +302,9 @@ def _extreme(name: str, a: Any, b: Any) -> Any:
 
 
 def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
-    """Cut a length that only a call tells into pieces of at most `most`. Return pairs (count,
-    size), the largest size first, for each of which generated code has a loop. Sizes are ints,
-    chosen for the example (`widths`); counts are Sizes, and may be 0."""
+    """Cut a length that only a call tells into pieces of at most `most`. Return pairs (count, size
+    of a piece), the largest first, for each of which generated code has a loop. Sizes of pieces are
+    ints, chosen for the example (`widths`); counts are of type Size, and may be 0."""
     sizes = widths(most, length.value)
     make, args = length.scope.atom, (length.form, number_form(sum(1 << s for s in sizes)))
     return tuple(
@@ -318,8 +316,8 @@ def values_in(
     shapes: Sequence[Sequence[Any] | None], symbols: Sequence[Form]
 ) -> Callable[[Sequence[Any]], tuple[Any, ...] | None]:
     """Return a function from shapes of a call to the values of the symbols, in order, or to None if
-    they do not fit `shapes`, whose dims are numbers and symbols. The function is generated as text,
-    since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
+    they do not fit `shapes`, whose dims are numbers and symbols (nothing fits a shape of None). It
+    is generated as text, since each call with new sizes begins with it. For (B, 3, H) and (B, 8):
 
         s0, s1 = i0[0], i0[2]
         if i0 != (s0, 3, s1,): return None

@@ -23,11 +23,9 @@ from tinsmith.runtime.session import Session
 @dataclass(frozen=True)
 class Row:
     """One step: median milliseconds `ms`, its `share` (0 to 1) of all steps' time, the rates of its
-    arithmetic and memory traffic, and the bytes (`mbytes`) that it reads and writes. `peak_share`:
-    GFLOP/s / the peak of all threads together; None if the step has no arithmetic.
-
-    Plans count operations and bytes only for the sizes for which they were made: when a program
-    for free sizes has run at other sizes, rates and bytes are None.
+    arithmetic and memory traffic, and the megabytes that it reads and writes; the rest as in
+    `plan.Step`. `peak_share`: `gflops` / the peak of all threads together; None if the step has no
+    arithmetic. Rates and bytes are None if a program for free sizes ran at others than its plan's.
     """
 
     name: str
@@ -45,9 +43,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """The result of `Net.profile`: rows in order of execution; `str` gives a table. `total_ms` is
-    the median of whole calls, with Python's work around the steps; `program` is "free" for a
-    program for free sizes, else "fixed"."""
+    """The result of `Net.profile`: a row for each step that took time, in order; `str` gives a
+    table. `total_ms`: the median of whole runs, with Python's work around the steps; `peak_gflops`:
+    of all threads together; `program`: see `Program.which`."""
 
     model: str
     threads: int
@@ -61,12 +59,12 @@ class Profile:
 
     @property
     def steps_ms(self) -> float:
-        """The milliseconds of all steps together."""
+        """The sum of all rows' `ms`."""
         return sum(r.ms for r in self.rows)
 
     @property
     def reference_share(self) -> float:
-        """The fraction, 0 to 1, of all steps' time that steps by reference take."""
+        """The share, 0 to 1, of all steps' time that reference steps take."""
         return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
@@ -109,8 +107,7 @@ class Profile:
         )
 
     def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
-        """Return the unit of times, "us" or "ms", and for each row its time, share and rates as
-        text."""
+        """Return the unit of times, "us" or "ms", and each row's time and COLUMNS as text."""
         unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
         return unit, [
             (
@@ -129,15 +126,15 @@ NUMBERS_WIDTH = 41  # characters of the columns after the names, with the space 
 
 
 def _end(name: str, width: int) -> str:
-    """Shorten a name to `width` characters. Its end is kept, which says more in layers' names."""
+    """Return a name; of a longer one than `width` characters "…" and its end, which says more."""
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def profile_session(
     session: Session, arrays: Sequence[np.ndarray[Any, Any]], repeat: int
 ) -> Profile:
-    """Time every step with cycle counters, in `repeat` runs after one warm-up, or more, until LONG
-    seconds have passed: the rate of the counter is measured over all runs."""
+    """Time every step in `repeat` runs on `arrays` after a warm-up, or in more, until LONG seconds
+    have passed: over all of them the rate of the cycle counter is measured."""
     warm = Cycles()
     session.run(arrays, warm)
     began = perf_counter()
@@ -183,17 +180,17 @@ def profile_session(
 
 def _rate(marks: Sequence[tuple[int, float]]) -> float:
     """Return the counter's cycles per second, from pairs (counter, seconds) in order: the median of
-    the slopes from each pair of the first half to one of the second. The median ignores pairs
-    between whose two readings the process lost its core."""
+    the slopes from each pair of the first half to one of the second. It ignores pairs between whose
+    readings the process lost its core."""
     half = len(marks) // 2
     pairs = zip(marks[:half], marks[-half:], strict=True)
     return median([(c - counter) / max(t - at, 1e-9) for (counter, at), (c, t) in pairs])
 
 
 def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
-    """Yield the steps of a program in order, each with whether the plan counts its operations for
-    the sizes of the run; after a `LaterStep` the steps of the program that it has run, from
-    `seen`."""
+    """Yield the steps of a program in order, each with whether its flops and bytes are those of the
+    sizes that have run; after a `LaterStep` the steps of the program that it ran, as `seen` tells.
+    """
     is_counted = program.is_planned
     for step in program.plan.steps:
         yield step, is_counted
@@ -205,8 +202,8 @@ def _steps(program: Program, seen: Cycles) -> Iterator[tuple[Step, bool]]:
 LONG = 5e-3
 """Seconds over which the counter's rate is measured at least. Estimated."""
 SEEN, QUANTILE = 0.5, 0.75
-"""Interrupted runs are left out. A run counts if the share of its time that its steps take is at
-least SEEN times that of the run at QUANTILE, in the order of shares. Estimated."""
+"""A run counts, as not interrupted, if the share of its time that its steps take is at least SEEN
+times that of the run at QUANTILE, in the order of shares. Estimated."""
 
 
 def step_seconds(
@@ -219,7 +216,7 @@ def step_seconds(
     rate    cycles per second of the counter
 
     The cycles of a run are those of the thread that was running for most of it. If all threads were
-    descheduled for a part of the run, the cycles are too few for its time, and it is left out.
+    descheduled for a part of a run, its cycles are too few for its time: that run is left out.
     """
     shares = []
     for total, run in zip(totals, runs, strict=True):

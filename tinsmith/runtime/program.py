@@ -28,8 +28,8 @@ FREE, FIXED = "free", "fixed"
 
 
 class Library(Protocol):
-    """A shared library with machine code, loaded into this process: its bytes, and the addresses of
-    its functions. It is unloaded with the object: keep a reference while its code may run."""
+    """A shared library with machine code, loaded into this process: its file's bytes, and addresses
+    of its functions. It is unloaded with the object: keep a reference while its code may run."""
 
     data: bytes
 
@@ -38,8 +38,8 @@ class Library(Protocol):
 
 class Frame(NamedTuple):
     """The numbers of a program that a session needs and that depend on sizes: bytes of arena and
-    workspace, dims of the outputs, and (offset in the arena, error text) of each fault that a step
-    may report."""
+    workspace, dims of outputs (-1: only the run tells), and (offset in the arena, error text) of
+    each fault that a step may report."""
 
     arena: int
     workspace: int
@@ -49,12 +49,12 @@ class Frame(NamedTuple):
 
 class Brief(NamedTuple):
     """The facts of a plan that a session needs. A stored program that is one function (`entered`)
-    runs with them alone: its plan is read only for reports.
+    runs with them alone: its plan is read only for reports. Fields not told here: see `Plan`.
 
     ports    number of inputs and outputs together
     outputs  (dims, dtype) of each; dtype None if code does not write it to an array of its own
     arena, workspace  bytes
-    faults   (offset in the arena, error text) of each fault that a step may report
+    faults   as in `Frame`
     counts   whether code reads a table of sizes, or results of "once" steps (`runtime/tables.py`)
     kept     (number of an output, number of the input in whose memory it is)
     """
@@ -105,7 +105,8 @@ class Entry(NamedTuple):
     table          the table of pointers, to be copied; addresses of the session's memory are 0
     enter          the function that runs a whole call (None: segments are called one by one)
     dtypes         for each output its dtype, if code writes it to a new array; else None
-    put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs"""
+    put_ports      (table, byte offset, *addresses): writes addresses of inputs and outputs
+    kept           as in `Brief`"""
 
     threads: int
     stamps: Array
@@ -115,16 +116,16 @@ class Entry(NamedTuple):
     dtypes: list[np.dtype[Any] | None]
     put_ports: Callable[..., None]
     kept: list[tuple[int, int]]
-    """(number of an output, number of the input in whose memory it is)."""
 
 
 class Program(OfThisProcess):
     """A plan with its machine code and packed weights.
 
-    plan       the plan, or a function that reads it from a file; then `brief` is needed, too
+    plan       the plan; or, with `brief`, a function that reads it from a file
+    library    its machine code; None if no step is native
     blobs      its own packed weights first, then those of other programs that it shares
-    nodes      name of a reference step -> (operator, attributes)
-    constants  the arrays that only reference steps read, by name
+    nodes      name of a "reference" or "once" step -> (operator, attributes)
+    constants  the arrays that only such steps read, by name
     team       name -> address of the thread team's functions; None for one thread
     checks     name of a reference step -> a function to call before it, which may raise an error
     stored     whether it was read from a file, not compiled by this process
@@ -133,11 +134,11 @@ class Program(OfThisProcess):
     takes = ""
     """The sizes that its code takes besides its own, in words; "" if none."""
     is_sized = False
-    """Whether it is a `SizedProgram`: made from a program for free sizes."""
+    """Whether it is a `SizedProgram`."""
 
     @property
     def is_planned(self) -> bool:
-        """Whether it is for the sizes for which its plan was made, and estimates costs."""
+        """Whether costs and counts in its plan are for its sizes (not in each `SizedProgram`)."""
         return True
 
     @property
@@ -148,7 +149,7 @@ class Program(OfThisProcess):
 
     @property
     def which(self) -> str:
-        """The kind of program, for reports: "free" if it is for free sizes, else "fixed"."""
+        """For reports: "free" for a `SizedProgram`, else "fixed"."""
         return FREE if self.is_sized else FIXED
 
     def __init__(
@@ -168,8 +169,7 @@ class Program(OfThisProcess):
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
         self.checks: dict[str, Callable[[], None]] = {}
         self.sizes: Array | None = None
-        """The table of sizes that code reads; `made`: the results of "once" steps; each None where
-        code reads none. See `Tables.made`."""
+        """As `made`, from `Tables.made`; None if code reads none."""
         self.made: Array | None = None
         if self.brief.counts and not self.plan.free:
             from tinsmith.runtime.tables import Asked, Tables
@@ -197,8 +197,8 @@ class Program(OfThisProcess):
         return found
 
     def whole_plan(self) -> Plan:
-        """Return the plan with numbers for all sizes. The `plan` of a `SizedProgram` still has
-        formulas in fields of steps that runs do not read."""
+        """Return the plan with numbers for all sizes. The `plan` of a `SizedProgram` has formulas
+        in fields of steps that runs do not read."""
         return self.plan
 
     def session(self) -> Session:
@@ -235,5 +235,5 @@ class Program(OfThisProcess):
 
     @cached_property
     def calls(self) -> list[Step | Native]:
-        """The segments as callable functions (`Native`), and single reference steps."""
+        """As `segments`, with native ones as functions to call (`Native`)."""
         return [s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments]

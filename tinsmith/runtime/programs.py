@@ -44,7 +44,7 @@ class Provider(Protocol):
 
     def known(self, signature: Signature) -> Program | None:
         """Return a program for the signature from one for free sizes that is in memory; None if
-        none takes it."""
+        none takes it, or a program for this signature alone is to run."""
         return None
 
     def often(self) -> Often | None:
@@ -62,16 +62,17 @@ class Provider(Protocol):
         ...
 
     def keeping(self, states: Sequence[State]) -> Net | None:
-        """Return a net of the same model in which runs update states in place; None where no state
-        can be kept so."""
+        """Return a net of the same model whose runs update in place those of `states` that can be;
+        None if none can."""
         return None
 
     def sizes(self, signature: Signature) -> list[Any]:
-        """Return the shapes of the outputs for a signature, as type inference finds them."""
+        """Return the outputs' shapes (None: not known) by type inference from a signature."""
         return []
 
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
-        """Return programs as sections of a .tin file; None where one cannot be written."""
+        """Return programs, the last used last, as sections of a .tin file; None if one cannot be
+        written."""
         return None
 
     def stage(self, name: str, program: Program | None) -> str:
@@ -91,7 +92,7 @@ class Provider(Protocol):
 
 class Programs:
     """A cache of a net's programs by signature: those used last, and those that sessions still use.
-    Of the sizes of a program for free sizes only the last are kept, since others are found again by
+    Of a program for free sizes only the last signature's is kept: others are found again by
     arithmetic. Thread-safe."""
 
     def __init__(self, model: Provider, takes: Inputs) -> None:
@@ -104,7 +105,7 @@ class Programs:
 
     @property
     def last(self) -> Signature | None:
-        """The signature that was last asked for."""
+        """The signature last given to `get` or `put`; None before."""
         return next(reversed(self._recent), None)
 
     def kept(self) -> dict[Signature, Program]:
@@ -133,7 +134,7 @@ class Programs:
             return program
 
     def put(self, signature: Signature, program: Program) -> None:
-        """From now on, let `program` compute calls of a signature."""
+        """Let `get` return `program` for a signature from now on."""
         with self._lock:
             self._put(signature, program)
 
@@ -153,12 +154,13 @@ class Programs:
 def evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop old entries of a cache after one was added; `program` gives the program of an entry.
+    """Drop old entries of the cache `kept` after one was added. `program` gives an entry's program,
+    `own` its bytes without weights.
 
-    If the new entry's is a `SizedProgram`, the oldest such entry is dropped if there are more than
-    SIZED entries. Else the oldest entries of other programs are dropped until at most PLANS are
-    left, with at most PLAN_BYTES: `own` of each entry, and the weights of all programs, shared ones
-    once. The new entry stays. A call in a signal handler may change `kept` meanwhile."""
+    If the new one's is a `SizedProgram`, the oldest such entry is dropped if there are more than
+    SIZED entries. Else the oldest others are dropped until these are at most PLANS, and all entries
+    with weights, shared ones once, take at most PLAN_BYTES. The new entry stays. A call in a signal
+    handler may change `kept` meanwhile."""
     if program(kept[next(reversed(kept))]).is_sized:
         if len(kept) > SIZED:
             oldest = next(iter(kept))

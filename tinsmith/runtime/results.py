@@ -1,8 +1,8 @@
 """Memory in which sessions run, and arrays for results.
 
-The allocator gives large arrays in new pages, and the first write to each page costs a page fault:
-more than computing the elements. So a session keeps the memory of its last results, and uses it
-again once the caller has dropped all references to it.
+Large arrays come in new pages, and the first write to each costs a page fault: more than computing
+its elements. So a session keeps the memory of its last results, and uses it again once the caller
+has dropped all references to it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ class Kept:
         self.arrays: list[Array] = []
         self.starts: list[int] = []
         self.used: list[int] = []
-        """The most bytes of each that an array had: the rest was not touched, and takes no memory
-        of the machine."""
+        """The most bytes of each that an array had: the rest was never written, and takes none."""
 
     def room(self, nbytes: int) -> tuple[Array, int]:
-        """Return (bytes, start): a byte array to which nobody else refers, and an aligned index
-        from which it has `nbytes`. Memory that was too small is replaced by more than asked for,
-        since results may grow from call to call (SPARE, UNTOUCHED)."""
+        """Return (bytes, start): a byte array that no caller holds, and an aligned index from which
+        it has `nbytes`. Memory that was too small is replaced by more than asked for, since results
+        may grow from call to call (SPARE, UNTOUCHED). Raises MemoryError."""
         for at, start in enumerate(self.starts):
             if _references(self.arrays, at) == ALONE:
                 if self.arrays[at].nbytes < nbytes + LINE:
@@ -108,8 +107,8 @@ class RunMemory:
     def maker(
         self, result: int, dims: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Callable[[], Array]:
-        """Return a function that returns an uninitialised array for a result, given by the number
-        of the output. Nobody else refers to the array's memory. It raises MemoryError."""
+        """Return a function () that makes an uninitialised array for output number `result`, to
+        whose memory nobody else refers, or raises MemoryError."""
         nbytes = prod(dims) * dtype.itemsize
         if nbytes < LEAST_BYTES:
             return partial(np.empty, dims, dtype)
@@ -120,12 +119,13 @@ class RunMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of memory kept for results, whether a caller uses it or not."""
+        """Bytes used of the memory kept for results, whether a caller holds them or not."""
         return sum(used for kept in self._kept.values() for used in kept.used)
 
     def fit(self, arena: int, workspace: int) -> None:
         """Enlarge arena and workspace to at least these bytes; they never shrink. No session may be
-        running. Counts up `version`, by which sessions see before a run that memory has moved."""
+        running. Counts up `version`, by which sessions see before a run that memory has moved.
+        Raises OutOfMemory."""
         smaller, narrower = len(self.arena) < arena, len(self.workspace) < workspace
         if not (smaller or narrower):
             return

@@ -1,8 +1,8 @@
-"""Runs a net with states; where possible, a run updates the states in place.
+"""Runs a net with states, which runs update in place if possible.
 
 A state that grows lies in a room (`states.Room`), into which a run writes the new rows. A full room
-is replaced by one of twice its rows. Other states that a run overwrites stay in one array; all
-others are taken from the results.
+is replaced by one of twice the rows. Some other states stay in an array that each run overwrites;
+the rest are results of the last run.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ States = Mapping[str, Held]
 
 
 class Runner:
-    """Runs a net with states for one caller: `run` takes the states and returns the new ones.
-    States are updated in place where that is possible. Use from one thread at a time."""
+    """Runs a net with states, which the caller keeps: `run` takes them and returns the new ones,
+    updated in place if possible. Use from one thread at a time."""
 
     torn = False
-    """Whether a run has begun to overwrite states and has not ended: the caller resets it."""
+    """Whether a run has begun to overwrite states outside rooms; the caller resets it."""
 
     def __init__(self, net: Net, states: Sequence[State], arrays: Sequence[Array]) -> None:
-        """`arrays` are the inputs of the first run: their shapes show along which axes states
-        grow."""
+        """`arrays`: all inputs of the first run. Their shapes tell along which axes states grow."""
         self._own = net
         at = {name: k for k, name in enumerate(net.output_names)}
         self._from = [(at[s.output], s) for s in states]
@@ -86,8 +85,8 @@ class Runner:
     def run(
         self, given: Mapping[str, Array], states: States
     ) -> tuple[list[Array], dict[str, Held]]:
-        """Run once; return (all outputs, the new states). `given` are the other inputs by name,
-        checked but for their sizes."""
+        """Run once; return (all outputs, the new states). `given`: the inputs that are no states,
+        by name, checked but for their sizes. Raises as a call of the net, and StateError."""
         if self.rooms:
             states = self._with_room(given, states)
         arrays = self._arrays(given, states)
@@ -101,7 +100,7 @@ class Runner:
         return results, self._taken(results, arrays, states, session)
 
     def _arrays(self, given: Mapping[str, Array], states: States) -> list[Array]:
-        """Return the inputs of the net, in order: given ones, states with their rooms, and for each
+        """Return the inputs of `net`, in order: given ones, states with their rooms, and for each
         `length` input an array without elements whose shape tells the rows of a state."""
         found: list[Array] = []
         for name in self.net.input_names:
@@ -118,8 +117,8 @@ class Runner:
     def _ready(self, shapes: Signature, build: bool = False) -> Session | None:
         """Return the runner's session for these shapes. None where the net's own sessions serve:
         inputs that are no arrays, nets without programs, and, if no state is kept in place, shapes
-        that repeat or have a program of their own. None also where there is no program for the
-        shapes, unless `build`: then it is compiled."""
+        that repeat or have a program of their own. None also where no program for the shapes is in
+        memory, unless `build`: then it is read or compiled."""
         again = shapes == self._last
         if None in shapes or not self.net.has_programs or (again and not self.keeps):
             return None
@@ -159,8 +158,8 @@ class Runner:
     def _taken(
         self, results: list[Array], arrays: list[Array], states: States, session: Session | None
     ) -> dict[str, Held]:
-        """Return the states after a run: a state in a room stays there, with its new number of
-        rows; others are the result arrays, checked to fit the next run."""
+        """Return the states after a run: one in a room stays there, with its new number of rows;
+        others are the results. Raises StateError for one that does not fit the next run."""
         taken: dict[str, Held] = {}
         for at, state in self._from:
             result, name = results[at], state.input
@@ -210,7 +209,7 @@ class Runner:
         return found
 
     def _fitted(self, shapes: Sequence[Any], rows: Mapping[str, int]) -> Signature:
-        """Return a signature in which rooms have the capacities `rows`, by symbol."""
+        """Return `shapes` with the capacities `rows`, by symbol, on the axes of rooms."""
         fitted = list(shapes)
         for k, name in enumerate(self.net.input_names):
             if (room := self.rooms.get(name)) is not None:
@@ -219,7 +218,7 @@ class Runner:
         return tuple(fitted)
 
     def _needed(self, given: Mapping[str, Array], states: States) -> dict[str, int]:
-        """Return symbol of a room -> the rows that it needs in this run. Raises InputShapeError."""
+        """Return symbol of a room -> rows of its states after this run. Raises InputShapeError."""
         own, arrays = self._own, {**given, **{n: held.view for n, held in states.items()}}
         shapes = _shapes([arrays[name] for name in own.input_names])
         own._takes.check_signature(shapes)
@@ -241,5 +240,5 @@ class Runner:
 
 
 def _shapes(arrays: Sequence[Any]) -> Signature:
-    """Return the shapes of arrays; None for an object that is no array."""
+    """Return the shape of each array; None for an object that is no array."""
     return tuple([getattr(array, "shape", None) for array in arrays])

@@ -1,4 +1,4 @@
-"""A Session holds one caller's memory for a program, and runs it. Use from one thread at a time."""
+"""A Session holds one caller's memory for a program, and runs it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:
-    """Stands in the place of the function that makes a result's array, for a result whose size only
-    the run tells."""
+    """Stands for the function that makes a result's array, if only the run tells its size."""
 
 
 Native = tuple[int, Callable[[int, int], None], list[Step]]
@@ -48,8 +47,8 @@ Native = tuple[int, Callable[[int, int], None], list[Step]]
 
 
 class _Run(NamedTuple):
-    """The data of one run: inputs, outputs, `env`: name -> result of a step that has no place in
-    the arena; and `cycles`, which collects the times of steps, or None."""
+    """The data of one run. `env`: name -> result of a step that has no place in the arena; `cycles`
+    collects the times of steps, or is None."""
 
     inputs: Sequence[Array]
     outputs: list[Array]
@@ -92,7 +91,7 @@ class Session(OfThisProcess):
             self._table[MADE] = address_of(program.made)
 
     def _make_makers(self) -> None:
-        """Prepare to make results of the program's sizes in the memory of the session."""
+        """Set `_new`: for each output a function that makes its array, of the program's sizes."""
         pairs = zip(self.program.frame.outputs, self.program.entry.dtypes, strict=True)
         self._new: list[Callable[[], Any]] = [
             _nothing if dtype is None else self._memory.maker(k, dims, dtype)
@@ -101,7 +100,7 @@ class Session(OfThisProcess):
 
     def resize(self, program: Program) -> None:
         """Change to a program that differs from the session's only in its sizes. The session's
-        memory, which no other may share, is enlarged if needed."""
+        memory, which no other session may share, is enlarged if needed."""
         self.program = program
         for name in ("_calls", "_late", "_addressed"):
             self.__dict__.pop(name, None)
@@ -158,13 +157,13 @@ class Session(OfThisProcess):
 
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
-        Return new output arrays, to which nothing else refers.
+        Return new output arrays, to which nothing else refers; for states kept in place the inputs.
 
         To the dict `cycles` the run adds the time of each step, by `id(step)`: cycles (positive) of
         a native step, nanoseconds (negative) of a reference step. A run that begins during another
         (in a signal handler, a finaliser) gets memory of its own. Raises InputNameError for a wrong
         number of arrays or a mapping, InputTypeError and InputShapeError for other arrays,
-        OutOfMemory if the system does not give enough memory.
+        OutOfMemory, and DataError for wrong data.
         """
         check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)
@@ -203,8 +202,8 @@ class Session(OfThisProcess):
             memory.busy = False
 
     def _leave_memory(self) -> None:
-        """Change to memory of its own. Called for a session that shares its thread's memory when
-        another thread runs it."""
+        """Change to memory of its own, when another thread runs it than that whose memory it
+        shares."""
         self._move(RunMemory())
 
     def _run(
@@ -213,8 +212,8 @@ class Session(OfThisProcess):
         cycles: dict[int, int] | None = None,
         outputs: list[Any] | None = None,
     ) -> list[Array]:
-        """Run on checked inputs, and return the outputs: those given, or new arrays. Raises
-        DataError for faults that code has found."""
+        """Run on checked inputs; write the results into `outputs` or new arrays, and return them.
+        Raises DataError for faults that code has found."""
         if outputs is None:
             outputs = [new() for new in self._new]
         for k, i in self._kept:
@@ -232,8 +231,8 @@ class Session(OfThisProcess):
         return outputs
 
     def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
-        """Run with the caller's arrays for results. Native code writes into them if that is safe
-        (`outputs.direct`); else the results are copied at the end."""
+        """Run with the caller's arrays for results (None: new ones). Native code writes into them
+        if that is safe (`outputs.direct`); else results are copied after. Raises OutputError."""
         ports = self.program.plan.outputs
         places: list[Any] = []
         for array, dims, new, port in zip(
@@ -310,8 +309,8 @@ class Session(OfThisProcess):
                 run.cycles.counter = self.counter
 
     def _take(self, step: Step, run: _Run) -> None:
-        """Put copies of results whose size the step itself has found (as of NonZero) into
-        `run.env`. The step's last operand holds the size, which takes the place of negative dims.
+        """Put copies of results whose size the native step itself has found (as of NonZero) into
+        `run.env`. The last of `step.writes` holds the size, which takes the place of negative dims.
         Raises DataError if the model declares another size."""
         *found, last = step.writes
         count = int(self._read(last, run))

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 class StateSession(OfThisProcess):
-    """Runs a net and keeps its states from run to run. Use from one thread at a time; any number of
-    sessions of one net may run at once.
+    """Runs a net and keeps its states from run to run. Use from one thread at a time; sessions of
+    one net may run at once.
 
     `session(x)` takes the inputs that are no states, as the net does, and returns the outputs that
     are no states. States may be given by name in any run. Before the first run a state is zeros,
-    and has size 0 along axes on which it grows. A run that fails leaves states unchanged.
+    and has size 0 along axes on which it grows. A run that fails leaves states unchanged, or if it
+    was overwriting them, all runs raise StateError until `reset`.
     """
 
     def __init__(self, net: Net, wanted: Any) -> None:
@@ -47,8 +48,7 @@ class StateSession(OfThisProcess):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, on inputs in the order of `input_names` or by name. One output is returned as
-        an array, several as a dict by name. Raises the errors of a call of the net, and
-        StateError."""
+        an array, several as a dict by name. Raises as a call of the net, and StateError."""
         results = self._run(self._named(args, kwargs))
         return results[0] if len(results) == 1 else dict(zip(self.output_names, results))  # noqa: B905
 
@@ -65,8 +65,8 @@ class StateSession(OfThisProcess):
         return self._run(self._named(arrays, {}))
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return given inputs and states by name. Raises InputNameError, also for missing
-        inputs."""
+        """Return given inputs and states by name, unknown names included. Raises InputNameError,
+        also for missing inputs."""
         names = self.input_names
         if len(args) > len(names):
             raise InputNameError(
@@ -83,8 +83,8 @@ class StateSession(OfThisProcess):
         return given
 
     def _run(self, given: dict[str, Any]) -> list[Array]:
-        """The outputs that are no states. Raises StateError during another run, whose memory it
-        would move."""
+        """Return the outputs that are no states. Raises StateError during another run of this
+        session, whose memory it would move."""
         if self._runs:
             raise StateError(
                 f"a run of {self.net.name} begins before an earlier one of the same session has "
@@ -139,9 +139,8 @@ class StateSession(OfThisProcess):
 
     @property
     def net_of_runs(self) -> Net:
-        """The net that computes the runs: one with states in place, if any can be kept so (its
-        inputs are then their memory), else the session's own. Raises StateError before the first
-        run."""
+        """The net that computes the runs: one that updates states in place, where any can be (its
+        inputs are whole rooms), else `net`. Raises StateError before the first run."""
         if self._runner is None:
             raise StateError(f"nothing has run in this session of {self.net.name} yet")
         return self._runner.net
@@ -150,13 +149,14 @@ class StateSession(OfThisProcess):
 
     @property
     def states(self) -> dict[str, Array]:
-        """Copies of the states that the next run takes, by the names of their inputs. Empty before
-        the first run."""
+        """Copies of the states that the next run takes, by the names of their inputs. Before the
+        first run: those given to `reset`."""
         return {name: held.view.copy() for name, held in self._states.items()}
 
     def reset(self, states: Mapping[str, Any] | None = None) -> None:
-        """Set states, by the names of their inputs; others are as before the first run. Raises
-        UnknownName for a name that is no state, StateError for an array that does not fit."""
+        """Set states, by the names of their inputs, to copies; others are as before the first run.
+        Raises UnknownName for a name that is no state, StateError for an array that does not fit.
+        """
         if states is not None and not isinstance(states, Mapping):
             raise StateError(f"states are given as a dict of arrays by name, not as {states!r}")
         kept: dict[str, Held] = {}

@@ -39,8 +39,8 @@ onnxruntime-genai; whole caches; onnxruntime's own tools; streaming models; recu
 
 
 class State(NamedTuple):
-    """An output that is an input of the next run; `grows` are the axes along which its size may
-    change from run to run, `dtype` and `rank` (None: not known) are the input's."""
+    """An output, by name, that is an input of the next run. `grows`: the axes along which its size
+    may change from run to run; `dtype` and `rank` (None: not known) are the input's."""
 
     output: str
     input: str
@@ -59,8 +59,8 @@ class State(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The value of a state in a session: `array`, if `rows` is None; else the first `rows` of it
-    along `axis`: then `array` is its room."""
+    """The value of a state in a session: `array`, if `rows` is None; else `array` is its room, of
+    which the first `rows` along `axis` are the value."""
 
     array: Array
     axis: int = 0
@@ -80,16 +80,16 @@ LEAST_ROOM = 64
 
 def capacity_for(rows: int, most: int | None) -> int:
     """Return the capacity, in rows, of a room that must hold `rows`: twice as many, at least
-    LEAST_ROOM, at most `most` (None: no limit), but never less than `rows`. As capacities double,
-    all copies to larger rooms together move at most twice the rows of the last."""
+    LEAST_ROOM, at most `most` (None: no limit), but never less than `rows`. So all copies to larger
+    rooms together move at most twice the rows of the last."""
     wide = max(2 * rows, LEAST_ROOM)
     return wide if most is None else max(rows, min(wide, most))
 
 
 class Room(NamedTuple):
-    """The room of a state that grows along one `axis`: a larger array, of which the state is the
-    first rows. `symbol` and `capacity` name the free dimensions of the state and of the room on
-    that axis; `length` is the name of the input whose shape tells the state's size."""
+    """Describes the room of a state that grows along one `axis`: a larger array, of which the state
+    is the first rows. `symbol` and `capacity` name the free dimensions of state and room on that
+    axis; `length` is the name of the input whose shape tells the state's rows."""
 
     state: State
     axis: int
@@ -101,7 +101,7 @@ class Room(NamedTuple):
         return f"{self.symbol}.length"
 
     def put(self, held: Held, capacity: int) -> Held:
-        """Copy the state into a new room of `capacity` rows. Raises OutOfMemory."""
+        """Return the state `held`, copied to a room of `capacity` rows. Raises OutOfMemory."""
         view = held.view
         dims = list(view.shape)
         dims[self.axis] = capacity
@@ -115,7 +115,7 @@ Types = Mapping[str, Type]
 
 
 def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
-    """Return the rooms of the states that grow along one axis."""
+    """Return a `Room` for each state of numbers or bools that grows along exactly one axis."""
     found: list[Room] = []
     for state in states:
         type = inputs[state.input]
@@ -215,8 +215,9 @@ def sizes_told(types: Types, given: Mapping[str, Array]) -> dict[str, int]:
 
 
 def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Array:
-    """Return a state before the first run: zeros. Free sizes are those of `told`, by name, or 0 on
-    axes on which the state grows. Raises StateError where a size, or the rank, is not known."""
+    """Return a state before the first run: zeros of its input's `type`. Free sizes are those of
+    `told`, by name, or 0 on axes on which it grows. Raises StateError where a size, or the rank, is
+    not known."""
     if type.shape is None:
         raise StateError(
             f"the shape of the state {state.input!r} of {model} is not known: give it in the first "
@@ -235,7 +236,7 @@ def first(model: str, state: State, type: Type, told: Mapping[str, int]) -> Arra
 
 
 def check_result(model: str, state: State, type: Type, result: Any) -> None:
-    """Raise StateError for a result that does not fit the state's input in the next run."""
+    """Raise StateError for a result that does not fit the state's input, of `type`."""
     if not isinstance(result, np.ndarray) or result.dtype != type.dtype:
         found = getattr(result, "dtype", result.__class__.__name__)
         raise StateError(

@@ -1,8 +1,8 @@
 """Memory that code reads and that depends on sizes alone: a table of sizes as int64, and the
 results of "once" steps, nodes that numpy computes once for each set of sizes.
 
-A `Tables` is made once from a plan. If the plan has formulas, it computes the memory for each set
-of sizes; else for the plan's numbers.
+A `Tables` computes the memory for each set of sizes if its plan has formulas, else for the plan's
+numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Nodes = Mapping[str, tuple[Reference, Mapping[str, Any]]]
 
 class Asked:
     """Collects the numbers and Sizes that a program needs for each set of sizes, each once, so that
-    one function computes all. `values`: key -> place in the list of results; `key` makes the key of
+    one function computes a list of all. `values`: key -> place in this list; `key` makes the key of
     a number or Size, such as its formula."""
 
     def __init__(self, key: Callable[[Any], Hashable]) -> None:
@@ -38,7 +38,7 @@ class Asked:
         self._key = key
 
     def at(self, value: Any) -> int:
-        """Return the place of a value; a new one is added at the end."""
+        """Return the place of a value, added at the end if it is new."""
         return self.values.setdefault(self._key(value), len(self.values))
 
     def all(self, values: Sequence[Any]) -> list[int]:
@@ -63,8 +63,8 @@ class _Once(NamedTuple):
 
 
 class Tables:
-    """The memory of a plan that depends on sizes alone. When it is made, it asks `asked` for the
-    numbers that it needs; `made` computes the memory from their values. Thread-safe."""
+    """Makes the memory of a plan that depends on sizes alone. `__init__` adds to `asked` the
+    numbers and Sizes that it needs; `made` computes the memory from their values. Thread-safe."""
 
     def __init__(
         self, plan: Plan, nodes: Nodes, constants: Mapping[str, Array], asked: Asked
@@ -101,8 +101,8 @@ class Tables:
 
     def made(self, numbers: Sequence[int]) -> tuple[Array | None, Array | None]:
         """Return (sizes, memory): the int64 table of sizes, and the bytes with the results of
-        "once" steps; each None where code reads none. `numbers`: the values of all that was asked
-        for, by place."""
+        "once" steps; each None if there are none. `numbers`: the values of all that was asked for,
+        by place. Raises DataError for a result of another size than planned."""
         sizes = None
         if self._has_sizes:
             sizes = np.frombuffer(array("q", numbers), np.int64)[self._sizes_at]

@@ -2,9 +2,9 @@
 
 A team runs one job at a time. A pool leases a team to each running session, so that any number of
 sessions may run at once. Workers are daemon threads inside a ctypes call, which releases the GIL;
-while they wait for a job they spin for some microseconds, yield for some hundred more, then sleep.
-The workers end when nobody refers to their team any more. After `fork` the child makes new teams.
-At interpreter exit, idle teams are stopped and joined; others end with the process.
+while they wait for a job they spin (SPINS), then yield (LINGER), then sleep. After `fork` the child
+makes new teams. At interpreter exit, idle teams are stopped and joined; others end with the
+process.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Crew:
             del _abandoned[id(self.raw)]
 
     def abandon(self) -> None:
-        """Never free the sync block, code and semaphores: a worker may still use them."""
+        """Keep sync block, code and semaphores for good: a worker may still use them."""
         _abandoned[id(self.raw)] = self.raw, self.code, self._semaphores
 
 
@@ -117,8 +117,9 @@ class Team:
         self.crew.start()
 
     def run(self, job: int, argument: int, counters: int, words: int, owner: object) -> None:
-        """Run the generated function at address `job` with `argument` on all threads, after
-        clearing the `words` int64 counters at `counters`. Returns when the job's work is done.
+        """Run the generated function at address `job` with (`argument`, the thread's number), on
+        the caller (0) and workers that come in time, after clearing the `words` int64 counters at
+        address `counters`. Returns when the job's work is done.
 
         Workers may still be inside the function then: `owner`, which owns the memory of the job, is
         kept until the next job, or until a lease ends with no worker inside.
@@ -139,7 +140,7 @@ class Team:
 
     def settle(self, jobs: int) -> None:
         """Wait until no worker is inside job number `jobs` (an earlier value of `self.jobs`). If a
-        later job has begun there is nothing to wait for: that waits for all workers to leave."""
+        later job has begun there is nothing to wait for: no job begins with workers inside."""
         if self.crew.process != _process:
             return  # a forked child has no workers
         while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
@@ -199,7 +200,7 @@ _abandoned: dict[int, tuple[object, ...]] = {}  # id of a sync block -> objects 
 
 class Lease:
     """`with Lease(threads, address) as team`: a team that nobody else uses meanwhile, from the pool
-    or new. `address`: name -> address of the team's functions."""
+    or new; the pool gets it unless full. `address`: name -> address of the team's functions."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         self._threads, self._address = threads, address

@@ -22,13 +22,13 @@ class Writer:
 
     title     the format's name in messages
     suffixes  endings of its files' names
-    write     write(graph, path) writes the files of a graph, each complete or not at all, and does
-              not change the graph. Raises NotWritable before anything is written, OSError
+    write     (graph, path) writes a graph's files, each complete or not at all, and leaves it as it
+              is. Raises NotWritable before anything is written, OSError
     halves    as `write`, with weights as float16; None if the format has no such weights
     small     whether the format has operators that dequantise weights of any type
-    form      the form of quantised graphs that can be written (`quantizer/forms.py`)
-    groups    groups(graph) returns the groups of nodes for which the format has one layer; passes
-              for this format do not change them
+    form      the form of quantised graphs that can be written, by name (`quantizer/forms.py`)
+    groups    (graph) -> the groups of nodes for which the format has one layer; passes for this
+              format do not change them
     """
 
     title: str

@@ -1,5 +1,5 @@
-"""Shared by the writers of all formats: the table of functions that write nodes, questions that
-they ask about nodes, and the error for a node that a format cannot express."""
+"""Shared by the writers of all formats: the table of functions that write nodes, questions about
+nodes, and the error for a node that a format cannot express."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Inexpressible(TinsmithError):
 
 class Rows(Registry[Callable[..., Any]]):
     """The table of a format's functions that write nodes, by operator. Calling it gives a decorator
-    that registers a function for some operators; keywords are passed to the function, for what
-    differs between operators:
+    that registers a function for some operators; keywords are passed to the function:
 
         @writes("MaxPool", mean=False)
         @writes("AveragePool", mean=True)

@@ -12,7 +12,7 @@ from tinsmith.writers.registry import WRITERS, Writer
 
 
 def _write(graph: Graph, path: Path, halves: bool = False) -> None:
-    """Write `path`, text or binary by its name, and the `.bin` file beside it."""
+    """Write `path`, text or binary by its name, and the `.bin` file of weights beside it."""
     write(graph, path, halves=halves, binary=path.name.endswith(".bin"))
 
 

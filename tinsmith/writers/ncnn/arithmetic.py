@@ -122,7 +122,7 @@ def power(w: Writer, node: Node) -> bool:
 
 def squared(w: Writer, node: Node) -> bool:
     """Write x * x as one layer of x; a product with a number may need none (`fewer.factor_of_sum`).
-    Return False, and write nothing, for other products."""
+    Else return False, and write nothing."""
     a, b = inputs_of(node)
     if a is not b or a in w.vectors:
         return fewer.factor_of_sum(w, node)

@@ -31,7 +31,7 @@ from tinsmith.writers.rows import (
 def copy_to(w: Writer, node: Node) -> None:
     """Claim where(mask, pad(part), x) as a CopyTo layer, which copies a part into x. The part is
     padded to the size of x, and the constant mask is true at its place. Raises Inexpressible for
-    other nodes."""
+    others."""
     mask, x = constant(node.inputs[0], "the mask"), present(node.inputs[2], "it is no part")
     padded = source(w, node.inputs[1], "Pad")
     part, pads = padded.operand(0), constant(padded.inputs[1], "the padding")
@@ -54,7 +54,7 @@ def copy_to(w: Writer, node: Node) -> None:
 def local_norm(w: Writer, node: Node) -> None:
     """Claim an LRN of even size between two reversals of channels as an LRN layer: in ncnn the
     larger half of an even window lies before a channel, not behind it. Raises Inexpressible for
-    other nodes."""
+    others."""
     middle = source(w, node.inputs[0], "LRN")
     before = source(w, middle.inputs[0], "Slice")
     for part in (node, before):
@@ -103,8 +103,7 @@ def diagonal(w: Writer, node: Node) -> None:
 @writes("Einsum")
 def einsum(w: Writer, node: Node) -> None:
     """Write an Einsum in which every term begins with the letter of the batch. ncnn has no batch:
-    the letter is left out, and the others are renamed to i, j, ... Raises Inexpressible for other
-    equations."""
+    the letter is left out, and others become i, j, ... Raises Inexpressible for other equations."""
     left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
     terms = [*left.split(","), right]
     batch = terms[0][:1]
@@ -204,7 +203,7 @@ def _windows(array: Array, n: int) -> dict[str, Any]:
 def spectrogram(w: Writer, node: Node) -> None:
     """Claim an STFT with a constant window as a Spectrogram layer, together with the padding before
     it and, after it, the factor, the magnitude or power, and the transpose. Raises Inexpressible
-    for other windows, paddings and factors."""
+    for others."""
     signal, hop, window, length = node.inputs
     n = int(constant(length, "the length"))
     array = constant(window, "the window")

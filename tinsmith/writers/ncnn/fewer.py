@@ -1,9 +1,5 @@
-"""Finds nodes that need no layer of their own in ncnn, since the layers that read their results can
-take over their work: reshapes, factors, paddings.
-
-Each function is called before its node is written, looks at all readers of the node's result, and
-returns whether no layer is needed.
-"""
+"""Finds nodes that need no layer of their own in ncnn, since layers around them can take over their
+work: reshapes, factors, paddings; and writes such layers of sums and products."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ def number_of(v: Any) -> float | None:
 
 def flat_for_all(w: Writer, node: Node) -> bool:
     """Whether a reshape of x needs no layer, as all its readers can read x itself: InnerProduct
-    layers, which flatten images, and arithmetic of an image with a number for each channel."""
+    layers, which flatten images, or arithmetic of images with a number for each channel."""
     x, y = inputs_of(node)[0], node.output
     if x in w.vectors or y in w.graph.outputs or not y.uses:
         return False
@@ -35,7 +31,7 @@ def flat_for_all(w: Writer, node: Node) -> bool:
 
 
 def _flattens(user: Node, y: Value) -> bool:
-    """Whether a reader of y becomes an InnerProduct layer."""
+    """Whether `user` becomes an InnerProduct layer of y."""
     if user.op.name != "MatMul" or user.inputs[0] is not y or user.inputs[1] is y:
         return False
     right = user.inputs[1]
@@ -77,8 +73,7 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
 
 def factor_of_sum(w: Writer, node: Node) -> bool:
     """Whether a product with a number needs no layer, as only a sum of two values of one shape
-    reads it. If so, the factor is kept in `w.factors`: the sum's Eltwise layer has one for each
-    term."""
+    reads it. If so, `w.factors` gets the number, and the sum's Eltwise layer multiplies by it."""
     a, b = inputs_of(node)
     x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
     user = w.only_user(node.output, "Add")
@@ -152,9 +147,9 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 
 
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
-    """Whether a padding needs no layer, as only a MaxPool reads it and its value is the least
-    number, which never is a maximum. If so, the widths are kept in `w.edges`, and the pooling
-    pads."""
+    """Whether a padding by `widths` (before, after each axis) needs no layer, as only a MaxPool
+    reads it and its value is the least number, which never is a maximum. If so, `w.edges` gets the
+    widths, and the pooling pads the input."""
     x, _, filler, _ = inputs_of(node)
     value = number_of(filler)
     pool = w.only_user(node.output, "MaxPool")
@@ -172,7 +167,7 @@ def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
 
 
 def coefficient(w: Writer, y: Value) -> tuple[Value, dict[str, Any]]:
-    """If only a product with a number reads the result y of a reduction, take over the product:
+    """If only a product with a number reads the result y of a reduction, mark it as taken, and
     return (its result, {"coeff": number}, a parameter of the Reduction layer). Else (y, {})."""
     user = w.only_user(y, "Mul")
     if user is None:

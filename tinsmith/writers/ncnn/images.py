@@ -57,8 +57,8 @@ def _same_nearest(x: Any, node: Node) -> bool:
 
 @writes("Gather")
 def nearest_elements(w: Writer, node: Node) -> None:
-    """Write a Gather as an Interp layer if its constant indices are those of resizing an axis of an
-    image or a matrix to the nearest elements."""
+    """Write a Gather as an Interp layer, if its constant indices are those of resizing an axis of
+    an image or a matrix to the nearest elements. Raises Inexpressible for others."""
     why = "ncnn has no layer for this operator"
     x, at = node.inputs
     places, dims = constant(at, "its places"), w.dims(node.output)

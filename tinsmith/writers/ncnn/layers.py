@@ -23,8 +23,8 @@ ACTIVATIONS = {op: (number, names) for number, (op, names) in NUMBERED.items()}
 
 
 def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the padding and the attributes `names` of a window as ncnn's parameters: "stride" on
-    the axis "w" is "stride_w"."""
+    """Return the padding and the attributes `names` of a node's windows as ncnn's parameters, for
+    the axes `letters`: "stride" on the axis "w" is "stride_w"."""
     n, a = len(letters), node.attrs
     given = {f"{k}_{c}": v for k in names for c, v in zip(letters, a[k] or (1,) * n, strict=True)}
     pad = a["pad"] or (0,) * 2 * n
@@ -36,7 +36,7 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 
 
 def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
-    """If only an activation reads v that v's layer can compute as well, take over the activation:
+    """If only an activation reads v that v's layer can compute as well, mark it as taken, and
     return (its output, the layer's parameters for it). Else (v, {})."""
     user = w.only_user(v, *ACTIVATIONS)
     kind, names = ACTIVATIONS[user.op.name] if user is not None else (0, ())
@@ -50,8 +50,8 @@ def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
 def conv_layer(
     w: Writer, node: Node, sizes: Sequence[int], back: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Return (type of the layer, parameters) of a convolution, or with `back` a transposed one.
-    `sizes`: the shape of its weights. The caller adds `bias_term`. Raises Inexpressible."""
+    """Return (type of the layer, parameters) of a convolution, with `back` a transposed one, for
+    weights of shape `sizes`. The caller adds `bias_term`. Raises Inexpressible."""
     a, group = node.attrs, node.attrs["group"]
     n = len(w.dims(node.output)) - 1
     need(n in AXES, "it slides over too many axes")
@@ -213,7 +213,7 @@ def reduce(w: Writer, node: Node) -> None:
 @writes("GlobalPool")
 def global_pool(w: Writer, node: Node) -> None:
     """Write a pooling of whole planes. ncnn's result is a vector: if only a Reshape to a vector
-    reads it, that is left out; else a Reshape to an image is added, unless all readers take
+    reads it, that needs no layer; else a Reshape to an image is added, unless all readers take
     vectors."""
     kind, n = node.attrs["kind"], len(w.dims(node.output)) - 1
     need(kind in ("mean", "max") and n in AXES, f"it is of the kind {kind}")

@@ -31,7 +31,7 @@ def joined(w: Writer, node: Node) -> None:
 
 class _Stage(NamedTuple):
     """A pooling of x along one axis to `wanted` windows, of the `kind` "mean" or "max", computed by
-    several `nodes`."""
+    `nodes`."""
 
     x: Value
     axis: int

@@ -52,9 +52,8 @@ def rounded(w: Writer, v: Value | None) -> Rounded:
 
 def _next(w: Writer, y: Value) -> Rounded | None:
     """If y is rounded to int8, and only that, for integer operators (INTEGERS) alone, return the
-    rounding: the layer of y can then give int8 itself. None if y is not rounded, if anything else
-    reads y or the int8 value, or if either is a graph output. Raises Inexpressible, as `rounded`
-    does."""
+    rounding: the layer of y can then give int8 itself. Else, or if y or the int8 value is a graph
+    output, None. Raises Inexpressible, as `rounded` does."""
     by = w.only_user(y, "Mul")
     user = None if by is None else next((u for u in by.output.uses if u.op.name == "Sign"), None)
     for op in ("Mul", "Clip", "Cast"):
@@ -74,8 +73,8 @@ INTEGERS = ("ConvInteger", "MatMulInteger")
 def layer_of_bytes(w: Writer, node: Node) -> None:
     """Claim an integer convolution or product of int8 data by int8 weights as an int8 layer, with
     the nodes around it: the rounding of x, a factor for each output, a bias, an activation, and
-    perhaps the rounding of the result to int8. Raises Inexpressible if rounding or factor are
-    missing or differ from ncnn's."""
+    perhaps the rounding of the result to int8. Raises Inexpressible unless rounding and factor are
+    ncnn's."""
     given, array, type = _weights(w, node)
     need(not any(node.inputs[2:]), "it has zero points")
     before = rounded(w, node.inputs[0])
@@ -113,7 +112,7 @@ def layer_of_bytes(w: Writer, node: Node) -> None:
 
 
 def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
-    """Return (parameters, weights, type of the layer) of an integer operator."""
+    """Return (parameters, weights, layer's type) of an integer operator. Raises Inexpressible."""
     array = constant(node.inputs[1], "its weight")
     need(array.dtype == np.int8, "its weights are no bytes with a sign")
     if node.op.name == "ConvInteger":

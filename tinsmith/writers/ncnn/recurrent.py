@@ -23,8 +23,8 @@ NEAR = 1e-5
 
 class Given(NamedTuple):
     """The inputs of a recurrent layer in ncnn: `x` and `states` (none, or all that the type has),
-    with the batch in front; its weights `w` and `r`; and the `nodes` that lead from these to
-    ours."""
+    with the batch in front; its weights `w` (of x) and `r` (of states); and the `nodes` between
+    them and our node."""
 
     x: Value
     states: list[Value]
@@ -55,7 +55,8 @@ def recurrent(w: Writer, node: Node) -> None:
 
 def _turned(w: Writer, v: Value | None, *readers: Node) -> tuple[Value, Node]:
     """Return (x, node) where the node, a Transpose, makes v from x, which has the batch in front.
-    Only `readers` may read v, or one node if none are given. Raises Inexpressible."""
+    Raises Inexpressible for another v, or if others than `readers` (if none are given, than one
+    node) read it."""
     node = maker(v, "Transpose") if readers else source(w, v, "Transpose")
     need(node.attrs["perm"] == ASIDE, "its batch is not in front")
     others = set(node.output.uses) - set(readers)
@@ -77,8 +78,8 @@ def _plain(w: Writer, node: Node) -> Given:
 
 
 def _projection(w: Writer, node: Node) -> Array | None:
-    """Return the weights [D,P,H] by which the states of an LSTM are projected; None if they are
-    not."""
+    """Return the weights [D,P,H] by which the states of an LSTM are projected, from H to P; None if
+    they are not. Raises Inexpressible."""
     user = w.only_user(node.outputs[0], "MatMul") if node.op is OPS["LSTM"] else None
     if user is None or user.inputs[0] is not node.outputs[0]:
         return None
@@ -89,9 +90,9 @@ def _projection(w: Writer, node: Node) -> Array | None:
 
 
 def _projected(w: Writer, node: Node, p: Array) -> Given:
-    """Return the inputs of an LSTM whose states are projected by p. Its weights of states are the
-    product r p, of which ncnn needs r; and its first h is given as features of the first step (see
-    `_first_features`)."""
+    """Return the inputs of an LSTM whose states are projected by p. The node's weights of states
+    are r p, of which ncnn needs r; its first h is given as features of the first step (see
+    `_first_features`). Raises Inexpressible."""
     x, w_x, both, _, _, h, c, *_ = (*inputs_of(node), None, None)
     w_x, both = constant(w_x, "a weight"), constant(both, "a weight")
     if c is None:
@@ -110,7 +111,7 @@ def _projected(w: Writer, node: Node, p: Array) -> Given:
 def _first_features(w: Writer, node: Node, weights: Array, p: Array) -> Given:
     """Return the inputs of an LSTM whose states are projected by p, with first states. Its x is
     joined with further features: the first h at the first step, 0 at others. So `weights` are those
-    of x, then r, those of the features. Raises Inexpressible for other features."""
+    of x, then r. Raises Inexpressible for other features."""
     joined = source(w, node.inputs[0], "Concat")
     count, size = p.shape[:2]
     x, *firsts = joined.operands
@@ -154,7 +155,7 @@ def _is_one_step(pad: Node, steps: Any, backward: bool) -> bool:
 
 def _packed(node: Node, w: Array, r: Array) -> dict[str, Array]:
     """Return the weights "w", "r" and "b" of a recurrent layer in ncnn's order of gates. b is the
-    sum of both biases, except for the new state of a GRU, which has both."""
+    sum of both biases; only for the new state of a GRU it has the two apart."""
     gates = list(GATES[node.op.name])
     d, hidden = r.shape[0], r.shape[1] // len(gates)
     parts: dict[str, Any] = {}
@@ -203,8 +204,7 @@ def _outputs(w: Writer, node: Node, p: Array | None) -> tuple[list[Value], set[N
 
 def _behind(w: Writer, v: Value) -> tuple[Value, list[Node]]:
     """Return (value, nodes): the results v [T,D,N,H] of a recurrent node as the value [N,T,D*H],
-    and the nodes that move the elements. Found by applying the nodes after v to an array of
-    numbers. Raises Inexpressible if they make no such value."""
+    and the nodes that move the elements. Raises Inexpressible if none make it."""
     steps, d, batch, hidden = (
         k if isinstance(k, int) else 2 + i for i, k in enumerate(v.shape or ())
     )

@@ -1,5 +1,5 @@
-"""Groups of nodes that are one layer of ncnn: attention with its products, embeddings, thresholds,
-repetitions. They are found before nodes are written one by one."""
+"""Claims groups of nodes that are one layer of ncnn: attention with its products, embeddings,
+thresholds, repetitions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def source(w: Writer, v: Value | None, *ops: str) -> Node:
 
 
 def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node]]:
-    """Return (x, a, b, nodes) of v = x a + b, computed by a MatMul and an Add, with one reader.
-    Raises Inexpressible for other values."""
+    """Return (x, a, b, nodes) of v = x a + b (a, b constant), computed by a MatMul and an Add, with
+    one reader. Raises Inexpressible for other values."""
     term = source(w, v, "Add")
     made = next((i for i in term.inputs if i is not None and i.const is None), None)
     node = source(w, made, "MatMul")

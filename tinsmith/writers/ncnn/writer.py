@@ -25,18 +25,18 @@ from tinsmith.writers.registry import Problems
 from tinsmith.writers.rows import Array, Inexpressible, Rows, inputs_of, need, present, unused
 
 writes = Rows("ncnn writer", "tinsmith.writers.ncnn")
-"""Table, by operator, of functions (Writer, node) that add the layers of a node; and the decorator
-that registers them."""
+"""The functions (Writer, node) that add the layers of a node, by operator."""
 
 claims = Rows("ncnn layer", "tinsmith.writers.ncnn")
-"""Table, by operator, of functions (Writer, node) that find nodes around a node which are one layer
-with it; and the decorator that registers them. Such a function puts one of the nodes, with a
-function that writes the layer, into `Writer.claimed`, and the others into `Writer.taken`. If it
-finds none, it raises Inexpressible, and changes nothing."""
+"""The functions (Writer, node) that find nodes around a node which are one layer with it, by
+operator. Such a function puts one of the nodes, with a function that writes the layer, into
+`Writer.claimed`, and the others into `Writer.taken`: it claims them. If it finds none, it raises
+Inexpressible, and changes nothing."""
 
 
 class Writer:
-    """Makes the layers of a graph. `blobs`: value -> its name in ncnn."""
+    """Makes the layers of a graph. `blobs`: value -> its name in ncnn. Raises Inexpressible for a
+    graph without inputs, or with one whose rank is 0 or not known."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.layers = graph, list[Layer]()
@@ -47,7 +47,7 @@ class Writer:
         self.node: Node | None = None
         """The node that is being written."""
         self.taken: set[Node] = set()
-        """Nodes without a layer of their own: the layer of another node computes them."""
+        """Nodes that the layer of another node computes."""
         self.claimed: dict[Node, Callable[[], None]] = {}
         """Node -> a function that writes the layer of it and of taken nodes."""
         self.vectors: set[Value] = set()
@@ -115,7 +115,7 @@ class Writer:
         outputs: list[Value], given: dict[str, Any], name: str = "", **weights: Array,
     ) -> None:  # fmt: skip
         """Claim a node and those in `taken` as one layer that reads `values` and gives `outputs`.
-        Its name is that of the node, by default."""
+        The layer's name is the node's by default."""
         self.taken.update(taken)
         self.claimed[node] = lambda: self.layer(
             type, name or node.name, [self.blob(v) for v in values], outputs, given, **weights
@@ -124,8 +124,8 @@ class Writer:
     # ---- values
 
     def dims(self, v: Any) -> tuple[Any, ...]:
-        """Return the sizes of a value without the batch, its first axis. Raises Inexpressible where
-        it has no batch."""
+        """Return the sizes of a value without the batch, its first axis; (1,) if that is all.
+        Raises Inexpressible if it has no batch, or too many axes."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
             v.const is not None or v.shape[0] in (self.batch, 1),
@@ -135,8 +135,8 @@ class Writer:
         return v.shape[1:] or (1,)
 
     def blob(self, v: Any, rank: int = 0) -> str:
-        """Return the name of a value in ncnn. For a constant, a MemoryData layer is added, with
-        `rank` axes after the batch."""
+        """Return the name of a value in ncnn. For a constant, a MemoryData layer is added, with at
+        least `rank` axes after the batch. Raises Inexpressible."""
         if v in self.blobs:
             return self.blobs[v]
         need(v.const is not None, f"{v.name!r} is computed by nothing")
@@ -154,8 +154,7 @@ class Writer:
         return name
 
     def alias(self, v: Value, like: Value) -> None:
-        """Let v be the same as another value in ncnn, which needs no layer unless v is an output of
-        another name."""
+        """Let v have the blob of `like`; if v is an output of another name, a Noop gives it."""
         if v in self.graph.outputs and v.name != self.blob(like):
             self.layer("Noop", v.name, [self.blob(like)], [v])
         else:
@@ -181,7 +180,7 @@ class Writer:
 
     def layer_of_all(self, type: str, node: Node, given: dict[str, Any]) -> None:
         """Add a layer that reads all inputs of a node and gives its output. Raises Inexpressible if
-        one is absent: ncnn's layers of this kind need all."""
+        one is absent."""
         inputs = [present(v, f"{type} needs all of its inputs") for v in inputs_of(node)]
         self.layer(type, node.name, [self.blob(v) for v in inputs], [node.output], given)
 
@@ -212,8 +211,8 @@ class Writer:
 
 
 def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
-    """Add a Split layer after each value that has several readers, of which an output of the graph
-    counts as one: in ncnn a value has one reader."""
+    """Return layers with a Split after each value that has several readers, of which an output of
+    the graph counts as one: in ncnn a value has one reader. Changes `layers`."""
     readers: dict[str, int] = dict.fromkeys(outputs, 0)
     for layer in layers:
         for blob in layer.inputs:
@@ -279,8 +278,7 @@ def _ordered(layers: list[Layer], outputs: list[str]) -> list[Layer]:
 
 def groups_of(graph: Graph) -> list[set[Node]]:
     """Return the groups of nodes for which ncnn has one layer, so that passes leave them as they
-    are. [] for a graph that ncnn cannot have: one without inputs, or with an input whose rank is 0
-    or not known."""
+    are. [] for a graph for which `Writer` raises Inexpressible."""
     try:
         return Writer(graph).claim()
     except Inexpressible:
@@ -295,7 +293,8 @@ def write(
     stores weights as float16, `binary` writes NAME.param.bin instead of text. Return the paths that
     were written.
 
-    Raises NotWritable with everything that ncnn has no layer for, before anything is written.
+    Raises NotWritable with everything that ncnn has no layer for, before anything is written;
+    ModelFileError.
     """
     param = Path(path)
     stem = param.name.removesuffix(".bin").removesuffix(".param")

@@ -83,8 +83,8 @@ def space_to_depth(r: Row) -> None:
 
 @row("Declared")
 def declared(r: Row) -> None:
-    """Write a Declared node as the declared type of its output, which ONNX has apart from nodes. An
-    Identity is written only if input and output cannot have the same name."""
+    """Write an Identity for a Declared node if its input and output have different names, else
+    nothing: `Scope.said` has the type that it declares."""
     x, y = r.node.operand(0), r.node.output
     if r.scope.name(x) != r.scope.name(y):
         r.end("Identity", x)

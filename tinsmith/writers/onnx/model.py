@@ -22,8 +22,8 @@ OPSETS = {"": 21, ML: 3, MS: 1}
 
 @dataclass(frozen=True)
 class Wanted:
-    """The features of an ONNX operator that a node uses, by which the opset is chosen: the names of
-    its attributes, and the element types of inputs and outputs, "" for unknown ones."""
+    """The features of an ONNX operator that a node uses, by which the opset is chosen: names of its
+    attributes, and types of inputs and outputs, "tensor(float)", or "" if unknown."""
 
     type: str
     domain: str
@@ -34,7 +34,7 @@ class Wanted:
 
 class Writing:
     """The state of writing one model, shared by its nested graphs: names of values (`used`) and
-    nodes (`labels`), opsets, weights by name, and problems."""
+    nodes (`labels`), opsets by domain, weights of the outermost graph by name, and problems."""
 
     def __init__(self, graph: Graph) -> None:
         self.problems = Problems("ONNX")
@@ -45,8 +45,8 @@ class Writing:
         self.top = Scope(self, graph)
 
     def need(self, wanted: Wanted) -> None:
-        """Raise the domain's version in `opsets` as far as `wanted` requires. Raises Inexpressible
-        if no version has such an operator."""
+        """Raise the domain's opset to the first that has `wanted`; com.microsoft's is not checked.
+        Raises Inexpressible if none has."""
         version = self.opsets.setdefault(wanted.domain, OPSETS[wanted.domain])
         if wanted.domain != MS:
             self.opsets[wanted.domain] = _first(wanted, version)
@@ -67,8 +67,8 @@ class Writing:
 
 @cache
 def _first(wanted: Wanted, version: int) -> int:
-    """Return the first version of the domain, from `version` on, that has the wanted operator.
-    Raises Inexpressible if none has."""
+    """Return the first version of the domain, from `version` on, whose operator has the features
+    `wanted`. Raises Inexpressible if none has."""
     from onnx import defs
 
     newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == wanted.domain)
@@ -96,7 +96,8 @@ def _has(schema: Any, wanted: Wanted) -> bool:
 
 class Scope:
     """The state of writing one graph, the model's or a nested one: the names of its values, and the
-    NodeProtos so far. `said`: name -> declared type (see `_follow_checks`)."""
+    NodeProtos so far. `above`: the scope around it, if nested; `captured`: names there of values it
+    reads. `said`: name -> declared type (see `_follow_checks`)."""
 
     def __init__(
         self, writing: Writing, graph: Graph, above: Scope | None = None,
@@ -113,8 +114,8 @@ class Scope:
         self._follow_checks()
 
     def _follow_checks(self) -> None:
-        """Write checks of sizes (`Declared`) as declared types instead of nodes: the value that a
-        check reads gets the name of the check's output, unless other nodes read it, too."""
+        """Put the types of checks of sizes (`Declared`) into `said` instead of nodes: a value that
+        a check reads gets the name of the check's output, unless it has one or other readers."""
         for node in self.graph.nodes:
             if node.op.name != "Declared":
                 continue
@@ -146,17 +147,16 @@ class Scope:
         return name
 
     def alias(self, y: Value, x: Value, row: Row) -> None:
-        """Let y, the output of a node that ONNX does not need, have the name of x. If y has another
-        name already, as an output of the graph, `row` writes an Identity."""
+        """Let y, the output of a node that ONNX does not need, have the name of x; if it has
+        another as an output of the graph, `row` writes an Identity."""
         if y in self.names and self.names[y] != self.names.get(x):
             row.end("Identity", x)
         else:
             self.names[y] = self.name(x)
 
     def body(self, graph: Graph) -> Any:
-        """Return the GraphProto of a graph that the written node holds. Its last inputs are
-        captured values, the last inputs of the node: in ONNX they are no inputs, but are read by
-        their outer names."""
+        """Return the GraphProto of a graph that is an attribute of the node being written. The last
+        inputs of both are captured values: in ONNX no inputs, but read by their outer names."""
         assert self._node is not None
         count = captured_of(self._node)
         inner, outer = graph.inputs, self._node.inputs
@@ -167,8 +167,8 @@ class Scope:
         return Scope(self.writing, graph, self, names).proto(len(inner) - count)
 
     def add(self, proto: Any, types: dict[str, str]) -> None:
-        """Add a NodeProto, and choose the opset for it. `types`: name of a value -> its element
-        type, if known."""
+        """Add a NodeProto, and choose the opset for it. `types`: name of a value -> its type as in
+        `Wanted`, if known. Raises Inexpressible."""
         ins, outs = (
             tuple(types.get(n, "") for n in names) for names in (proto.input, proto.output)
         )
@@ -180,8 +180,9 @@ class Scope:
     # ---- the whole
 
     def proto(self, own: int | None = None) -> Any:
-        """Return the graph as a GraphProto. Only the first `own` inputs (None: all) are its inputs
-        in ONNX. The weights of the outermost graph are left out; the caller adds them."""
+        """Write the nodes; return the graph as a GraphProto. Only the first `own` inputs (None:
+        all) are its inputs in ONNX. The weights of the outermost graph are left out; the caller
+        adds them."""
         from onnx import GraphProto, NodeProto
 
         from tinsmith.formats.onnx_messages import tensor_proto
@@ -228,14 +229,13 @@ class Scope:
 
 
 def captured_of(node: Node) -> int:
-    """Return how many of the last inputs of a control node are captured values, which are no inputs
-    in ONNX."""
+    """Return how many of a control node's last inputs are captured values, no inputs in ONNX."""
     return len(node.inputs) - 1 if "branch" in node.op.traits else node.attrs["captured"]
 
 
 def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
-    """Write an ONNX file; its weights go inside if they take at most `inside` bytes, else into a
-    file beside it. Raises NotWritable, OSError."""
+    """Write an ONNX file; weights go inside if they take at most `inside` bytes, else into a file
+    beside it. Raises NotWritable, OSError."""
     writing = Writing(graph)
     save(writing.proto(), writing.weights, path, inside)
 

@@ -25,8 +25,8 @@ ML = "ai.onnx.ml"
 
 
 class Row:
-    """A node of our graph that is being written: `r[0]` is its first input, `r.axis` an attribute,
-    `outs` the names of its outputs in ONNX."""
+    """A node of our graph that is being written: `r[0]` is its first input (None: not given),
+    `r.axis` an attribute, `outs` the names of its outputs in ONNX."""
 
     def __init__(self, scope: Scope, node: Node) -> None:
         self.scope, self.node = scope, node
@@ -42,8 +42,8 @@ class Row:
         return [self.scope.name(v) for v in self.node.outputs]
 
     def given(self, names: str | dict[str, str]) -> dict[str, Any]:
-        """Return the attributes that differ from the operator's defaults, under ONNX's names.
-        `names`: ONNX's name -> ours, or as text, "axis epsilon=eps"."""
+        """Return, under ONNX's names, the attributes that are neither None nor our operator's
+        defaults. `names`: ONNX's name -> ours, or as text, "axis epsilon=eps"."""
         defaults = OPS[self.node.op.name].attrs
         found = {}
         if isinstance(names, str):
@@ -61,7 +61,7 @@ class Row:
     ) -> str:  # fmt: skip
         """Add an ONNX node of the operator `type`, and return the name of its first output.
         `gives`: the names of its outputs, by default one new name. Attributes that are None are
-        left out."""
+        left out, and None at the end of inputs. Raises Inexpressible."""
         from onnx import NodeProto
 
         names = [self.scope.operand(v, self.node.name) for v in inputs]
@@ -87,8 +87,8 @@ class Row:
         return np.array(numbers, np.int64)
 
     def size(self, i: int, axis: int, what: str) -> int:
-        """Return the size of an axis of input number i. Raises Inexpressible, with `what`, where it
-        is not known."""
+        """Return the size of an axis of input number i. Raises Inexpressible, which calls it
+        `what`, if it is not known."""
         v = self[i]
         found = v.shape[axis] if v is not None and v.shape is not None else None
         if not isinstance(found, int):
@@ -107,4 +107,4 @@ def type_name(v: Value | np.ndarray[Any, Any]) -> str:
 
 Write = Callable[[Row], None]
 row = Rows("operator that is written as ONNX", "tinsmith.writers.onnx")
-"""Table, by operator, of functions that write a Row; and the decorator that registers them."""
+"""The functions that write a Row, by operator."""

@@ -102,8 +102,8 @@ _dequantize = typed("DequantizeLinear", "output_dtype", "axis block_size")
 
 @row("DequantizeLinear")
 def dequantize(r: Row) -> None:
-    """Write a DequantizeLinear, unless only recurrent layers with the attribute `rounded` read it:
-    they write its integer weights themselves (`_bytes`)."""
+    """Write a DequantizeLinear, unless only LSTMs with the attribute `rounded` read it: these write
+    its integer weights themselves (`_bytes`)."""
     uses = r.node.output.uses
     if not (uses and all(n.attrs.get("rounded") for n in uses)):
         _dequantize(r)
@@ -122,7 +122,7 @@ def lstm(r: Row) -> None:
 
 def _bytes(r: Row, at: int) -> tuple[Any, ...]:
     """Return (integer weights [direction, input, gates], scales, zero points) of input number `at`
-    of a layer with `rounded`, which is a DequantizeLinear of constants. Raises Inexpressible for
+    of an LSTM with `rounded`, if a DequantizeLinear of constants gives it. Raises Inexpressible for
     others."""
     v = r[at]
     node = None if v is None else v.producer
@@ -220,8 +220,8 @@ def layer_norm(r: Row) -> None:
 
 @row("Attention")
 def attention(r: Row) -> None:
-    """Write Attention. Our node has only those of the outputs y, present key, present value and
-    scores that are used; in ONNX each has its position, "" if it is not used."""
+    """Write Attention. Our node has y, and of the other outputs (present key and value, scores)
+    only those asked for; in ONNX each has its position, "" if it is left out."""
     names = (
         "scale softcap q_num_heads kv_num_heads qk_matmul_output_mode is_causal left_window_size "
         "right_window_size"

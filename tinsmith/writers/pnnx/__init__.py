@@ -10,8 +10,8 @@ from tinsmith.writers.registry import WRITERS, Writer
 
 
 def write(graph: Graph, path: Path) -> None:
-    """Write `path`, a `.param` file, and the `.bin` file beside it. Raises NotWritable, which names
-    everything that PNNX cannot express, before anything is written; OSError."""
+    """Write `path`, a `.param` file, and the `.bin` file beside it. Raises NotWritable, with all
+    that PNNX cannot express, before anything is written; OSError."""
     from tinsmith.writers.pnnx.export import Export
 
     made = Export(graph)

@@ -53,7 +53,7 @@ def formula(w: Export, node: Node) -> None:
 
 def by_row(w: Export, node: Node) -> None:
     """Write a node by the first row of ROWS for its operator whose fixed attributes are the node's,
-    and which has parameters for all others. Raises Inexpressible if there is none."""
+    and which has parameters for all others but defaults. Raises Inexpressible if there is none."""
     usual = OPS[node.op.name].attrs
     values = {name: node.attrs.get(name, default) for name, default in usual.items()}
     for op, types, attrs in ROWS:
@@ -119,8 +119,8 @@ def identity(w: Export, node: Node) -> None:
 
 @writes(*COMPARISONS.values(), "Where", "Not")
 def compare(w: Export, node: Node) -> None:
-    """Write a comparison, Where or Not. An operand `other` that is one number becomes a
-    parameter."""
+    """Write a comparison, Where or Not. The last operand, `other`, becomes a parameter if it is a
+    constant number."""
     names = {"Where": ("condition", "input", "other"), "Not": ("input",)}.get(
         node.op.name, ("input", "other")
     )

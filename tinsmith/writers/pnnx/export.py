@@ -14,15 +14,14 @@ from tinsmith.writers.registry import Problems
 from tinsmith.writers.rows import Inexpressible, Rows, constant, need, present, unused
 
 writes = Rows("operator that PNNX has", "tinsmith.writers.pnnx")
-"""Table, by operator, of functions (Export, node) that write a node; and the decorator that
-registers them."""
+"""The functions (Export, node) that write a node, by operator."""
 
 WRITTEN = frozenset(name for name in DTYPES.values() if name)
 
 
 class Export:
     """A graph as PNNX: the `operators` of the .param file, and the `arrays` of the .bin file, by
-    `<operator>.<weight>`. Raises NotWritable, which names everything that PNNX cannot express."""
+    `<operator>.<weight>`. Raises NotWritable with all that PNNX cannot express."""
 
     def __init__(self, graph: Graph) -> None:
         self.operators: list[Operator] = []
@@ -72,7 +71,7 @@ class Export:
         return self._names[value]
 
     def same(self, y: Value, x: Value | str) -> None:
-        """Let y be the operand x, so that no operator is needed."""
+        """Give the value y the operand of x, so that no operator is needed."""
         self._names[y] = self.operand(x)
 
     # ---- operators
@@ -108,12 +107,12 @@ class Export:
 
     def put(self, node: Node, type: str, names: str = "input", /, **params: Any) -> None:
         """Add the operator for a node: it reads the node's inputs as the parameters `names` ("input
-        other"), in order, and gives all its outputs."""
+        other"), in order, and gives the node's outputs. Further inputs are left out."""
         given = dict(zip(names.split(), node.inputs, strict=False))
         self.add(type, node.name, given, node.outputs, params)
 
     def array(self, node: Node, what: str, array: np.ndarray[Any, Any]) -> str:
-        """Add a further constant for a node, and return the name of its operand."""
+        """Add a pnnx.Attribute with an array, named by a node and `what`; return its operand."""
         name = f"{node.name}/{what}"
         out = self.fresh(name)
         op = self.add("pnnx.Attribute", name, [], [out])
@@ -122,8 +121,7 @@ class Export:
         return out
 
     def step(self, node: Node, type: str, x: Value | str, **params: Any) -> str:
-        """Add an operator of one input before the one for a node, and return the name of its
-        output."""
+        """Add an operator with the input x, one of several for a node; return its output's name."""
         name = f"{node.name}/{type.rpartition('.')[2]}"
         out = self.fresh(name)
         self.add(type, name, {"input": x}, [out], params)
@@ -154,7 +152,7 @@ def size(value: Value | None, axis: int) -> int:
 
 def number(value: Value | None) -> Any:
     """Return the Python number that a constant of rank 0 holds, for the file's text, inf and nan
-    included. None for any other value, for bfloat16, and for whole numbers from 10^18 on."""
+    included. None for any other value, for bfloat16, and for integers of more than 18 digits."""
     if value is None or value.const is None or value.rank or value.dtype.name == "bfloat16":
         return None
     made = value.const.item()

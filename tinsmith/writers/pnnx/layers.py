@@ -13,8 +13,8 @@ from tinsmith.writers.rows import constant, inputs_of, need, need_defaults
 
 
 def _pads(node: Node) -> tuple[int, ...]:
-    """Return the padding of each spatial axis of a node, which must be the same before and after
-    the axis. Raises Inexpressible if it is not, or if it is automatic."""
+    """Return the padding of each spatial axis of a node, one number each. Raises Inexpressible if
+    it differs before and after an axis, or is automatic."""
     pads = node.attrs.get("pad")
     rank_ = rank(node.inputs[0]) - 2
     pads = tuple(pads) if pads is not None else (0,) * 2 * rank_

@@ -124,7 +124,7 @@ def gather(w: Export, node: Node) -> None:
 
 def _places(w: Export, node: Node, at: Any) -> str:
     """Convert index tuples `at` [..., axes] to PyTorch's indexing, a list of index tensors, one for
-    each axis. Return its operand."""
+    each axis. Return the name of that list's operand."""
     count = size(at, rank(at) - 1)
     need(count > 0, "its index tuples are empty")
     if at.const is None:
