@@ -35,7 +35,8 @@ def drop_cast_to_same(x: Value, cast: Node) -> Value:
     back={"to": "float32"},
 )
 def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
-    """Cast(Cast(x)) -> x, back to x's type through one that holds every number of it."""
+    """Cast(Cast(x)) -> x, for any element type of x: to one that holds every number of it, and back
+    to x's own."""
     if x.dtype != back.output.dtype:
         raise Skip(f"from {x.dtype} to {back.output.dtype}")
     if x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, wide.output.dtype, "safe"):

@@ -46,7 +46,7 @@ class Once:
 
 
 def is_permutation(numbers: Array, size: int) -> bool:
-    """Whether the numbers are 0 .. size - 1 in some order."""
+    """Whether the numbers, which must all lie from 0 to size - 1, are these in some order."""
     if numbers.size != size:
         return False
     seen = np.zeros(size, bool)

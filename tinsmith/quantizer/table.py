@@ -43,7 +43,8 @@ class Applied(NamedTuple):
         write(self.graph, path)
 
     def to_json(self) -> dict[str, object]:
-        """Return what `tinsmith quantize --json` prints (docs/json.md)."""
+        """The keys `layers` and `kept` of what `tinsmith quantize --table --json` prints
+        (docs/json.md); the command adds those of the files."""
         return {"layers": [{"name": name} for name in self.layers], "kept": list(self.kept)}
 
     def __str__(self) -> str:
