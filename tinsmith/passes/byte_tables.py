@@ -71,8 +71,8 @@ def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
 
 def _is_function(node: Node) -> bool:
     """Whether each element of a node's result follows from the elements of its inputs at the same
-    index, at least one of which is not constant. Constant inputs must have a single element
-    (`_is_number`)."""
+    index, at least one of which is not constant. Constant inputs must be single numbers
+    (`_is_number`), except the table of a ByteTable."""
     if "table" in node.op.traits:
         return True
     if not node.op.traits & {"elementwise", "steps"} or len(node.outputs) != 1:

@@ -59,8 +59,8 @@ class Inputs:
         return ", ".join(f"{n}: {t}" for n, t in self.types.items())
 
     def signature(self, arrays: Sequence[Any]) -> Signature:
-        """The signature of inputs that `Inputs.arrays` returned: their shapes, None for sequences and
-        optionals."""
+        """The signature of inputs that `Inputs.arrays` returned: their shapes, None for sequences
+        and optionals."""
         if self.fixed is not None:
             return self.fixed
         types = self.types.values()

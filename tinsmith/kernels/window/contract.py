@@ -119,8 +119,8 @@ def products(
     are vectors. An element that several taps read is broadcast once. Returns the new accumulators.
     x, w, `start` and `pixels` are as in `contract`.
 
-    masks    integers, one vector for each of `it.lanes`: where a lane's bits are 0, a pixel's value,
-             which may be infinite, counts as 0; other lanes have all bits set
+    masks    integers, one vector for each of `it.lanes`: where a lane's bits are 0, a pixel's
+             value, which may be infinite, counts as 0; other lanes have all bits set
     weights  yields the weight vectors of each channel; None: they are loaded at w
     """
     acc, lanes, row, vectors = list(start), it.lanes, sum(it.lanes), len(it.lanes)
