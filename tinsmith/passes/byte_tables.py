@@ -22,7 +22,9 @@ from tinsmith.passes.lower_quant import FLOAT32
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
-rules = RuleSet("byte-tables", "Functions of one quantised value become tables of 256 bytes.")
+rules = RuleSet(
+    "byte-tables", "Functions of one quantised value become tables of 256 bytes.", backwards=True
+)
 register("machine", when=lambda context: context.byte_rate > 1)(rules)
 
 DEEPEST = 64  # nodes between two bytes that are looked at
