@@ -222,6 +222,7 @@ def drop_second_relu(inner: Node) -> Value:
 )
 def leaky_relu_from_where(x: Value, a: Array) -> Value:
     """x < 0 ? a * x : x -> leaky_relu(x, a)."""
+    need_float(x)
     return OPS["LeakyRelu"](x, alpha=number(a))
 
 
