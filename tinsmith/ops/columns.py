@@ -33,7 +33,7 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     image = np.asarray(image_shape).reshape(-1).tolist()
     block = np.asarray(block_shape).reshape(-1).tolist()
     rank = len(image)
-    stride, pad, dilation = _numbers(rank, stride, pad, dilation)
+    stride, pad, dilation = steps_of(rank, stride, pad, dilation)
     padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
     counts = _counts(image, block, stride, pad, dilation)
     many = prod(counts)
@@ -52,7 +52,7 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     return y[(slice(None), slice(None), *inner)].astype(x.dtype)
 
 
-def _numbers(rank: int, stride: Any, pad: Any, dilation: Any) -> list[tuple[int, ...]]:
+def steps_of(rank: int, stride: Any, pad: Any, dilation: Any) -> list[tuple[int, ...]]:
     """The attributes [stride, pad, dilation] of a Col2Im, with defaults in place of None. Raises
     TypeRuleError where one does not fit `rank` spatial axes."""
     rows = ("stride", stride, rank, 1), ("pad", pad, 2 * rank, 0), ("dilation", dilation, rank, 1)
@@ -85,7 +85,7 @@ def _(
     need(length_of(block_shape) in (None, rank), "image_shape and block_shape differ in length")
     if rank is None:
         return Type(x.dtype, None)
-    numbers = _numbers(rank, stride, pad, dilation)
+    numbers = steps_of(rank, stride, pad, dilation)
     image, block = const_ints(image_shape), const_ints(block_shape)
     batch: Dim = fresh() if x.shape is None else x.shape[0]
     channels: Dim = fresh()

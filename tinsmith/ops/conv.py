@@ -21,7 +21,7 @@ COLUMN_BYTES = 32 << 20
 """How much the im2col matrix of a convolution may take; larger ones are made in parts."""
 
 
-@op("anchor", "narrows")
+@op("anchor", "narrows", "window")
 def Conv(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, auto_pad="NOTSET"
 ):  # fmt: skip
@@ -153,7 +153,7 @@ Conv.weights = Weights((1,), 0, data=(0,), bias=2)
 # ---- transposed
 
 
-@op("anchor")
+@op("anchor", "window")
 def ConvTranspose(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, output_padding=None,
     output_shape=None, auto_pad="NOTSET",

@@ -55,7 +55,7 @@ def _whole(a: Array) -> Array:
     return np.clip(np.nan_to_num(a, nan=-9.0), -(2.0**31), 2.0**31).astype(np.int64)
 
 
-@op("anchor")
+@op("anchor", "window")
 def DeformConv(
     x, w, offset, b=None, mask=None, *, stride=None, pad=None, dilation=None, group=1,
     offset_group=1,
