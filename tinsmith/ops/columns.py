@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     INTS,
     const_ints,
     length_of,
+    need_data,
     need_dtype,
     need_rank,
     need_room,
@@ -36,9 +37,12 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     stride, pad, dilation = steps_of(rank, stride, pad, dilation)
     padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
     counts = _counts(image, block, stride, pad, dilation)
-    many = prod(counts)
-    need(x.shape[2] == many, f"x has {x.shape[2]} blocks, an image {image} has {many}")
-    channels = x.shape[1] // int(np.prod(block))
+    need_data(min(counts, default=1) >= 0, f"blocks {block} do not fit into {image}")
+    many, depth = prod(counts), prod(block)
+    need_data(x.shape[2] == many, f"x has {x.shape[2]} blocks, an image {image} has {many}")
+    fits = depth > 0 and x.shape[1] % depth == 0
+    need_data(fits, f"{x.shape[1]} channels do not divide into blocks {block}")
+    channels = x.shape[1] // depth
     blocks = np.reshape(x, (x.shape[0], channels, *block, *counts))
     need_room((x.shape[0], channels, *padded), np.float64)
     y = np.zeros((x.shape[0], channels, *padded), np.float32 if x.dtype.itemsize < 4 else x.dtype)
