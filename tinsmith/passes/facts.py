@@ -18,6 +18,7 @@ from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER, Number, same
 
 Array = np.ndarray[Any, Any]
+BYTES = ("int8", "uint8")
 
 
 def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:

@@ -19,14 +19,13 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, filled_dims, shape_of
+from tinsmith.passes.facts import BYTES, Array, filled_dims, shape_of
 from tinsmith.passes.lower_integers import is_depthwise, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p, with_
 
-BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
 WIDE = 8
