@@ -97,6 +97,11 @@ def need_float(value: Value) -> None:
         raise Skip(f"{value.name!r} is {value.dtype}, not floating point")
 
 
+def pads(conv: Node) -> bool:
+    """Whether a transposed convolution has paddings, before or after."""
+    return any((*(conv.pad or ()), *(conv.output_padding or ())))
+
+
 def axes_of(node: Node) -> tuple[int, ...]:
     """The axes over which a Reduce node reduces, not negative and sorted. Raises Skip if they are
     not known."""
