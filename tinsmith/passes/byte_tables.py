@@ -16,8 +16,8 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import BYTES, float32
+from tinsmith.passes.facts import BYTES, Array
+from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p

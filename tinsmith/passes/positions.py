@@ -15,9 +15,8 @@ from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.contents import is_known
+from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

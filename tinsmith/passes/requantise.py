@@ -23,9 +23,8 @@ from tinsmith.passes.integers import (
     float32,
     joined,
     need_bytes,
-    nonzero,
 )
-from tinsmith.passes.lower_quant import FLOAT32, floated, given
+from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_

@@ -6,12 +6,12 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.batched import at_item, problem
-from tinsmith.kernels.dot.panels import each_row_panel, part
+from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.fold import SUM, fold_row
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import PARTS
-from tinsmith.kernels.walk import Position, shifted_to
+from tinsmith.kernels.walk import Position, share, shifted_to
 from tinsmith.sizes import typical
 
 ROWS = 4
@@ -39,7 +39,7 @@ def matvec(site: Site) -> Choice:
 
         with b.loop(em.begin, em.end) as t:
             left, right, here = at_item(em, p, t // groups)
-            lo, hi = part(t % groups, groups, rows.count)
+            lo, hi = share(t % groups, groups, rows.count)
 
             def panel(row: Position, height: int) -> None:
                 a = (left + row * p.k).fixed()
