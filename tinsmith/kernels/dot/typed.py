@@ -29,7 +29,7 @@ def matmul_typed(site: Site) -> Choice:
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
     target = site.target
-    ty, nbytes = elem(site.out), site.out.dtype.itemsize
+    ty, nbytes = elem(site.input(0)), site.input(0).dtype.itemsize
     one = multiply_adds(ty)
     lanes = lanes_of(target, nbytes)
     columns = split_columns(p.n, lanes, VECTORS, target.has_exact_tails)
