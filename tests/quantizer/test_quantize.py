@@ -11,7 +11,7 @@ import pytest
 
 import tinsmith as ts
 from tests.quantizer.nets import Building, residual
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
@@ -140,6 +140,21 @@ def test_biases_make_up_for_shifted_means() -> None:
         for correct in (True, False)
     ]
     assert off[0] < 0.7 * off[1]
+
+
+def _computed_bias() -> tuple[Graph, list[dict[str, Array]]]:
+    """Two convolutions, the first with a bias that is computed, and data."""
+    b = Building("N", 3, 6, 6)
+    c = b.graph.input("c", Type(np.dtype(np.float32), (8,)))
+    y = b.emit("Conv", b.x, b.weights(8, 3, 3, 3), b.emit("Abs", c), pad=(1,) * 4, name="first")
+    graph = b.ends(b.conv(b.emit("Relu", y), 4, name="second"))
+    return graph, [{"x": x, "c": np.linspace(1, 5, 8, dtype=np.float32)} for x in (b.data(),)]
+
+
+def test_a_computed_bias_is_not_corrected() -> None:
+    graph, data = _computed_bias()
+    (told,) = quantised(graph, data, equalise=False).judgement.outputs.values()
+    assert told > 30
 
 
 def test_compensated_rounding_beats_the_nearest_at_four_bits() -> None:
