@@ -126,6 +126,10 @@ def test_what_is_read_twice_or_leaves_the_graph_is_not_equalised() -> None:
     assert equalise(canonical_of(b.ends(b.conv(first, 8)))) == 0
 
 
+def test_layers_before_which_a_bias_is_computed_are_not_equalised() -> None:
+    assert equalise(canonical_of(_computed_bias()[0])) == 0
+
+
 def test_biases_make_up_for_shifted_means() -> None:
     graph, x = residual()
     x = x + 1  # means that rounded weights shift
