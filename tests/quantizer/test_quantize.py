@@ -161,6 +161,11 @@ def test_a_computed_bias_is_not_corrected() -> None:
     assert told > 30
 
 
+def test_a_layer_with_a_computed_bias_stays_in_float_for_ncnn() -> None:
+    found = quantised(*_computed_bias(), form="ncnn", correct=False)
+    assert [layer.name for layer in found.layers] == ["second"]
+
+
 def test_compensated_rounding_beats_the_nearest_at_four_bits() -> None:
     graph, x = residual()
     near, far = (

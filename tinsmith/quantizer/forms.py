@@ -45,9 +45,11 @@ class Form:
 
 def _is_layer(node: Node) -> bool:
     """Whether ncnn has an int8 layer for a node: Convolution, ConvolutionDepthWise with one channel
-    in each group, InnerProduct."""
+    in each group, InnerProduct; none of them with a computed bias."""
     found = places.weighted(node)
     if found is None or not (is_convolution(node) or is_matrix_product(node)):
+        return False
+    if len(places.computed(node)) > 1:
         return False
     w, x = node.inputs[found.inputs[0]], node.inputs[found.data[0]]
     assert w is not None and w.const is not None and x is not None
