@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -95,6 +96,14 @@ def test_how_data_are_given_does_not_matter(tmp_path: Path) -> None:
     # Scales are the same; biases, by means that are summed in another order, up to rounding.
     assert len({text.count("Quantize") for text in texts}) == 1
     assert len(texts) <= 3
+
+
+def test_how_often_data_are_read_does_not_grow_with_their_number() -> None:
+    graph, x = residual()
+    reads = [Mock(return_value={"x": x}) for _ in range(2)]
+    for number, read in enumerate(reads, 1):
+        quantised(graph, [x] * number + [read])
+    assert reads[0].call_count == reads[1].call_count
 
 
 @pytest.mark.parametrize("name", ["Relu", "LeakyRelu"])

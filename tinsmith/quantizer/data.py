@@ -22,12 +22,14 @@ LABELS = ("labels", "label")
 class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
-    are reached. `batch`: samples of a batch where no input fixes them; `labels`: those in the data,
-    or None. Raises CalibrationError, when it is made, for data that do not fit the inputs."""
+    are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
+    `labels`: those in the data, or None. Raises CalibrationError, when it is made, for data that do
+    not fit the inputs."""
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
         self.batch = batch
+        self.number = 0
         self.labels: Array | None = None
         self._sources = list(self._read(data))
         if not self._sources:
@@ -123,6 +125,7 @@ class Samples:
         ends: dict[str, tuple[float, float]] = {}
         elements = 0
         for batch in self:
+            self.number += 1
             for name, x in batch.items():
                 elements += x.size
                 if x.dtype.kind != "f" or x.size == 0:
@@ -140,11 +143,6 @@ class Samples:
                     f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
                     "from that; give inputs as the model sees them"
                 )
-
-    @property
-    def number(self) -> int:
-        """The number of batches; counted by reading all data."""
-        return sum(1 for _ in self)
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
