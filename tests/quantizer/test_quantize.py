@@ -98,6 +98,16 @@ def test_how_data_are_given_does_not_matter(tmp_path: Path) -> None:
     assert len(texts) <= 3
 
 
+def test_labels_may_be_in_every_source_of_data(tmp_path: Path) -> None:
+    graph, x = residual()
+    labels = run_graph(graph, [x])[0].argmax(1)
+    for i in range(2):
+        np.savez(tmp_path / f"{i}.npz", x=x[i::2], labels=labels[i::2])
+    parts = [{"x": x[:9], "labels": labels[:9]}, {"x": x[9:], "label": labels[9:]}]
+    for data in (tmp_path, [lambda: parts[0], parts[1]], [parts[0], lambda: parts[1]]):
+        assert quantised(graph, data).judgement.before == 100
+
+
 def test_how_often_data_are_read_does_not_grow_with_their_number() -> None:
     graph, x = residual()
     reads = [Mock(return_value={"x": x}) for _ in range(2)]
