@@ -307,6 +307,17 @@ def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
     assert "is not compared" in str(told)
 
 
+def test_outputs_of_whole_numbers_are_compared_and_others_told() -> None:
+    b = Building("N", 3, 6, 6)
+    y = b.emit("ArgReduce", b.conv(b.x, 8), kind="max", axis=1)
+    halves = b.emit("SplitToSequence", b.emit("Relu", b.x), axis=1)
+    graph = b.ends(y, b.emit("Cast", y, to="object"), halves)
+    told = quantised(graph, b.data(), weight_bits=4)
+    number, *others = told.judgement.outputs.values()
+    assert np.isfinite(number) and np.isnan(others).all()
+    assert str(told).count("is not compared") == 2
+
+
 def test_times_are_those_of_the_node_that_a_step_comes_from() -> None:
     rows = [
         SimpleNamespace(name="conv.1", ms=2.0, origin="Conv 'first' of m.onnx"),
