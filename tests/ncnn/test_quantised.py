@@ -16,6 +16,7 @@ from tests.quantizer.nets import Building
 from tinsmith.cli import main
 from tinsmith.errors import NotWritable, OptionError, QuantizeError
 from tinsmith.graph import Graph
+from tinsmith.graph.origin import Origin
 from tinsmith.quantizer.report import Quantized
 from tinsmith.quantizer.table import apply_table, rows_of
 
@@ -100,6 +101,14 @@ def test_a_table_says_all(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values(apply_table(net(), text).graph), values(found.graph))
     found.write(tmp_path / "net.table")
     assert (tmp_path / "net.table").read_text(encoding="utf-8") == text
+
+
+def test_nodes_of_one_name_are_two_layers() -> None:
+    b = Building(1, 3, 10, 9)
+    y = b.conv(b.x, 4, name="first", origin=Origin(name="second"))
+    graph = b.ends(b.conv(b.emit("Relu", y), 4, name="second"))
+    found = ts.quantize(graph, DATA, form="ncnn", equalise=False, correct=False, progress=False)
+    assert apply_table(graph, found.table()).layers == ("second", "second_1")
 
 
 def test_layers_without_both_lines_stay_in_float(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tinsmith.quantizer import places
 from tinsmith.quantizer.insert import Rounded, insert
 from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.records import dataclass
+from tinsmith.writers.rows import unused
 
 Values = dict[Value, Value]
 
@@ -128,11 +129,11 @@ def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
 
 def by_title(nodes: Collection[Node]) -> dict[str, Node]:
     """Return the name of the layer in ncnn's files -> node: the name in the source model, or the
-    node's own if that is empty or taken."""
+    node's own if that is empty or taken; with a number if that is taken, too."""
     found: dict[str, Node] = {}
     for node in nodes:
         told = node.origin.name
-        found[told if told and told not in found else node.name] = node
+        found[unused(told if told and told not in found else node.name, {*found})] = node
     return found
 
 

@@ -107,7 +107,7 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
     titles = {node: name for name, node in nodes.items()}
     there = {n.origin.name for n in graph.nodes} | {n.name for n in graph.nodes}
     named = dict.fromkeys(PARAMETER.sub("", name) for name in _lines(table, file))
-    if unknown := [n for n in named if n not in there or (n in rows and n not in nodes)]:
+    if unknown := [n for n in named if n not in nodes and (n in rows or n not in there)]:
         known = ", ".join(list(nodes)[:8])
         raise QuantizeError(
             f"{file} has {counted(len(unknown), 'layer')} that the model has not, or that ncnn does"
