@@ -18,7 +18,7 @@ from tinsmith.errors import NotWritable, OptionError, QuantizeError
 from tinsmith.graph import Graph
 from tinsmith.graph.origin import Origin
 from tinsmith.quantizer.report import Quantized
-from tinsmith.quantizer.table import apply_table, rows_of
+from tinsmith.quantizer.table import apply_table, lines_of, rows_of
 
 DATA = np.random.default_rng(3).standard_normal((12, 3, 10, 9)).astype(np.float32)
 LAYERS = ["first", "second", "depthwise", "between", "pixels", "grouped", "dense"]
@@ -95,7 +95,7 @@ def test_ncnn_computes_the_same(tmp_path: Path) -> None:
 def test_a_table_says_all(tmp_path: Path) -> None:
     found = plain()
     text = found.table()
-    rows = rows_of(text)
+    rows = rows_of(lines_of(text))
     assert list(rows) == [name for name in LAYERS if name != "grouped"]
     assert [row.weights.size for row in rows.values()] == [16, 16, 16, 20, 24, 7]
     np.testing.assert_array_equal(values(apply_table(net(), text).graph), values(found.graph))
@@ -183,7 +183,7 @@ def test_pictures_and_arrays_lie_in_one_folder(tmp_path: Path) -> None:
     def scale_of_input(*words: str) -> float:
         made = CliRunner().invoke(main, ["quantize", model, table, "--data", *words])
         assert made.exit_code == 0, made.output
-        return rows_of(Path(table).read_text(encoding="utf-8"))["first"].data
+        return lines_of(Path(table).read_text(encoding="utf-8"))["first"][0]
 
     assert scale_of_input(str(folder / "a.png")) == scale_of_input(str(folder)) == 127
     np.save(folder / "b.npy", 2 * np.ones((1, 3, 10, 9), np.float32))
