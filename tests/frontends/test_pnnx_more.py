@@ -111,6 +111,17 @@ def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) 
     assert (" 5 runs of columns" if kernel == 3 else "each with code of its own") in told
 
 
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_what_is_rolled_beyond_a_free_size_goes_round(backend: str) -> None:
+    for shift in (5, -3, 2, 100):
+        whole = param(IN, f"torch.roll r 1 1 x y shifts=({shift}) dims=(0)", OUT)
+        flat = param(IN, f"torch.roll r 1 1 x y shifts={shift} dims=None", OUT)
+        for model, axis in ((whole, 0), (flat, None)):
+            net = ts.compile(model, backend=backend, batch="free")
+            for x in (X, X[:1], X[:0]):
+                np.testing.assert_array_equal(net(x), np.roll(x, shift, axis))
+
+
 def test_a_free_batch_stays_where_sizes_are_kept() -> None:
     unfold = param(IN, "F.unfold u 1 1 x y kernel_size=(2,2) stride=(2,2) $input=x", OUT)
     select = [f"Tensor.select s{i} 1 1 at a{i} dim=-1 index={i}" for i in (0, 1)]
