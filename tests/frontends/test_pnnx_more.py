@@ -95,6 +95,14 @@ def test_windows_that_are_far_apart_or_turned_round_are_refused(
         ts.load(param("pnnx.Input in 0 1 x #x=(2,9,7,2)f32", line, OUT))
 
 
+def test_a_window_that_is_longer_than_its_transforms_is_refused() -> None:
+    window = "pnnx.Attribute w 0 1 w @data=(20)f32"
+    line = "torch.stft s 2 1 x w y n_fft=16 win_length=16 return_complex=False"
+    model = param("pnnx.Input in 0 1 x #x=(2,99)f32", window, line, OUT)
+    with pytest.raises(ImportFailed, match="window of 20 does not fit transforms of 16"):
+        ts.load(model, random_weights=0)
+
+
 @pytest.mark.parametrize(("kernel", "padding"), [(3, 1_000_000), (2001, 1000)])
 def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) -> None:
     """Those that hold nothing are alike; where there are too many others, no code is made."""
