@@ -19,6 +19,7 @@ from tinsmith.graph import Graph
 from tinsmith.graph.origin import Origin
 from tinsmith.quantizer.report import Quantized
 from tinsmith.quantizer.table import apply_table, lines_of, rows_of
+from tinsmith.writers.ncnn.writer import Writer
 
 DATA = np.random.default_rng(3).standard_normal((12, 3, 10, 9)).astype(np.float32)
 LAYERS = ["first", "second", "depthwise", "between", "pixels", "grouped", "dense"]
@@ -144,6 +145,18 @@ def test_what_has_no_table() -> None:
         quantised().table()
     with pytest.raises(OptionError, match="leave `products` and `weight_bits` out"):
         quantised(weight_bits=4)
+
+
+def test_a_layer_before_another_rounding_is_not_claimed_in_part() -> None:
+    b = Building(1, 3, 10, 9)
+    graph = b.ends(b.conv(b.emit("Relu", b.conv(b.x, 4, name="first")), 4, name="second"))
+    found = ts.quantize(graph, DATA, form="ncnn", progress=False).graph
+    (sign,) = (n for n in found.nodes if n.op.name == "Sign" and n.operand(0).shape[1] == 4)
+    by = sign.operand(0).producer
+    scales = np.full((1, 4, 1, 1), by.operand(1).const)
+    found.set_input(by, 1, found.const(scales))
+    writer = Writer(found)
+    assert not writer.claim() and not writer.taken and not writer.claimed
 
 
 def test_small_weights_hint_at_layers_of_bytes(tmp_path: Path) -> None:
