@@ -76,10 +76,10 @@ class Writer:
             if node in self.taken:
                 continue
             self.node = node
-            if write := self.claimed.get(node):
-                write()
-                continue
             try:
+                if write := self.claimed.get(node):
+                    write()
+                    continue
                 why = "ncnn has no layer for this operator"
                 function = present(writes.get(node.op.name), why)
                 for v in node.outputs:
@@ -87,7 +87,7 @@ class Writer:
                 function(self, node)
             except Inexpressible as error:
                 problems.add(node, str(error))
-                for v in node.outputs:
+                for v in (v for n in (node, *self.taken) for v in n.outputs):
                     self.blobs.setdefault(v, "")
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
