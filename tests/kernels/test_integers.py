@@ -163,10 +163,11 @@ def test_winograd_is_exact_at_the_most_channels(form):
           pick=list(FORMS).index(form.tile))  # fmt: skip
 
 
-def test_winograd_declines_several_planes():
-    """A kernel of depth 1 on a volume: it would compute the first plane alone."""
-    arrays = [ends("uint8", 1, 64, 3, 12, 12), ends("int8", 64, 64, 1, 3, 3)]
-    attrs = {"pad": (0, 1, 1, 0, 1, 1)}
+@pytest.mark.parametrize("planes, begin, stride", [(3, 0, 1), (1, 1, 2)])
+def test_winograd_declines_several_planes(planes, begin, stride):
+    """A kernel of depth 1 on a volume: it would compute the first plane alone. Padding is one."""
+    arrays = [ends("uint8", 2, 64, planes, 12, 12), ends("int8", 64, 64, 1, 3, 3)]
+    attrs = {"pad": (begin, 1, 1, 0, 1, 1), "stride": (stride, 1, 1)}
     site = site_of(one_node("ConvInteger", arrays, attrs, [1]), level("avx2"))
     with pytest.raises(Skip, match="several planes"):
         KERNELS["conv_integer_winograd"].offer(site)
