@@ -182,6 +182,20 @@ def test_weights_whose_sums_have_too_many_bits_have_no_large_tiles():
         assert [form.tile for form in FORMS.values() if form.fits(most)] == tiles
 
 
+def test_winograd_does_not_follow_a_layer_of_smaller_weights():
+    """Layers that are alike but for their weights get the same kernel, where all of them fit."""
+    graph, shape = Graph("g"), (64, 256, 3, 3)
+    x = graph.input("x", Type("uint8", (1, 256, 16, 16)))
+    graph.outputs = [
+        ops.ConvInteger(x, graph.const(np.full(shape, w, np.int8)), pad=(1, 1, 1, 1))
+        for w in (1, 127)
+    ]
+    net = ts.compile(graph.clone(), target="avx2" if runnable(level("avx2")) else "host")
+    feed = RNG.choice(np.array([0, 255], np.uint8), x.shape)
+    for got, want in zip(net(feed).values(), run_graph(graph, [feed]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 DEPTHWISE = [
     ((1, 32, 9, 11), (3, 3), {"pad": (1, 1, 1, 1)}),
     ((2, 20, 10, 9), (3, 3), {"pad": (0, 1, 1, 0), "stride": (2, 2)}),
