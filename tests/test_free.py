@@ -221,6 +221,18 @@ def test_a_narrow_picture_that_is_pooled_and_padded(space: tuple[str, ...]) -> N
     assert compare(graph, calls, feed).calls == len(calls)
 
 
+def test_a_maximum_of_nothing_but_padding() -> None:
+    graph, random = Graph("g"), rng()
+    x = graph.input("x", Type("float32", (2, 16, "h", "w")))
+    graph.outputs = [OPS["MaxPool"](x, kernel=(2, 3), stride=(2, 3), pad=(0, 1, 3, 3))]
+
+    def feed(sizes: Any) -> Any:
+        return {"x": random.standard_normal((2, 16, sizes["h"], sizes["w"])).astype(np.float32)}
+
+    calls = [{"h": h, "w": w} for h, w in ((7, 9), (8, 8), (9, 31))]
+    assert compare(graph, calls, feed).calls == len(calls)
+
+
 def test_blocks_of_one_channel_beside_an_operand_without_channels() -> None:
     graph, random = Graph("g"), rng()
     pooled = OPS["MaxPool"](graph.input("x", Type("float32", (2, 1, "h", 9))), kernel=(4, 4))

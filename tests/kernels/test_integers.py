@@ -163,10 +163,11 @@ def test_winograd_is_exact_at_the_most_channels(form):
           pick=list(FORMS).index(form.tile))  # fmt: skip
 
 
-def test_winograd_declines_several_planes():
-    """A kernel of depth 1 on a volume: it would compute the first plane alone."""
-    arrays = [ends("uint8", 1, 64, 3, 12, 12), ends("int8", 64, 64, 1, 3, 3)]
-    attrs = {"pad": (0, 1, 1, 0, 1, 1)}
+@pytest.mark.parametrize("planes, begin, stride", [(3, 0, 1), (1, 1, 2)])
+def test_winograd_declines_several_planes(planes, begin, stride):
+    """A kernel of depth 1 on a volume: it would compute the first plane alone. Padding is one."""
+    arrays = [ends("uint8", 2, 64, planes, 12, 12), ends("int8", 64, 64, 1, 3, 3)]
+    attrs = {"pad": (begin, 1, 1, 0, 1, 1), "stride": (stride, 1, 1)}
     site = site_of(one_node("ConvInteger", arrays, attrs, [1]), level("avx2"))
     with pytest.raises(Skip, match="several planes"):
         KERNELS["conv_integer_winograd"].offer(site)
@@ -179,6 +180,20 @@ def test_weights_whose_sums_have_too_many_bits_have_no_large_tiles():
         most = most_of_one_sign(w)
         assert most == max(np.maximum(part, 0).sum(axis=1).max() for part in (w, -w))
         assert [form.tile for form in FORMS.values() if form.fits(most)] == tiles
+
+
+def test_winograd_does_not_follow_a_layer_of_smaller_weights():
+    """Layers that are alike but for their weights get the same kernel, where all of them fit."""
+    graph, shape = Graph("g"), (64, 256, 3, 3)
+    x = graph.input("x", Type("uint8", (1, 256, 16, 16)))
+    graph.outputs = [
+        ops.ConvInteger(x, graph.const(np.full(shape, w, np.int8)), pad=(1, 1, 1, 1))
+        for w in (1, 127)
+    ]
+    net = ts.compile(graph.clone(), target="avx2" if runnable(level("avx2")) else "host")
+    feed = RNG.choice(np.array([0, 255], np.uint8), x.shape)
+    for got, want in zip(net(feed).values(), run_graph(graph, [feed]), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 DEPTHWISE = [

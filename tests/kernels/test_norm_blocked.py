@@ -56,6 +56,13 @@ def test_a_large_mean_does_not_swallow_the_spread():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("eps", [0.0, 1e-50])
+def test_an_eps_that_is_zero_in_float32_is_declined(eps):
+    node = one_node("InstanceNorm", operands(1, 4, 3, 3), {"eps": eps}, (1, 2))
+    with pytest.raises(Skip, match="positive eps"):
+        KERNELS["instance_norm_blocked"].offer(site_of(node, host()))
+
+
 def test_a_scale_that_is_computed_is_declined():
     node = one_node("InstanceNorm", operands(1, 4, 3, 3), {"eps": 1e-5})
     with pytest.raises(Skip, match="scale"):

@@ -7,7 +7,7 @@ import pytest
 
 import tinsmith as ts
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import conv, normal
+from tests.kernels.window_cases import conv, conv_transposed, normal
 from tests.kernels.window_shapes import FEW, FIRST, GROUPED, PAD, TRANSPOSED
 from tests.machines import with_core
 from tinsmith import ops
@@ -48,6 +48,13 @@ def test_shapes(name, target):
 def test_transposed(name, target):
     case = TRANSPOSED[name]
     every_choice("ConvTranspose", "conv_transposed_computed", case, target, extra_halo=1)
+
+
+def test_transposed_where_all_is_cut_off():
+    """No tap reaches an output: no weight is packed."""
+    case = conv_transposed(1, 32, 20, (1, 9), (3, 3), dilation=(2, 1), pad=(1, 1, 4, 0),
+                           output_padding=(1, 0))  # fmt: skip
+    every_choice("ConvTranspose", "conv_transposed_computed", case, "host")
 
 
 @pytest.mark.parametrize("name", TRANSPOSED)

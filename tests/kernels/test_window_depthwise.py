@@ -113,7 +113,10 @@ def test_bytes_with_other_sums_are_declined():
         ([ends("uint8", 1, 8, 9, 400), ends("int8", 8, 1, 1, 150)], "too large"),
         ([ends("uint8", 1, 8, 9, 9), ends("int8", 8, 1, 3, 3), np.array(0, np.uint8),
           np.array(1, np.int8)], "zero points"),
+        ([ends("uint8", 1, 8, 3, 4, 5), ends("int8", 8, 1, 1, 3, 3), np.array(7, np.uint8)],
+         "padding is deep"),
     ):  # fmt: skip
-        node = one_node("ConvInteger", arrays, {"group": 8}, consts=(1, 2, 3))
+        attrs = {"group": 8, "pad": (1, 0, 0) * 2 if reason.endswith("deep") else None}
+        node = one_node("ConvInteger", arrays, attrs, consts=(1, 2, 3))
         with pytest.raises(Skip, match=reason):
             KERNELS["conv_depthwise_bytes"].offer(site_of(node, level("avx2")))

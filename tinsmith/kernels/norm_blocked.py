@@ -40,7 +40,7 @@ def _choice(site: Site, size: int) -> Choice:
     x = site.input(0)
     if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
         raise Skip(f"{x.type} is no image")
-    if site.attr("eps") <= 0:
+    if np.float32(site.attr("eps")) <= 0:
         raise Skip("the padding lanes need a positive eps")
     n, channels = x.dims[:2]
     block = block_of(site.target)

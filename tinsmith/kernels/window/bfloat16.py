@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.products import VECTORS
-from tinsmith.kernels._kernel import Choice, Packed, Site, Tier, kernel
+from tinsmith.kernels._kernel import Choice, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.bfloat16 import sides
 from tinsmith.kernels.float_products import float_product
 from tinsmith.kernels.window.integers import packed_conv, plan_of
@@ -24,6 +24,8 @@ def conv_bfloat16(site: Site) -> Choice:
     conv = conv_site(site)
     row = float_product(site, VECTORS, conv.weights)
     plan = plan_of(site, conv.geo, row, *sides(row))
+    if plan.cut.groups != conv.groups:
+        raise Skip("groups share blocks, where an infinity would reach others than its own")
     return packed_conv(site, plan, Packed("start", _pack_start, (conv.bias, plan.cut)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any
 
@@ -114,14 +114,13 @@ def conv_integer_winograd(site: Site) -> list[Choice]:
     row, block = product_of(target, x.dtype.name, "int16"), block_of(target)
     if geo.kernel != (1, 3, 3) or geo.stride[1:] != (1, 1) or geo.dilation[1:] != (1, 1):
         raise Skip("it is not 3x3 of stride 1")
-    if geo.size[0] != 1 or geo.out[0] != 1:
+    if (geo.begin[0], geo.size[0], geo.out[0]) != (0, 1, 1):
         raise Skip("it has several planes")
     if site.attr("group") > 1 or geo.channels < block:
         raise Skip(f"{site.attr('group')} groups of {geo.channels} channels: not one of at least "
                    f"{block}")  # fmt: skip
     zero = site.const(3) if site.has(3) else None
-    most = most_of_one_sign(_centred(w, zero, row))
-    forms = [form for form in FORMS.values() if form.fits(most)]
+    forms = [form for form in FORMS.values() if _fits(form, zero, row, w)]
     if not forms:
         raise Skip("sums of products by these weights may have too many bits")
     return [_choice(site, _tiles(site, form, geo, row), zero) for form in forms]
@@ -131,6 +130,11 @@ def _centred(w: Array, zero: Array | None, row: Product) -> Array:
     """The weights less their zero points (None: 0), as int16 [outputs, inputs * taps]. `row` must
     be `centred`: one that takes zero points off before it multiplies."""
     return elements(w.reshape(len(w), -1), None if zero is None else zero.reshape(-1, 1), row)
+
+
+def _fits(form: Form, zero: Array | None, row: Product, w: Array) -> bool:
+    """Whether results are right for weights w, if they are: zero points always fit."""
+    return w.ndim < 3 or form.fits(most_of_one_sign(_centred(w, zero, row)))
 
 
 def _weight_bytes(form: Form, cut: Cut) -> int:
@@ -176,7 +180,8 @@ def _choice(site: Site, tiles: Tiles, zero: Array | None) -> Choice:
         writes=(layout,),
         phases=_phases(tiles),
         packed=(Packed("weights", pack_weights,
-                       (site.input(1).const, zero, row.name, form.tile, cut.lanes, tiling)),),
+                       (site.input(1).const, zero, row.name, form.tile, cut.lanes, tiling),
+                       fits=partial(_fits, form, zero, row)),),
         workspace=4 * (tiles.sums_at + form.points * tiles.together * tiling.columns.size),
         scratch=0 if tiles.at_once else 4 * form.points * tiles.point,
         detail=f"F({form.tile}, 3), {row.name}, {tiling}, {tiles.bands} bands"
