@@ -72,7 +72,7 @@ def edges_of(geo: Geometry, zero: int) -> Edges:
     if geo.is_free:
         raise Skip("its padding is not 0, and its sizes are free")
     if geo.kernel[0] > 1 or geo.begin[0] or geo.after[0]:
-        raise Skip("its padding is not 0, and its kernel is deep, or its depth is padded")
+        raise Skip("its padding is not 0, and its kernel or its padding is deep")
     rows, columns = (
         tuple(
             tuple(0 <= o * geo.stride[d] - geo.begin[d] + k * geo.dilation[d] < geo.size[d]
