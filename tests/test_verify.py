@@ -264,6 +264,7 @@ def test_the_engine_is_missing(file, monkeypatch):
         (np.float32([np.inf, 1]), np.float32([np.inf, 2]), False, "at [1]"),
         (np.int64([1, 2]), np.int64([1, 2]), True, "max error 0"),
         (np.int64([1000, 2]), np.int64([1001, 2]), False, "at [0] it is 1000, not 1001"),
+        (np.int64([0, 2**53 + 1]), np.int64([0, 2**53]), False, "it is 9007199254740993, not"),
         (np.array([True]), np.array([False]), False, "it is True, not False"),
         (np.array(["a"], object), np.array(["a"]), True, "string"),
         (np.array(["a"], object), np.array(["b"]), False, "'a', not 'b'"),

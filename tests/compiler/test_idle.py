@@ -23,3 +23,13 @@ def test_kernels_that_reach_no_node_are_noted(tmp_path, monkeypatch):
         net(np.zeros((1, 16, 8, 8), np.float32))
         assert [note for note in net.notes if "kernels: 'after' had no effect" in note]
         assert "'Conv'" not in "".join(net.notes)
+
+
+def test_parts_that_run_later_have_kernels_of_their_own():
+    g = Graph("later")
+    x = g.input("x", Type(np.dtype("float32"), (4, 5)))
+    where = OPS["Cast"](OPS["NonZero"](x), to="float32")
+    g.outputs = [OPS["Exp"](where), g.add(OPS["Tanh"], x, name="after").output]
+    net = ts.compile(g, cache=False, kernels={"after": "reference", "Exp": "reference"})
+    net(np.eye(4, 5, dtype=np.float32))
+    assert "no effect" not in "".join(net.notes)

@@ -16,7 +16,7 @@ from tests.transformer import feeds, transformer
 from tinsmith import ops
 from tinsmith.compiler.memory import WIDTH, MemoryReport
 from tinsmith.errors import InputShapeError, OptionError, TinsmithError
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Graph, SequenceType, Type
 from tinsmith.plan.alive import Moment, allocate_and_free, peak_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -103,6 +103,14 @@ def test_models_of_sizes_that_data_tell() -> None:
     report = ts.memory_report(net, feeds(1, 5))
     assert report.measured is not None and report.planned.peak == report.measured.arena
     assert report.shapes == {n: list(np.shape(a)) for n, a in feeds(1, 5).items()}
+
+
+def test_lists_of_tensors_are_no_shapes() -> None:
+    g = Graph("joined")
+    parts = g.input("parts", SequenceType(Type("float32", (2, "k"))))
+    g.outputs = [ops.ConcatFromSequence(parts, axis=1)]
+    report = ts.memory_report(ts.compile(g, cache=False), [[array(2, 3), array(2, 1)]])
+    assert report.unsized == 1 and report.shapes == {"parts": []}
 
 
 def test_the_report_in_words_and_as_data() -> None:

@@ -71,6 +71,14 @@ def test_what_is_measured_computes_the_same(make, threads: int) -> None:
     assert len(net.notes) == 1 and "kind" in net.notes[0]
 
 
+def test_inputs_that_the_model_refuses_are_not_measured() -> None:
+    graph = images()
+    graph.outputs = [ops.Reshape(graph.outputs[0], graph.input("to", Type("int64", (2,))))]
+    net = ts.compile(graph, tune=True)
+    assert net.notes[0].startswith("not measured: the model refuses made-up inputs: Reshape")
+    assert net(array(1, 32, 28, 28), np.array([32, -1])).shape == (32, 784)
+
+
 def test_winners_override_the_model_and_are_explained(cache: Path, last_wins: None) -> None:
     graph = images()
     plain, tuned = ts.compile(images()), ts.compile(graph, tune=True)

@@ -245,6 +245,19 @@ def test_programs_in_micro_batches_agree_with_the_reference(name, micro_batches,
             np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
 
 
+def test_threads_read_equal_tables_in_two_regions():
+    g = Graph("alike")
+    x = g.input("x", Type("float32", (6, 32, 40, 40)))
+    f = g.const(array(32, 1, 40))
+    g.outputs = [ops.Sub(ops.Exp(ops.Softmax(ops.Sub(ops.Exp(x), f), axis=0)), f)]
+    made = compile_placed(placed(g), level("host"), threads=2, micro_batches=3)
+    steps = made.program.plan.steps
+    assert [s.region for s in steps if s.calls and s.calls[0].sizes] == [1, 2]
+    assert made.program.plan.threads == 2
+    (fed,) = feeds(g).values()
+    np.testing.assert_allclose(made.run([fed])[0], run_graph(g, [fed])[0], rtol=2e-4, atol=2e-5)
+
+
 def test_what_lies_inside_takes_the_room_of_one_micro_batch():
     def arena(micro_batches: int) -> int:
         graph = placed(residual(6, 32))

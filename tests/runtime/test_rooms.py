@@ -45,6 +45,17 @@ def fed(session: Any, *ids: Any) -> Any:
     return found
 
 
+@pytest.mark.parametrize(("name", "size"), [("p.length", "n"), ("x", "p_room")])
+def test_names_may_be_those_of_rooms(name, size):
+    g = Graph("named")
+    past, x = g.input("past", ts.Type(F32, (1, "p", 4))), g.input(name, ts.Type(F32, (1, size, 4)))
+    g.outputs = [ops.Concat(past, x, axis=1, name="present"), ops.Exp(x)]
+    session = ts.compile(g, cache=False).session(states=True)
+    for rows in (2, 4, 6):
+        session(np.ones((1, 2, 4), np.float32))
+        assert session.states["past"].shape == (1, rows, 4)
+
+
 # ---- what is written
 
 

@@ -233,7 +233,9 @@ class Compilation:
 
     def _idle(self, placed: Graph) -> str:
         """Return lines about options that had no effect (a precision, kernels, backends); "" if
-        there are none."""
+        there are none, and for parts, which the surrounding model counts as its own."""
+        if self.is_part:
+            return ""
         said = []
         if self.options.precision == "bfloat16" and not self.target.has_half_products:
             said.append(

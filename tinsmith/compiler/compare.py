@@ -112,8 +112,10 @@ def _compared(name: str, got: Any, want: Any, tolerance: float) -> Difference:
     maximum = float(off.max())
     relative = maximum / greatest if greatest else maximum
     place = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
-    exact = want.dtype.kind in "biu"
-    ok = maximum == 0 if exact else relative <= tolerance
+    ok = relative <= tolerance
+    if want.dtype.kind in "biu":
+        ok = np.array_equal(got, want)
+        place = place if ok or maximum else _first(got != want)  # float64 may be too coarse
     return Difference(
         name, type_, maximum, relative, place, str(got[place]), str(want[place]), bool(ok)
     )

@@ -21,7 +21,7 @@ from tinsmith.conditions import estimating
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.plan.gate import checked_alone
-from tinsmith.sizes import Size, as_number, has_sizes
+from tinsmith.sizes import Size, has_sizes
 
 SMALL = 64
 """Elements at most of a tensor that is taken for arithmetic of sizes. Estimated."""
@@ -44,8 +44,6 @@ def cut(graph: Graph) -> int:
     made = 0
     for nodes in joined(graph, groups_of(whole)):
         if any("view" not in n.op.traits for n in nodes):
-            for n in nodes:
-                n.attrs.update(as_number(n.attrs))
             make_part(graph, nodes, DEFAULT, f"{nodes[0].name}.later")
             made += 1
     return made

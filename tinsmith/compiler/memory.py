@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from tinsmith.errors import OptionError, counted
-from tinsmith.graph import dtype_of
+from tinsmith.graph import Holder, dtype_of
 from tinsmith.graph.copy import shaped_types
 from tinsmith.graph.text import graph_weights
 from tinsmith.passes.shapes import with_sizes
@@ -169,7 +169,8 @@ def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
 def _report(net: Net, program: Program, found: Measured | None = None) -> MemoryReport:
     plan = program.whole_plan()
     graph = net.source()
-    shapes = [tuple(p.dims) for p in plan.inputs]
+    pairs = zip(graph.inputs, plan.inputs, strict=True)
+    shapes = [None if isinstance(v.type, Holder) else p.dims for v, p in pairs]
     moments = allocate_and_free(with_sizes(graph, shaped_types(graph, shapes)))
     return MemoryReport(
         model=plan.model,

@@ -15,14 +15,21 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops.control import Part
 from tinsmith.passes.report import Report
 from tinsmith.rewrite import Refusal
+from tinsmith.sizes import as_number, as_numbers
 
 
 def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
-    """Split a graph, in place, as the module says. The report tells which backend declined which
-    node, and why. Raises NoBackend for a node that none of the backends takes."""
+    """Split a graph, in place, as the module says; other backends get numbers for free sizes. The
+    report tells which backend declined which node, and why. Raises NoBackend for a node that none
+    of the backends takes."""
     report = Report()
     owners = {node: _owner(node, backends, report) for node in graph.nodes}
     for (backend, _), nodes in groups_of(owners).items():
+        for v in [v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None]:
+            if v.type.is_free:
+                v.type = v.type.like(shape=as_number(v.type.dims))
+            if v.const is not None:
+                v.const = as_numbers(v.const, v.dtype)
         make_part(graph, nodes, backend)
     return report
 
@@ -77,6 +84,7 @@ def make_part(graph: Graph, nodes: list[Node], backend: str, name: str = "") -> 
     inside: dict[Value, Value] = {}
     read: list[Value] = []
     for node in nodes:
+        node.attrs.update(as_number(node.attrs))
         for v in node.inputs:
             if v is None or v in inside:
                 continue

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.backends.cpu import Compiled
+from tinsmith.errors import TinsmithError
 from tinsmith.graph import dtype_of
 from tinsmith.kernels.select import Candidate
 from tinsmith.plan.pick import Preference, Preferences, site_signature
@@ -78,16 +79,17 @@ class Contest:
 class Tuning:
     """The result of `tune`: `winners`, signature of a kind of site -> the fastest candidate; how
     many of them are not the cost model's choice (`changed`); milliseconds of a whole run `before`
-    and `after`."""
+    and `after`; `why` nothing was measured."""
 
     winners: dict[str, Preference]
     changed: int
-    before: float
-    after: float
+    before: float = 0.0
+    after: float = 0.0
+    why: str = "no kind of layer had candidates that are yet to be measured"
 
     def __str__(self) -> str:
         if not self.winners:
-            return "no kind of layer had candidates that are yet to be measured"
+            return self.why
         kinds = "1 kind" if len(self.winners) == 1 else f"{len(self.winners)} kinds"
         return (
             f"measured {kinds} of layers, {self.changed} of which another kernel "
@@ -102,8 +104,12 @@ def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
     base = compile(known)
     contests = find_contests(base.built.placed, known)
     if not contests:
-        return base, Tuning({}, 0, 0.0, 0.0)
+        return base, Tuning({}, 0)
     inputs = made_up(base.program.plan)
+    try:
+        base.run(inputs)
+    except TinsmithError as error:  # some are indices, or sizes
+        return base, Tuning({}, 0, why=f"not measured: the model refuses made-up inputs: {error}")
     for rank in range(1, MOST):
         rivals = {s: c.preference(rank) for s, c in contests.items() if len(c.options) > rank}
         if rivals:

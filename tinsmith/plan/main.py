@@ -314,12 +314,8 @@ class _Segment:
             params += [("sizes", PTR)] * len(call.sizes)
             function = self.functions[call.symbol] = Function(call.symbol, params)
             _declare(self.module, function)
-        if micro_batch is None:
-            pointers = [self.place(r, call.workspace) for r in call.refs]
-        else:
-            pointers = [self.address(r, call.workspace, micro_batch) for r in call.refs]
-
-        sizes = [self.place(r, 0) for r in call.sizes]
+        pointers = [self.place(r, call.workspace, micro_batch) for r in call.refs]
+        sizes = [self.place(r, 0, micro_batch) for r in call.sizes]
 
         def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
             numbers = [begin, end, step][: 3 if call.repeat > 1 else 2]
@@ -327,7 +323,9 @@ class _Segment:
 
         return run
 
-    def place(self, ref: Ref, workspace: int) -> Ptr:
+    def place(self, ref: Ref, workspace: int, micro_batch: Val | None) -> Ptr:
+        if micro_batch is not None:
+            return self.address(ref, workspace, micro_batch)
         found = self.places.get((ref, workspace))
         if found is None:
             found = self.places[ref, workspace] = self.address(ref, workspace, None)

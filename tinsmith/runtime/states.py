@@ -115,14 +115,17 @@ Types = Mapping[str, Type]
 
 
 def rooms_of(inputs: Types, states: Iterable[State]) -> list[Room]:
-    """Return a `Room` for each state of numbers or bools that grows along exactly one axis."""
+    """Return a `Room` for each state of numbers or bools that grows along exactly one axis, unless
+    the names that it needs are taken."""
     found: list[Room] = []
+    taken = {*inputs, *(d for type in inputs.values() for d in type.shape or ())}
     for state in states:
         type = inputs[state.input]
         if len(state.grows) == 1 and type.shape is not None and type.dtype.kind in "fiub":
             (axis,) = state.grows
             symbol = str(type.shape[axis])
-            found.append(Room(state, axis, symbol, f"{symbol}_room"))
+            room = Room(state, axis, symbol, f"{symbol}_room")
+            found += [] if taken & {room.length, room.capacity} else [room]
     return found
 
 
