@@ -50,6 +50,13 @@ def test_transposed(name, target):
     every_choice("ConvTranspose", "conv_transposed_computed", case, target, extra_halo=1)
 
 
+def test_no_weight_reaches_what_padding_leaves():
+    graph, x, w = Graph("g"), normal(1, 2, 3, 1), normal(2, 2, 1, 2)
+    values = [graph.input(f"i{i}", Type(a.dtype, a.shape)) for i, a in enumerate((x, w))]
+    graph.outputs = [ops.ConvTranspose(*values, dilation=(1, 2), pad=(0, 1, 0, 1))]
+    assert not ts.compile(graph, cache=False)(x, w).any()
+
+
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_a_weight_that_is_infinite_reaches_what_it_is_a_part_of(name):
     """What lies around an input is zero, and no part of a transposed convolution."""

@@ -121,7 +121,7 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
     step = lines[:, 1] - lines[:, 0]
     reach = lines[:, 0] + (width - 1) * step + width - 1
     even = (np.diff(lines) == step[:, None]).all(axis=1) & (lines[:, 0] > 0) & (step > 0)
-    order = np.flatnonzero(even & (reach <= packed.max()))
+    order = np.flatnonzero(even & (reach <= packed.max(initial=0)))
     order = order[np.lexsort((lines[order, 0], step[order]))]
     first, step = lines[order, 0], step[order]
     breaks = (np.diff(first, prepend=-1) != 1) | (np.diff(step, prepend=-1) != 0)
