@@ -51,6 +51,20 @@ def test_two_classes_of_which_one_is_scored(post: str) -> None:
     assert labels.tolist() == np.where(total[:, 0] > 0, 9, 5).tolist()
 
 
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_two_classes_of_which_the_second_is_scored(post: str) -> None:
+    """As ONNX Runtime: the first has the score 0."""
+    attrs = forest("class", **BINARY)
+    (total,) = run(*ml("TreeEnsembleRegressor", X, n_targets=1, **forest("target", classes=1)))
+    attrs["class_ids"] = [1 for _ in attrs["class_ids"]]
+    labels, scores = run(*ml("TreeEnsembleClassifier", X, outs=2, post_transform=post, **attrs))
+    both = np.hstack([0 * total, total])
+    want = {"NONE": both, "LOGISTIC": 1 / (1 + np.exp(-both)),
+            "SOFTMAX": np.exp(both) / np.exp(both).sum(1, keepdims=True)}[post]  # fmt: skip
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    assert labels.tolist() == np.where(total[:, 0] > 0, 9, 5).tolist()
+
+
 def test_two_classes_with_positive_weights() -> None:
     attrs = forest("class", **BINARY)
     attrs["class_weights"] = [abs(w) / 8 for w in attrs["class_weights"]]
@@ -138,6 +152,8 @@ def test_more_coefficients_than_features() -> None:
         (ml("TreeEnsembleRegressor", X[:, :2], n_targets=3, **forest("target")), "the feature 3"),
         (ml("TreeEnsembleRegressor", X, n_targets=3, post_transform="PROBIT", **forest("target")),
          "post_transform PROBIT is not supported"),
+        (ml("LinearClassifier", X, outs=2, classlabels_ints=[0, 1], intercepts=[0.1],
+            coefficients=[1.0, -1, 2, 0], post_transform="PROBIT"), "PROBIT is not supported"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )  # fmt: skip

@@ -107,6 +107,12 @@ def test_softmax_before_and_after_opset_13(type: str, axis: int | None, opset: i
     check(proto, feeds, expected=[run(twin, its)[0].reshape(X.shape)])
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 0), (0, 3, 2)])
+def test_softmax_of_nothing_before_opset_13(shape: tuple[int, ...]) -> None:
+    proto, feeds = one("Softmax", np.zeros(shape, np.float32), opset=11)
+    check(proto, feeds, expected=[np.zeros(shape, np.float32)])
+
+
 BOUNDS = [(-0.5, 0.5), (None, 0.5), (-0.5, None), (None, None), (0.5, -0.5)]
 
 
@@ -203,6 +209,11 @@ def test_variadic(type: str, count: int) -> None:
 def test_power_has_the_dtype_of_its_base(base: str, exponent: str) -> None:
     x, y = np.array([1, 2, 3], base), np.array([3, 2, 1], exponent)
     check(*one("Pow", x, y, opset=15))
+
+
+def test_a_whole_base_and_a_real_exponent_are_multiplied_in_double_precision() -> None:
+    (y,) = run(*one("Pow", np.array([3, -3]), np.array([20, 31], np.float32), opset=15))
+    assert y.tolist() == [3**20, -(3**31)]
 
 
 @pytest.mark.parametrize("to", ["float16", "float64", "int8", "bool", "int64"])

@@ -292,6 +292,12 @@ def test_splits_to_sequences(split: Any, keepdims: int, count: int) -> None:
     check(model(nodes, {"x": x}, ["y", "count"], weights), {"x": x}, expected=want)
 
 
+def test_a_split_of_nothing_to_a_sequence() -> None:
+    nodes = [node("SplitToSequence", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])]
+    x = floats(0, 3)
+    check(model(nodes, {"x": x}, ["y"]), {"x": x}, expected=[np.array(0, np.int64)])
+
+
 def test_the_slope_of_opset_6_belongs_to_the_channels() -> None:
     x, slope = floats(2, 3, 4), floats(3, seed=1)
     proto = model([node("PRelu", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": slope}, opset=6)

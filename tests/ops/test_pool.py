@@ -211,6 +211,7 @@ F32 = np.dtype(np.float32)
         ("AveragePool", "int8", (1, 2, 5, 5), {"kernel": (3, 3)}, ["floating-point", "int8"]),
         ("LpPool", "float32", (1, 2, 5, 5), {"kernel": (3, 3), "p": 0}, ["positive"]),
         ("GlobalPool", "float32", (1, 2, 5, 5), {"kind": "sum"}, ["sum", "mean, max, lp"]),
+        ("GlobalPool", "float32", (1, 2, 5, 5), {"kind": "lp", "p": 0}, ["positive"]),
     ],
 )
 def test_refused(op, dtype, shape, attrs, fragments):

@@ -98,7 +98,7 @@ def test_half_pixels_of_tensorflow(rounding, out, size, places):
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_crop(mode):
     x = normal(1, 1, 5, 6)
-    roi = np.array([0, 0, 0.2, -0.3, 1, 1, 0.9, 0.6], np.float32)
+    roi = np.array([0, 0, 0.2, -0.31, 1, 1, 0.9, 0.6], np.float32)
     attrs = {
         "mode": mode,
         "coordinate_transformation_mode": "tf_crop_and_resize",
@@ -108,6 +108,17 @@ def test_crop(mode):
     (y,) = check("Resize", *arrays, consts=[3], **attrs)
     close(y, onnx("Resize", arrays, **attrs), atol=1e-4)
     assert (y == 9).any() and not (y == 9).all()
+
+
+@pytest.mark.parametrize("rounding, want", [("floor", [1, 2, 2, 3, 3]), ("ceil", [2, 2, 3, 3, 4])])
+def test_crop_in_the_precision_of_float32(rounding, want):
+    """What ONNX Runtime gives; in double precision floor and ceil differ at whole places."""
+    x, roi = np.arange(6, dtype=np.float32), np.array([0.3, 0.7], np.float32)
+    y = OPS["Resize"](
+        x, roi, None, np.array([5]), nearest_mode=rounding,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+    assert y.tolist() == want
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
@@ -257,6 +268,8 @@ def test_grid_refused(shapes, attrs, fragments):
         ("half_pixel", "floor", 10, 0.6, [0, 2, 3, 5, 6, 8]),
         ("asymmetric", "floor", 8, 0.6, [0, 1, 3, 5]),
         ("half_pixel", "round_prefer_floor", 11, 1.3, [0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10]),
+        ("half_pixel_symmetric", "floor", 3, 1.5, [0, 0, 1, 2]),
+        ("asymmetric", "round_prefer_ceil", 7, 8 / 7, [0, 1, 2, 3, 4, 4, 5, 6]),
     ],
 )
 def test_the_nearest_at_a_tie_is_that_of_float32(transform, rounding, size, scale, want):

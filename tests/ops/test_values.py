@@ -156,6 +156,12 @@ def test_against_the_textbook(name: str, dtype: Any) -> None:
     assert error.max() <= 8 * eps, (name, x[finite][error.argmax()])
 
 
+def test_celu_with_a_negative_alpha():
+    x = np.array([-2, -0.5, 0, 1, 100], np.float32)
+    want = [-1.5 * math.expm1(2 / 1.5), -1.5 * math.expm1(0.5 / 1.5), 0, 1, 100]
+    np.testing.assert_allclose(OPS["Celu"](x, alpha=-1.5), want, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", ["Sigmoid", "Tanh", "Mish", "Softplus", "Gelu", "Elu", "Selu", "Celu"]
 )

@@ -54,12 +54,12 @@ def test_every_model_is_small():
 SPECS = [("LSTM", 4, {}), ("GRU", 3, {"linear_before_reset": 1}), ("GRU", 3, {}), ("RNN", 1, {})]
 
 
-def native(u, op, gates, attrs, reverse=False, states=True, bias=True, change=None):
+def native(u, op, gates, attrs, reverse=False, states=True, bias=True, change=None, width=None):
     b, i, h = u.b, u.inputs, u.hidden
     w, r = b.w(1, gates * h, i), b.w(1, gates * h, h, name="r")
     bias = b.w(1, 2 * gates * h, name="bias") if bias else None
     start = b.x(1, u.batch, h, name="h0") if states else None
-    hs, c = start, b.x(1, u.batch, h, name="c0") if states and op == "LSTM" else None
+    hs, c = start, b.x(1, u.batch, width or h, name="c0") if states and op == "LSTM" else None
     results = []
     for t, x in enumerate(u.xs[::-1] if reverse else u.xs):
         last = (c,) if op == "LSTM" else ()
@@ -87,7 +87,13 @@ def test_operators_of_one_step(op, gates, attrs, reverse, states):
 
 @pytest.mark.parametrize(
     "change",
-    [{"activations": ("HardSigmoid", "Tanh", "Tanh")}, {"clip": 0.5}, {"input_forget": True}],
+    [
+        {"activations": ("HardSigmoid", "Tanh", "Tanh")},
+        {"clip": 0.5},
+        {"clip": 0.0},
+        {"input_forget": True},
+        {"rounded": True},
+    ],
 )
 def test_an_operator_of_another_kind_between(change):
     u = Unrolled(5)
@@ -95,6 +101,12 @@ def test_an_operator_of_another_kind_between(change):
     g = u.b.out(results[-1][0])
     check(g, "portable")
     assert sorted(n.inputs[0].shape[0] for n in g.nodes if n.op.name == "LSTM") == [1, 2, 2]
+
+
+def test_a_state_of_unknown_width_is_no_zeros():
+    u = Unrolled(3)
+    results, _ = native(u, "LSTM", 4, {}, width="h")
+    check(u.b.out(results[-1][0]), "portable", sizes={"h": u.hidden})
 
 
 def test_one_step_alone_stays():

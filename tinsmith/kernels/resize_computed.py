@@ -13,13 +13,13 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import ceil, floor
 from tinsmith.codegen.types import F32, F64
 from tinsmith.kernels.walk import Position, run
-from tinsmith.ops.resize import Sampling
+from tinsmith.ops.resize import MIDDLE, Sampling
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
 
 ROUNDED = {
-    "round_prefer_floor": lambda a: ceil(a - 0.5), "round_prefer_ceil": lambda a: floor(a + 0.5),
-    "floor": floor, "ceil": ceil,
+    "round_prefer_floor": lambda a: ceil(a - MIDDLE),
+    "round_prefer_ceil": lambda a: floor(a + MIDDLE), "floor": floor, "ceil": ceil,
 }  # fmt: skip
 
 
@@ -104,9 +104,10 @@ class Computed:
         elif transform == "tf_half_pixel_for_nn":
             at = f.eq(1.0).select(o, (o + 0.5) / f)  # what does not change is not moved
         else:
-            at = (o + 0.5) / f - 0.5
-        if transform == "half_pixel_symmetric":
-            at = at + n * 0.5 * (1.0 - b.const(self.out, kind) / length)
+            at = (o + 0.5) / f
+            if transform == "half_pixel_symmetric":
+                at = at + n * 0.5 * (1.0 - b.const(self.out, kind) / length)
+            at = at - 0.5
         if transform == "pytorch_half_pixel":
             at = length.eq(1.0).select(-0.5, at)
         return at.to("f64")

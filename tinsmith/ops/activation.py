@@ -95,7 +95,7 @@ def Selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875)
 @in_float32
 def Celu(x, *, alpha=1.0):
     """y = max(x, 0) + min(alpha * (e^(x / alpha) - 1), 0)"""
-    return np.maximum(x, 0) + np.minimum(alpha * np.expm1(np.minimum(x / alpha, 0)), 0)
+    return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
 
 
 @op("elementwise", "activation")

@@ -165,6 +165,7 @@ def GlobalPool(x, *, kind="mean", p=2, dtype=None):
 @GlobalPool.type
 def _(x, *, kind, p, dtype):
     need_one_of(("mean", "max", "lp"), kind=kind)
+    need(p > 0, f"p must be positive, it is {p}")
     need(dtype is None or kind == "mean", f"only a mean may be {dtype}, kind is {kind}")
     made = x.type if dtype is None else x.type.like(dtype=dtype_of(dtype))
     if x.shape is None:

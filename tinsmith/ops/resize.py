@@ -25,6 +25,8 @@ COORDINATES = (
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 POLICIES = ("stretch", "not_larger", "not_smaller")
+MIDDLE = 0.5 + 1e-6
+"""Elements at this distance or less tie with the nearest one, as in ONNX Runtime."""
 
 
 @op()
@@ -138,7 +140,7 @@ def axis_tables(
                 f"axis {axis} has no elements, and {out} cannot be interpolated of none"
             )
         # Which of two neighbours is nearest at a tie is settled by float32 in other engines.
-        kind = np.float32 if mode == "nearest" and not crop else np.float64
+        kind = np.float32 if mode == "nearest" else np.float64
         at = coordinates(transform, out, factor, size, ends, kind)
         outside = (at < 0) | (at > size - 1)
         if mode == "nearest":
@@ -231,25 +233,25 @@ def coordinates(
     if transform == "asymmetric":
         return (o / f).astype(float)
     if transform == "tf_crop_and_resize":
-        first, extent = kind(roi[0]) * (n - one), (kind(roi[1]) - kind(roi[0])) * (n - one)
-        at = np.full(out, extent * half) if length == 1 else o * extent / (length - one)
-        return (at + first).astype(float)
+        o, last = (np.full(out, half), one) if length == 1 else (o, length - one)
+        at = o * (kind(roi[1]) - kind(roi[0])) * (n - one) / last
+        return (at + kind(roi[0]) * (n - one)).astype(float)
     if transform == "pytorch_half_pixel" and length == 1:
         return np.full(out, -0.5)
     if transform == "tf_half_pixel_for_nn":
         return ((o + half) / f).astype(float)
-    at = (o + half) / f - half
+    at = (o + half) / f
     if transform == "half_pixel_symmetric":
         at = at + n * half * (one - kind(out) / length)
-    return at.astype(float)
+    return (at - half).astype(float)
 
 
 def nearest(at: Array, rounding: str, size: int) -> Array:
     """The index in [0, size) that each coordinate is rounded to, [out]; `rounding` is the Resize's
     nearest_mode."""
     whole = {
-        "round_prefer_floor": lambda a: np.ceil(a - 0.5),
-        "round_prefer_ceil": lambda a: np.floor(a + 0.5),
+        "round_prefer_floor": lambda a: np.ceil(a - MIDDLE),
+        "round_prefer_ceil": lambda a: np.floor(a + MIDDLE),
         "floor": np.floor,
         "ceil": np.ceil,
     }[rounding](at)

@@ -47,13 +47,13 @@ def prelu(call: Call) -> Result:
 @importer("Pow")
 def power(call: Call) -> Result:
     """Import Pow, whose result has the element type of the base. An exponent of another type is
-    converted to it; but an integer base is converted to the type of a real exponent, and the result
+    converted to it; but an integer base and a real exponent are converted to float64, the result
     back."""
     x, y = _aligned(call)
     if x.dtype == y.dtype:
         return call.emit("Pow", x, y)
     if x.dtype.kind in "iu" and y.dtype.kind not in "iu":
-        wide = call.emit("Pow", call.emit("Cast", x, to=y.dtype.name), y)
+        wide = call.emit("Pow", cast(call, x, "float64"), cast(call, y, "float64"))
         return call.emit("Cast", wide, to=x.dtype.name)
     return call.emit("Pow", x, cast(call, y, x.dtype.name))
 
@@ -201,7 +201,7 @@ def softmax(call: Call) -> Result:
     if x.rank is not None and axis % max(x.rank, 1) == x.rank - 1:
         return call.emit(call.type, x, axis=-1)
     y = call.emit(call.type, call.emit("Flatten", x, axis=axis), axis=-1)
-    return call.emit("Reshape", y, call.emit("Shape", x))
+    return call.emit("Reshape", y, call.emit("Shape", x), allowzero=True)
 
 
 @importer("EyeLike")

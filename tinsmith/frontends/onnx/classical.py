@@ -220,8 +220,11 @@ def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
 def _two(call: Call, score: Value, rest: bool) -> Value:
     """Scores [n, 2] of two classes from the score s [n, 1] of the second: (-s, s), or, with `rest`,
     (1 - s, s). As in ONNX Runtime, the post_transform LOGISTIC gives (Sigmoid(-s), Sigmoid(s)), and
-    others are ignored."""
-    logistic = call.attr("post_transform", "NONE") == "LOGISTIC"
+    others are ignored. Raises Unsupported for PROBIT."""
+    kind = call.attr("post_transform", "NONE")
+    if kind == "PROBIT":
+        raise Unsupported("post_transform PROBIT is not supported")
+    logistic = kind == "LOGISTIC"
     if rest and not logistic:
         other = call.emit("Sub", call.number(1, score), score)
     else:
@@ -291,17 +294,21 @@ def tree_regressor(call: Call) -> Result:
 @ml("TreeEnsembleClassifier")
 def tree_classifier(call: Call) -> Result:
     """Import TreeEnsembleClassifier: (label of the largest score, scores). With two labels and
-    leaves for one class only, the score of the other class follows from it (`_two`)."""
+    leaves for one class only, the label follows from its score alone. The score of the other class
+    follows from it (`_two`), or, as in ONNX Runtime, is 0 if that is the first class."""
     labels = labels_of(call, "classlabels_int64s")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())
-    if len(labels) != 2 or len(ids) != 1:
+    if len(labels) != 2 or ids not in ({0}, {1}):
         scores = _scores(call, trees, len(labels), "SUM")
         return _largest(call, scores, labels), post_transform(call, scores)
-    scores = _scores(call, trees._replace(target=np.zeros_like(trees.target)), 1, "SUM")
+    scores = _scores(call, trees, 1 + max(ids), "SUM")
     positive = bool((trees.weight >= 0).all())
-    limit = 0.5 if positive else 0.0
-    return _above(call, scores, limit, labels), _two(call, scores, rest=positive)
+    limit, one = 0.5 if positive else 0.0, call.ints(1)
+    if 0 in ids:
+        return _above(call, scores, limit, labels), _two(call, scores, rest=positive)
+    own = call.emit("Slice", scores, one, call.ints(2), one)
+    return _above(call, own, limit, labels), post_transform(call, scores)
 
 
 @ml("TreeEnsemble")

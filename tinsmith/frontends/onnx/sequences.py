@@ -128,7 +128,7 @@ def split(call: Call) -> Result:
             raise Unsupported(f"it splits into parts of size {step}")
         budget.check("nodes", -(-total // step), f"a split of {x.name!r} into tensors")
         sizes = np.diff([*range(0, total, step), total])
-    parts = call.emit("Split", x, call.ints(*sizes.tolist()), axis=axis)
+    parts = call.emit("Split", x, call.ints(*sizes.tolist()), axis=axis) if sizes.size else ()
     parts = parts if isinstance(parts, tuple) else (parts,)
     if not keep:
         parts = tuple(call.emit("Squeeze", v, call.ints(axis)) for v in parts)

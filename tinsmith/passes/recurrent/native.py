@@ -32,7 +32,8 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
     bias = np.zeros(count, np.float64) if b is None or b.const is None else b.const[0]
     h, c = (None if v is None else affine.source(v) for v in states)
     xs = [affine.source(part) for part in joined(x, set())]
-    if None in xs or dtype != np.float32 or (states[0] is not None and h is None):
+    lost = any(v is not None and s is None for v, s in zip(states, (h, c), strict=True))
+    if None in xs or dtype != np.float32 or lost:
         return None
     after = bool(node.attrs.get("linear_before_reset"))
     weights = (affine.weights.number(w.const[0].T), affine.weights.number(r.const[0].T))
@@ -47,7 +48,7 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
 
 
 def _is_plain(node: Node) -> bool:
-    x, inputs = node.inputs[0], node.inputs
+    x, given = node.inputs[0], dict(zip(node.op.inputs, node.inputs, strict=False))
     names = tuple(a.lower() for a in node.activations or PLAIN[node.op.name])
     return (
         x is not None
@@ -55,11 +56,10 @@ def _is_plain(node: Node) -> bool:
         and x.shape[0] == 1
         and node.direction == "forward"
         and node.layout == 0
-        and not node.clip
+        and node.clip is None
         and names == PLAIN[node.op.name]
-        and not node.attrs.get("input_forget")
-        and (len(inputs) <= 4 or inputs[4] is None)
-        and (len(inputs) <= 7 or inputs[7] is None)
+        and not any(map(node.attrs.get, ("input_forget", "rounded")))
+        and not any(map(given.get, ("sequence_lens", "p", "w_scale", "r_scale")))
     )
 
 
