@@ -28,8 +28,8 @@ def lrn_blocked(site: Site) -> Choice:
         raise Skip(f"the rank is {len(dims)}")
     if site.attr("size") // 2 > block:
         raise Skip(f"the window of {site.attr('size')} channels reaches beyond the next block")
-    if site.attr("bias") <= 0 and dims[1] % block:
-        raise Skip("the padding lanes need a positive bias")
+    if (site.attr("bias") <= 0 or min(map(site.attr, ("alpha", "beta"))) < 0) and dims[1] % block:
+        raise Skip("the padding lanes need a positive bias, and powers that stay finite")
     blocks = -(-dims[1] // block)
     lines = prod(dims[2:-1])
     layout = Layout(block)
