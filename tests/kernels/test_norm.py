@@ -69,6 +69,11 @@ def test_lp_norm(target: str, p: int) -> None:
     check("LpNorm", [x], {"p": p}, kernel="lp_norm", target=target)
 
 
+@pytest.mark.parametrize("target", VECTORS)
+def test_lp_norm_of_denormals(target: str) -> None:
+    check("LpNorm", [rand(3, 21) * np.float32(1e-40)], {"p": 1}, kernel="lp_norm", target=target)
+
+
 def test_lp_norm_declines_inner_axes() -> None:
     site = site_of(one_node("LpNorm", [rand(3, 4, 5)], {"axis": 1}), level("avx2"))
     with pytest.raises(Skip, match="not the last"):

@@ -41,6 +41,7 @@ class Runs:
 
     scale, shift  (number of the input, the dimension of x with which its own first one aligns);
                   None where absent
+    divides       results are divided by the statistics' factor, not multiplied
     """
 
     dims: tuple[int, ...]
@@ -48,6 +49,7 @@ class Runs:
     groups: int
     scale: tuple[int, int] | None
     shift: tuple[int, int] | None
+    divides: bool = False
 
     @property
     def part(self) -> tuple[int, ...]:
@@ -126,7 +128,7 @@ def _normalise(
             value = x.load(i if isinstance(start, int) and not start else start + i, size, mask)
             if mean is not None:
                 value = value - mean.splat(size)
-            y: Val = value * f.splat(size)
+            y: Val = value / f.splat(size) if runs.divides else value * f.splat(size)
             if scale is not None and not fixed_scale:
                 y = y * scale.load(index(i), size, mask)
             if s is not None:
@@ -175,8 +177,7 @@ def _length(p: int) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
         total = _total(em, x, n, Val.abs if p == 1 else _square)
         length = total if p == 1 else total.sqrt()
-        one = em.b.const(1.0, F32)
-        return None, length.eq(0.0).select(em.b.zero(F32), one / length)
+        return None, length.eq(0.0).select(float("inf"), length)
 
     return statistics
 
@@ -219,4 +220,4 @@ def lp_norm(site: Site) -> Choice:
     axis = site.attr("axis") % len(dims)
     if prod(dims[axis + 1 :]) != 1:
         raise Skip(f"axis {axis} is not the last one")
-    return _choice(site, Runs(dims, axis, 1, None, None), _length(site.attr("p")))
+    return _choice(site, Runs(dims, axis, 1, None, None, True), _length(site.attr("p")))
