@@ -142,6 +142,13 @@ def test_matmul_integer(a, b, left, right, zeros):
     np.testing.assert_array_equal(z, want)
 
 
+def test_zero_points_of_one_number_have_any_rank():
+    a, b, zero = np.arange(4, dtype=np.int8), integers("int8", 4, 5), np.ones((1, 1), np.int8)
+    for x, y in ((a, b), (b.T.copy(), a)):
+        (z,) = check("MatMulInteger", x, y, zero, zero)
+        np.testing.assert_array_equal(z, (x.astype(int) - 1) @ (y.astype(int) - 1))
+
+
 def test_long_integer_sums_are_exact():
     a = np.full((1, 30000), 255, np.uint8)
     (z,) = check("MatMulInteger", a, a.T.copy())

@@ -183,7 +183,9 @@ def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
     with `column`, for each row."""
     if zero is None:
         return x.astype(np.float64)
-    if zero.ndim == 1 and column and zero.size > 1:
+    if zero.size == 1:
+        zero = zero.reshape(())
+    elif zero.ndim == 1 and column:
         zero = zero[:, None]
     return x.astype(np.float64) - zero.astype(np.float64)
 
@@ -234,15 +236,13 @@ def ConvInteger(
     w_zero_point is one number or one for each output channel.
     """
     win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
-    if x_zero_point is not None:
-        x_zero_point = x_zero_point.reshape(())
     return _exact(conv_sums(_centred(x, x_zero_point), _per_output(w, w_zero_point), win, group))
 
 
 def _per_output(w: Array, zero: Array | None) -> Array:
     if zero is not None and zero.size > 1:
         zero = zero.reshape(-1, *(1,) * (w.ndim - 1))
-    return _centred(w, zero if zero is None or zero.size > 1 else zero.reshape(()))
+    return _centred(w, zero)
 
 
 @ConvInteger.type
