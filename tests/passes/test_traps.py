@@ -371,3 +371,19 @@ def test_folding_is_bounded():
     assert any("bytes more" in r.reason for r in report.refusals)
     run_passes(g, "portable", spec="fold-constants{max-growth=9999999}", verify=True)
     assert ops_of(g) == ["Add"]
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("op", [ops.Mul, ops.Div, ops.Add])
+@pytest.mark.parametrize("make", ["conv", "transposed", "norm", "vector"])
+def test_constants_that_enlarge_a_result_stay(make, op, shape):
+    b = Builder()
+    if make == "vector":
+        y = ops.BatchNorm(b.x(5), b.w(1), b.w(1), b.w(1), b.c([1.5]))
+    elif make == "norm":
+        y = ops.InstanceNorm(b.x(2, 1, 4, 5), b.w(1), b.w(1))
+    elif make == "conv":
+        y = ops.Conv(b.x(2, 3, 4, 5), b.w(1, 3, 2, 2), b.w(1))
+    else:
+        y = ops.ConvTranspose(b.x(2, 3, 4, 5), b.w(3, 1, 2, 2))
+    check(b.out(op(y, b.c(np.abs(b.array(*shape)) + 0.5))))

@@ -150,9 +150,10 @@ def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     """A constant that broadcasts to `shape` and varies along `axis` only, or not at all, as a
     vector with a number for each index on `axis`. Raises Skip for any other constant, and if
     shape[axis] is not known."""
-    rank, channels = len(shape), shape[axis]
-    if array.ndim > rank:
+    rank = len(shape)
+    if rank < max(array.ndim, axis + 1):
         raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
+    channels = shape[axis]
     if not isinstance(channels, NUMBER):
         raise Skip("the number of channels is not known")
     padded = (1,) * (rank - array.ndim) + array.shape
