@@ -387,3 +387,12 @@ def test_constants_that_enlarge_a_result_stay(make, op, shape):
     else:
         y = ops.ConvTranspose(b.x(2, 3, 4, 5), b.w(3, 1, 2, 2))
     check(b.out(op(y, b.c(np.abs(b.array(*shape)) + 0.5))))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_casts_of_wide_integers_by_way_of_floats_stay(dtype):
+    b = Builder(dtype)
+    y = ops.Cast(ops.Cast(b.x(2), to="float64"), to=dtype)
+    g = b.out(ops.BitwiseNot(y))
+    run_passes(g, "portable")
+    assert ops_of(g) == ["Cast", "Cast", "BitwiseNot"], "2 ** 53 + 1 is no float64"
