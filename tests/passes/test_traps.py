@@ -396,3 +396,9 @@ def test_casts_of_wide_integers_by_way_of_floats_stay(dtype):
     g = b.out(ops.BitwiseNot(y))
     run_passes(g, "portable")
     assert ops_of(g) == ["Cast", "Cast", "BitwiseNot"], "2 ** 53 + 1 is no float64"
+
+
+def test_a_factor_of_almost_one_stays():
+    b = Builder("float64")
+    x = b.x(3)
+    check(b.out(ops.Sub(ops.Mul(x, b.c(1 + 5e-7)), x)), "portable", tolerance=1e-12)
