@@ -5,6 +5,7 @@ import pytest
 
 from tests.passes.build import Builder, check, ops_of, refused
 from tinsmith import ops
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 
@@ -402,3 +403,20 @@ def test_a_factor_of_almost_one_stays():
     b = Builder("float64")
     x = b.x(3)
     check(b.out(ops.Sub(ops.Mul(x, b.c(1 + 5e-7)), x)), "portable", tolerance=1e-12)
+
+
+@pytest.mark.parametrize("how", ["factor", "sum", "low rank"])
+def test_products_of_integers_are_exact(how):
+    b = Builder("int64")
+    x, big = b.x(2, 2), b.c([[2**53, 1], [3, 2**62]])
+    y = ops.MatMul(x, big)
+    if how == "factor":
+        y = ops.Mul(y, b.c([3, 5]))
+    elif how == "sum":
+        y = ops.Add(y, ops.MatMul(x, b.c([[1, 1], [1, 2**62]])))
+    else:
+        y = ops.Add(y, ops.MatMul(ops.MatMul(x, b.c([[1], [3]])), b.c([[1, 5]])))
+    g = b.out(y)
+    want = run_graph(g, [np.ones((2, 2), np.int64)])
+    run_passes(g, "portable")
+    np.testing.assert_array_equal(run_graph(g, [np.ones((2, 2), np.int64)]), want)

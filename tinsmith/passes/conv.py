@@ -225,6 +225,7 @@ def fold_factor_into_product(root: Node, mm: Node, w: Array, b: Array | None, k:
 
 
 def _columns(root: Node, w: Array, k: Array) -> Array:
+    need_float(root.output)
     if w.ndim != 2 or k.dtype != w.dtype:
         raise Skip(f"the weights have rank {w.ndim}")
     shape = shape_of(root.output)
