@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.passes.build import Builder, check, ops_of, refused
 from tinsmith import ops
 from tinsmith.ops.interpret import run_graph
@@ -420,3 +421,26 @@ def test_products_of_integers_are_exact(how):
     want = run_graph(g, [np.ones((2, 2), np.int64)])
     run_passes(g, "portable")
     np.testing.assert_array_equal(run_graph(g, [np.ones((2, 2), np.int64)]), want)
+
+
+@pytest.mark.parametrize("make", ["input", "bias", "conv"])
+def test_sums_that_round_stay(make):
+    b = Builder()
+    x = b.x(1, 3, 4, 4)
+    y = {"input": x, "bias": ops.Add(x, b.w(4))}.get(make, ops.Conv(x, b.w(4, 3, 1, 1)))
+    y = ops.Sub(ops.Add(y, b.c(1.5 * 2**23)), b.c(1.5 * 2**23))
+    g = b.out(y)
+    feeds = [4 * b.array(1, 3, 4, 4)]
+    want = run_graph(g, feeds)
+    (got,) = ts.compile(g, cache=False).run(feeds)
+    np.testing.assert_array_equal(got, want[0])
+
+
+@pytest.mark.parametrize("dtype, size", [("float32", 1e-30), ("float16", 1e-3)])
+def test_factors_that_vanish_together_stay(dtype, size):
+    b = Builder(dtype)
+    g = b.out(ops.Mul(ops.Mul(b.x(2), b.c(size)), b.c(size)))
+    feeds = [np.array([1, 2] / np.float64(size)).astype(dtype)]
+    want = run_graph(g, feeds)
+    run_passes(g, "portable")
+    np.testing.assert_allclose(run_graph(g, feeds)[0], want[0], rtol=5e-3)

@@ -11,7 +11,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.facts import Array, ints, need_float, per_channel, shape_of
+from tinsmith.passes.facts import Array, ints, need_float, per_channel, rounds, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import has_sizes
@@ -115,6 +115,8 @@ def fold_factor_into_conv(
 def fold_term_into_conv(conv: Node, b: Array | None, t: Array) -> Value:
     """conv(x, w, b) + t -> conv(x, w, b + t), one t for each channel or for all."""
     term = per_channel(t, shape_of(conv.output), 1)
+    if np.any(rounds(term)):
+        raise Skip("the term may be there to round")
     return with_(conv, b=term.copy() if b is None else like(conv.output, b + term))
 
 

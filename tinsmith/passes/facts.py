@@ -146,6 +146,12 @@ def i64(*numbers: Number) -> Array:
     return integers(numbers)
 
 
+def rounds(array: Array) -> Array:
+    """For each number a of an array whether x + a rounds x to steps of more than 1/1000, as x +
+    2^23 - 2^23 does to whole numbers."""
+    return array + array.dtype.type(1e-3) == array
+
+
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     """A constant that broadcasts to `shape` and varies along `axis` only, or not at all, as a
     vector with a number for each index on `axis`. Raises Skip for any other constant, and if
