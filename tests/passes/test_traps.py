@@ -444,3 +444,11 @@ def test_factors_that_vanish_together_stay(dtype, size):
     want = run_graph(g, feeds)
     run_passes(g, "portable")
     np.testing.assert_allclose(run_graph(g, feeds)[0], want[0], rtol=5e-3)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_hard_activations_of_integers_stay(times):
+    b = Builder("int32")
+    x = b.x(4)
+    y = ops.Clip(ops.Add(x, b.c(3)), min=0, max=6)
+    check(b.out(ops.Div(y if times == 1 else ops.Mul(x, y), b.c(6))), "portable")

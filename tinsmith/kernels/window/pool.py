@@ -281,8 +281,9 @@ def _lines(
 
 def _sees(geo: Geometry, axis: int) -> bool:
     """Whether every window has a tap inside the input, along one axis."""
-    if geo.is_free:
-        return geo.dilation[axis] == 1
+    if isinstance(geo.size[axis], Size):  # (ceiling adds no window of nothing but padding)
+        most = max(geo.before[axis], geo.after[axis] - geo.stride[axis] + 1)
+        return geo.dilation[axis] == 1 and most < geo.kernel[axis]
     return all(len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis]))
 
 
