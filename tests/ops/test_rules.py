@@ -139,6 +139,8 @@ BAD = [
     ("Pad", ["float32[0]", [1, 0]], {"mode": "edge"}, "empty"),
     ("Pad", ["float32[5]", [1, 0]], {"mode": "mirror"}, "mode"),
     ("Gather", ["float32[5]", [5]], {}, "out of range"),
+    ("GatherND", ["float32[3,4]", [[0, -5]]], {}, "out of range"),
+    ("GatherND", ["float32[2,3,4]", [[3], [0]]], {"batch_dims": 1}, "out of range"),
     ("GatherElements", ["float32[5,2]", "int64[5,3]"], {"axis": 0}, "larger"),
     ("GatherND", ["float32[5,2]", "int64[1,3]"], {}, "do not fit"),
     ("ScatterND", ["float32[5,2]", "int64[1,1]", "float32[2,2]"], {}, "must have the shape [1,2]"),

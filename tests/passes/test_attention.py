@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.build import Builder, check, ops_of
+import tinsmith as ts
+from tests.passes.build import Builder, check, feeds_of, ops_of
 from tinsmith.ops import OPS
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 O = OPS  # noqa: E741
@@ -117,6 +119,22 @@ def test_three_constant_terms_become_two():
     for shape in ((9, 9), (3, 1, 9, 9), (2, 1, 9)):
         s = O["Add"](s, b.w(*shape))
     assert "RowAttention" in run(b.out(finish(b, s, v)))
+
+
+@pytest.mark.parametrize("values", [(2, 3, 7, 5), (1, 3, 7, 5), (7, 5)])
+@pytest.mark.parametrize("shapes", ["fixed", "free"])
+def test_scores_whose_heads_are_parted(values, shapes):
+    b = Builder()
+    n = 7 if shapes == "fixed" else "n"
+    q, k = b.x(6, n, 5), b.x(6, 5, n, name="k")
+    v = b.x(*values[:-2], n, 5, name="v")
+    s = O["MatMul"](q, k)
+    size = O["Slice"](O["Shape"](s), b.i(1), b.i(3))
+    y = O["MatMul"](O["Softmax"](O["Reshape"](s, O["Concat"](b.i(2, 3), size, axis=0))), v)
+    feeds = feeds_of(b.out(y), {"n": 7})
+    want = run_graph(b.graph, feeds)
+    net = ts.compile(b.graph, cache=False, shapes=shapes)
+    np.testing.assert_allclose(net.run(feeds)[0], want[0], rtol=2e-5, atol=2e-5)
 
 
 def test_shared_keys():

@@ -8,6 +8,8 @@ from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
 from tinsmith.ops import OPS
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes import COURSE, run_passes
 
 RNG = np.random.default_rng(8)
 
@@ -164,3 +166,18 @@ def test_large_products_of_whole_numbers_are_exact():
     w = b.graph.const(extreme("int8", 512, 512), "w")
     g = b.out(ops.MatMulInteger(a, w))
     native(g, [extreme("uint8", 512, 512)], exact=True)
+
+
+@pytest.mark.parametrize("how", ["product", "convolution", "transposed"])
+def test_sums_that_may_exceed_int32_stay_floats(how):
+    b, depth = Builder("uint8"), 68_000
+    x = b.x(*((1, depth) if how == "product" else (1, depth, 1, 1)))
+    w = {"product": (depth, 32), "convolution": (32, depth, 1, 1)}.get(how, (depth, 32, 2, 2))
+    x = ops.DequantizeLinear(x, np.float32(1))
+    w = ops.DequantizeLinear(b.graph.const(np.full(w, 127, np.int8)), np.float32(1))
+    made = {"product": ops.MatMul, "convolution": ops.Conv}.get(how)
+    b.out(made(x, w) if made else ops.ConvTranspose(x, w, stride=(2, 2)))
+    for stage in COURSE:
+        run_passes(b.graph, stage, byte_rate=4.0)
+    (y,) = run_graph(b.graph, [np.full(b.graph.inputs[0].dims, 255, np.uint8)])
+    np.testing.assert_allclose(y, depth * 255 * 127, rtol=1e-3)

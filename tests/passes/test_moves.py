@@ -5,6 +5,7 @@ import pytest
 
 from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
+from tests.passes.build import Builder, ops_of
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
@@ -117,3 +118,11 @@ def test_places_that_are_repeated_are_not_computed_to_recognise_a_box():
     graph.outputs = [ops.Tanh(y)]
     run_passes(graph, "portable")
     assert sorted(n.op.name for n in graph.nodes) == ["Concat"] * 2 + ["Slice"] * 2 + ["Tanh"]
+
+
+def test_a_scatter_between_transposes_of_unknown_rank_stays():
+    b = Builder()
+    x, updates = (b.graph.input(name, Type(b.dtype, None)) for name in "xu")
+    y = ops.Transpose(ops.ScatterND(ops.Transpose(x), b.i([0]), updates))
+    run_passes(b.out(y), "portable")
+    assert ops_of(b.graph) == ["Transpose", "ScatterND", "Transpose"]

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.passes.build import Builder, check, ops_of, refused
 from tinsmith import ops
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 
@@ -371,3 +373,82 @@ def test_folding_is_bounded():
     assert any("bytes more" in r.reason for r in report.refusals)
     run_passes(g, "portable", spec="fold-constants{max-growth=9999999}", verify=True)
     assert ops_of(g) == ["Add"]
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("op", [ops.Mul, ops.Div, ops.Add])
+@pytest.mark.parametrize("make", ["conv", "transposed", "norm", "vector"])
+def test_constants_that_enlarge_a_result_stay(make, op, shape):
+    b = Builder()
+    if make == "vector":
+        y = ops.BatchNorm(b.x(5), b.w(1), b.w(1), b.w(1), b.c([1.5]))
+    elif make == "norm":
+        y = ops.InstanceNorm(b.x(2, 1, 4, 5), b.w(1), b.w(1))
+    elif make == "conv":
+        y = ops.Conv(b.x(2, 3, 4, 5), b.w(1, 3, 2, 2), b.w(1))
+    else:
+        y = ops.ConvTranspose(b.x(2, 3, 4, 5), b.w(3, 1, 2, 2))
+    check(b.out(op(y, b.c(np.abs(b.array(*shape)) + 0.5))))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_casts_of_wide_integers_by_way_of_floats_stay(dtype):
+    b = Builder(dtype)
+    y = ops.Cast(ops.Cast(b.x(2), to="float64"), to=dtype)
+    g = b.out(ops.BitwiseNot(y))
+    run_passes(g, "portable")
+    assert ops_of(g) == ["Cast", "Cast", "BitwiseNot"], "2 ** 53 + 1 is no float64"
+
+
+def test_a_factor_of_almost_one_stays():
+    b = Builder("float64")
+    x = b.x(3)
+    check(b.out(ops.Sub(ops.Mul(x, b.c(1 + 5e-7)), x)), "portable", tolerance=1e-12)
+
+
+@pytest.mark.parametrize("how", ["factor", "sum", "low rank"])
+def test_products_of_integers_are_exact(how):
+    b = Builder("int64")
+    x, big = b.x(2, 2), b.c([[2**53, 1], [3, 2**62]])
+    y = ops.MatMul(x, big)
+    if how == "factor":
+        y = ops.Mul(y, b.c([3, 5]))
+    elif how == "sum":
+        y = ops.Add(y, ops.MatMul(x, b.c([[1, 1], [1, 2**62]])))
+    else:
+        y = ops.Add(y, ops.MatMul(ops.MatMul(x, b.c([[1], [3]])), b.c([[1, 5]])))
+    g = b.out(y)
+    want = run_graph(g, [np.ones((2, 2), np.int64)])
+    run_passes(g, "portable")
+    np.testing.assert_array_equal(run_graph(g, [np.ones((2, 2), np.int64)]), want)
+
+
+@pytest.mark.parametrize("make", ["input", "bias", "conv"])
+def test_sums_that_round_stay(make):
+    b = Builder()
+    x = b.x(1, 3, 4, 4)
+    y = {"input": x, "bias": ops.Add(x, b.w(4))}.get(make, ops.Conv(x, b.w(4, 3, 1, 1)))
+    y = ops.Sub(ops.Add(y, b.c(1.5 * 2**23)), b.c(1.5 * 2**23))
+    g = b.out(y)
+    feeds = [4 * b.array(1, 3, 4, 4)]
+    want = run_graph(g, feeds)
+    (got,) = ts.compile(g, cache=False).run(feeds)
+    np.testing.assert_array_equal(got, want[0])
+
+
+@pytest.mark.parametrize("dtype, size", [("float32", 1e-30), ("float16", 1e-3)])
+def test_factors_that_vanish_together_stay(dtype, size):
+    b = Builder(dtype)
+    g = b.out(ops.Mul(ops.Mul(b.x(2), b.c(size)), b.c(size)))
+    feeds = [np.array([1, 2] / np.float64(size)).astype(dtype)]
+    want = run_graph(g, feeds)
+    run_passes(g, "portable")
+    np.testing.assert_allclose(run_graph(g, feeds)[0], want[0], rtol=5e-3)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_hard_activations_of_integers_stay(times):
+    b = Builder("int32")
+    x = b.x(4)
+    y = ops.Clip(ops.Add(x, b.c(3)), min=0, max=6)
+    check(b.out(ops.Div(y if times == 1 else ops.Mul(x, y), b.c(6))), "portable")

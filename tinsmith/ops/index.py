@@ -32,16 +32,16 @@ def _(x: Value, indices: Value, *, axis: int) -> Type:
         return Type(x.dtype, None)
     need(x.rank, f"x is {x.type}; a scalar has nothing to gather from")
     axis = axis_of(axis, len(x.shape))
-    _need_in_range(indices, x.shape[axis], x)
+    _need_in_range(indices.const, x.shape[axis], x)
     if indices.shape is None:
         return Type(x.dtype, None)
     return Type(x.dtype, x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
-def _need_in_range(indices: Value, size: Dim, x: Value) -> None:
-    if indices.const is None or isinstance(size, str) or not indices.const.size:
+def _need_in_range(indices: Any, size: Dim, x: Value) -> None:
+    if indices is None or isinstance(size, str) or not indices.size:
         return
-    low, high = int(indices.const.min()), int(indices.const.max())
+    low, high = int(indices.min()), int(indices.max())
     need(
         -size <= low and high < size,
         f"the index {low if low < -size else high} is out of range for a dim {size} of {x.type}",
@@ -82,7 +82,7 @@ def _need_elements(x: Value, indices: Value, axis: int) -> None:
     if x.shape is None:
         return
     axis = axis_of(axis, len(x.shape))
-    _need_in_range(indices, x.shape[axis], x)
+    _need_in_range(indices.const, x.shape[axis], x)
     if indices.shape is None:
         return
     need(len(indices.shape) == len(x.shape), f"indices {indices.type} and {x.type} differ in rank")
@@ -130,6 +130,8 @@ def _(x: Value, indices: Value, *, batch_dims: int) -> Type:
     depth = _tuple_length(x, indices, batch_dims)
     if depth is None:
         return Type(x.dtype, None)
+    for i in range(0 if indices.const is None else depth):
+        _need_in_range(indices.const[..., i], x.shape[batch_dims + i], x)  # type: ignore[index]
     batch = tuple(
         unify(a, b, f"the batch dims of {x.type} and indices {indices.type} differ")
         for a, b in zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=True)

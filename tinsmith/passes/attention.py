@@ -99,7 +99,8 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
         return free_attention(graph, (softmax, product), (left, right, v), how, terms, lead)
     order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
     k = OPS["Transpose"](right, perm=order, before=softmax)
-    tables = [once(own_rows, x.dims, lead) for x in (left, k, v, product.output)]
+    tables = [once(own_rows, x.dims, lead) for x in (left, k)]
+    tables += [once(own_rows, y.dims, x.dims[:-2]) for y in (v, product.output)]
     y = OPS["RowAttention"](
         left, k, v, *tables, *[part for term in terms for part in term],
         width=left.dims[-1], value_width=v.dims[-1], shape=product.output.dims, **how,

@@ -37,19 +37,24 @@ def free_attention(
               keys]), and the values
     how       further attributes of the new node
     terms     as of `attention.term_of`
-    lead      the dimensions of the items
+    lead      the dimensions of the items, as of the scores' product
 
     Raises Skip if the width of rows is a free size.
     """
     softmax, y = nodes[0], nodes[1].output
     left, right, v = operands
+    outer = y.dims[:-2]
     if not all(isinstance(value.dims[k], int) for value, k in ((left, -1), (right, -2), (v, -1))):
         raise Skip("the rows are of a size that only the call tells")
     k_dims = (*right.dims[:-2], right.dims[-1], right.dims[-2])
     swapped = _swapped(strided(right), right.dims)
     rows = [
-        rows_formula(s, dims, lead)
-        for s, dims in ((strided(left), left.dims), (swapped, k_dims), (strided(v), v.dims))
+        rows_formula(s, dims, at)
+        for s, dims, at in (
+            (strided(left), left.dims, lead),
+            (swapped, k_dims, lead),
+            (strided(v), v.dims, outer),
+        )
         if s is not None
     ]
     bases = [s.base for s in (strided(left), swapped, strided(v)) if s is not None]
@@ -58,12 +63,12 @@ def free_attention(
         k = OPS["Transpose"](right, perm=order, before=softmax)
         rows = [rows[0], rows_formula(own(k), k_dims, lead), rows[-1]]
         bases = [bases[0], k, bases[-1]]
-    for i, value in ((0, left), (2, v)):
+    for i, value, at in ((0, left, lead), (2, v, outer)):
         if rows[i] is None:
-            bases[i], rows[i] = value, rows_formula(own(value), value.dims, lead)
+            bases[i], rows[i] = value, rows_formula(own(value), value.dims, at)
     ends = following(y, set(graph.outputs))
     end, table = next(
-        (s.base, t) for s in reversed(ends) if (t := rows_formula(s, y.dims, lead)) is not None
+        (s.base, t) for s in reversed(ends) if (t := rows_formula(s, y.dims, outer)) is not None
     )
     new = OPS["RowAttention"](
         *bases, *rows, table, *[part for term in terms for part in term],

@@ -6,7 +6,16 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, axes_of, i64, need_float, number, reshaped, shape_of
+from tinsmith.passes.facts import (
+    Array,
+    axes_of,
+    i64,
+    need_float,
+    number,
+    reshaped,
+    rounds,
+    shape_of,
+)
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, p
 from tinsmith.sizes import same
@@ -40,8 +49,10 @@ def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
     to x's own."""
     if x.dtype != back.output.dtype:
         raise Skip(f"from {x.dtype} to {back.output.dtype}")
-    if x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, wide.output.dtype, "safe"):
-        raise Skip(f"{wide.output.dtype} does not hold every {x.dtype}")
+    far = wide.output.dtype  # numpy calls int64 to float64 safe
+    rounds = x.dtype.itemsize == 8 and far.kind != x.dtype.kind
+    if rounds or x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, far, "safe"):
+        raise Skip(f"{far} does not hold every {x.dtype}")
     return x
 
 
@@ -121,6 +132,8 @@ def subtract(x: Value, y: Value) -> Value:
 def merge_added_constants(x: Value, a: Array, b: Array) -> Value:
     """(x + a) + b -> x + (a + b), where a + b has the size of a or b."""
     need_float(x)
+    if np.any(rounds(a)) or np.any(rounds(b)):
+        raise Skip("one of the constants may be there to round")
     return OPS["Add"](x, _no_larger(x, a, b, a + b))
 
 
@@ -129,7 +142,10 @@ def merge_factors(x: Value, a: Array, b: Array) -> Value:
     """(x * a) * b -> x * (a * b), where a * b has the size of a or b."""
     need_float(x)
     with np.errstate(all="ignore"):
-        return OPS["Mul"](x, _no_larger(x, a, b, a * b))
+        c = a * b
+        if not np.allclose(c.astype(np.float64), a.astype(np.float64) * b, 0.01, 0):
+            raise Skip("the constants overflow or vanish together")
+        return OPS["Mul"](x, _no_larger(x, a, b, c))
 
 
 def _no_larger(x: Value, a: Array, b: Array, c: Array) -> Array:

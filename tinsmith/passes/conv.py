@@ -11,7 +11,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.facts import Array, ints, need_float, per_channel, shape_of
+from tinsmith.passes.facts import Array, ints, need_float, per_channel, rounds, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import has_sizes
@@ -96,12 +96,12 @@ def fold_batchnorm_into_conv(conv: Node, bn: Node, w: Array, b: Array | None) ->
     d=np.array([[[2.0]], [[3]], [[0.7]], [[-1]]], np.float32),
 )
 def fold_factor_into_conv(
-    root: Node, conv: Node, w: Array, b: Array | None, k: Array | None, d: Array | None
+    conv: Node, w: Array, b: Array | None, k: Array | None, d: Array | None
 ) -> Value:
     """conv(x, w, b) * k -> conv(x, k*w, k*b), one k = 1/d for each channel or for all."""
     need_float(conv.output)
     given: Any = d if k is None else k
-    factor = per_channel(given, shape_of(root.output), 1).astype(np.float64)
+    factor = per_channel(given, shape_of(conv.output), 1).astype(np.float64)
     with np.errstate(all="ignore"):
         factor = 1 / factor if k is None else factor
         weights = _scaled(conv, w, factor)
@@ -112,9 +112,11 @@ def fold_factor_into_conv(
 
 
 @rules.rule(on_conv(lambda c: p.Add(c, const("t"))), tolerance=TOLERANCE, **CONV, t=(4, 1, 1))
-def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Value:
+def fold_term_into_conv(conv: Node, b: Array | None, t: Array) -> Value:
     """conv(x, w, b) + t -> conv(x, w, b + t), one t for each channel or for all."""
-    term = per_channel(t, shape_of(root.output), 1)
+    term = per_channel(t, shape_of(conv.output), 1)
+    if np.any(rounds(term)):
+        raise Skip("the term may be there to round")
     return with_(conv, b=term.copy() if b is None else like(conv.output, b + term))
 
 
@@ -225,6 +227,7 @@ def fold_factor_into_product(root: Node, mm: Node, w: Array, b: Array | None, k:
 
 
 def _columns(root: Node, w: Array, k: Array) -> Array:
+    need_float(root.output)
     if w.ndim != 2 or k.dtype != w.dtype:
         raise Skip(f"the weights have rank {w.ndim}")
     shape = shape_of(root.output)

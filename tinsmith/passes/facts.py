@@ -146,13 +146,20 @@ def i64(*numbers: Number) -> Array:
     return integers(numbers)
 
 
+def rounds(array: Array) -> Array:
+    """For each number a of an array whether x + a rounds x to steps of more than 1/1000, as x +
+    2^23 - 2^23 does to whole numbers."""
+    return array + array.dtype.type(1e-3) == array
+
+
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     """A constant that broadcasts to `shape` and varies along `axis` only, or not at all, as a
     vector with a number for each index on `axis`. Raises Skip for any other constant, and if
     shape[axis] is not known."""
-    rank, channels = len(shape), shape[axis]
-    if array.ndim > rank:
+    rank = len(shape)
+    if rank < max(array.ndim, axis + 1):
         raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
+    channels = shape[axis]
     if not isinstance(channels, NUMBER):
         raise Skip("the number of channels is not known")
     padded = (1,) * (rank - array.ndim) + array.shape

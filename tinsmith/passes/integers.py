@@ -19,8 +19,8 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import BYTES, Array, filled_dims, shape_of
-from tinsmith.passes.lower_integers import is_depthwise, window_of
+from tinsmith.passes.facts import BYTES, Array, filled_dims, shape_of, static_dims
+from tinsmith.passes.lower_integers import is_depthwise, most_of, window_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
@@ -99,6 +99,11 @@ def need_bytes(x: Value, scale: Array) -> None:
         raise Skip("a scale is not positive")
 
 
+def need_room(summed: tuple[int, ...]) -> None:
+    if most_of(summed) >= 1 << 31:
+        raise Skip(f"sums of {prod(summed)} products may exceed int32")
+
+
 def flat(zero: Value | None) -> Any:
     """Zero points as an input for a new node: a constant as its array, of rank 0 if it has one
     element; a computed value, and None, as they are."""
@@ -146,6 +151,7 @@ def convolution(left: Node, right: Node, b: Array | None, conv: Node) -> Value:
     rank = len(shape_of(x))
     if w.const is None:
         raise Skip("the weights are computed")
+    need_room(filled_dims(w)[1:])
     if (ws.size > 1 and right.axis % rank) or right.block_size:
         raise Skip("the weights do not have a scale for each output")
     if conv.group > 1 and not is_depthwise(x, w, nonzero(xz), nonzero(wz), conv):
@@ -354,6 +360,7 @@ def product(left: Node, right: Node) -> Value:
     rank = len(shape_of(b))
     if len(shape_of(a)) < 2 or rank < 2:
         raise Skip("a factor is a vector")
+    need_room(static_dims(b)[-2:-1])
     if (sb.size > 1 and right.axis % rank != rank - 1) or right.block_size:
         raise Skip("the right factor does not have a scale for each column")
     if zb is not None and zb.const is None:

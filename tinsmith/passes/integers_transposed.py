@@ -17,6 +17,7 @@ from tinsmith.passes.integers import (
     float32,
     need_bytes,
     need_left,
+    need_room,
     of_dequantised,
     scaled,
 )  # fmt: skip
@@ -60,6 +61,7 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
         or static_dims(conv.output)[2:] != tuple(r * n for n in static_dims(x)[2:])
     ):
         raise Skip("windows do not lie side by side")
+    need_room(dims[:1])
     if min(dims[:2]) < LEAST:
         raise Skip(f"it has {dims[0]} to {dims[1]} channels: too few")
     if right.block_size or (ws.size > 1 and right.axis % 4 != 1):

@@ -103,12 +103,12 @@ def _has_few(w: Value, conv: Node) -> bool:
     """Whether a convolution has several groups, of at most FEW input channels each, and no sum can
     exceed what float32 holds exactly."""
     dims = filled_dims(w)
-    return conv.group > 1 and dims[1] <= FEW and _most(dims) <= EXACT
+    return conv.group > 1 and dims[1] <= FEW and most_of(dims[1:]) <= EXACT
 
 
-def _most(dims: Sequence[int]) -> int:
-    """The greatest magnitude of a sum of products of bytes, for weights of these dims."""
-    return prod(dims[1:]) * LARGEST**2
+def most_of(summed: Sequence[int]) -> int:
+    """The greatest magnitude of a sum of products of bytes over axes of these extents."""
+    return prod(summed) * LARGEST**2
 
 
 def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
@@ -152,7 +152,7 @@ def qlinear_conv(conv: Node, b: Value | None) -> Value:
     begin = None if b is None else _column(known(b), *tail)
     if _has_few(w, conv) and not is_depthwise(x, w, xz, wz, conv):
         y = _floats(x, xz, w, wz, conv)
-        room = EXACT - _most(filled_dims(w))
+        room = EXACT - most_of(filled_dims(w)[1:])
         if isinstance(begin, np.ndarray) and np.abs(begin.astype(np.int64)).max() <= room:
             begin = begin.astype(FLOAT32)
         elif begin is not None:

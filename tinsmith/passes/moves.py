@@ -137,6 +137,8 @@ def scatter_along_axis(
 ) -> Value:
     """back(scatter_nd(there(x), places, u)) -> back(there(scatter_elements(x, places, u'))), along
     the axis that the transpose `there` puts first; u' is u in the order of x's axes."""
+    if there.perm is None or back.perm is None:
+        raise Skip("a permutation is not explicit")
     axis, order = there.perm[0], range(len(there.perm))
     if y.reduction != "none" or len(shape_of(places)) != 2 or shape_of(places)[1] != 1:
         raise Skip("it does not overwrite whole slices of one axis, in a row of places")

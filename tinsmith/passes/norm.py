@@ -156,17 +156,17 @@ CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 
 @fold.rule(p.Mul(_channel_norm, const("k")), **CHANNELS, k=(4, 1, 1))
-def scale_channel_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Array) -> Value:
+def scale_channel_norm(norm: Node, scale: Array, shift: Array, k: Array) -> Value:
     """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel."""
-    factor = per_channel(k, shape_of(root.output), 1)
     y = norm.output
+    factor = per_channel(k, shape_of(y), 1)
     return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
 
 
 @fold.rule(p.Add(_channel_norm, const("t")), **CHANNELS, t=(4, 1, 1))
-def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
+def shift_channel_norm(norm: Node, shift: Array, t: Array) -> Value:
     """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel."""
-    return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
+    return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(norm.output), 1)))
 
 
 @fold.rule(

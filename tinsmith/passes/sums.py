@@ -15,7 +15,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import spatial_attr
 from tinsmith.passes.conv import NORM, TOLERANCE, affine, batch_norm, finite
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.facts import Array, need_float, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
@@ -131,6 +131,7 @@ class _Taps:
 
 
 def _same_results(first: Value, second: Value) -> None:
+    need_float(first)
     if shape_of(first) != shape_of(second):
         raise Skip("one of them is broadcast")
 

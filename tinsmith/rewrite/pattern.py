@@ -133,15 +133,16 @@ class Literal(Pattern):
 
 
 def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
-    """Whether a one-element array holds `number`: integers exactly, floats as their dtype rounds
-    it, up to a relative error of 1e-6."""
+    """Whether a one-element array holds `number`: multiples of 0.5 exactly, others as the dtype
+    rounds them, up to a relative error of 1e-6."""
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
     if kind in "fV":  # the small floats of ml_dtypes have kind V
         try:
             rounded = float(np.asarray(number).astype(array.dtype))
-            return isclose(float(array.item()), rounded, rel_tol=1e-6)
+            loose = 1e-6 if number % 0.5 else 0.0
+            return isclose(float(array.item()), rounded, rel_tol=loose)
         except (TypeError, ValueError):
             return False
     return False
