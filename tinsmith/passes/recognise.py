@@ -77,6 +77,7 @@ def hard_sigmoid(x: Value, a: Array, b: Array) -> Value:
 @rules.rule(p.Div(relu6(p.Add("x", 3.0)), 6.0) | p.Mul(relu6(p.Add("x", 3.0)), 1 / 6))
 def hard_sigmoid_from_relu6(x: Value) -> Value:
     """clip(x + 3, 0, 6) / 6 -> hard_sigmoid(x, 1/6, 1/2)."""
+    need_float(x)
     return OPS["HardSigmoid"](x, alpha=1 / 6, beta=0.5)
 
 
@@ -93,6 +94,7 @@ def hard_swish(x: Value, h: Node) -> Value:
 )
 def hard_swish_from_relu6(x: Value) -> Value:
     """x * clip(x + 3, 0, 6) / 6 -> hard_swish(x)."""
+    need_float(x)
     return OPS["HardSwish"](x, alpha=1 / 6, beta=0.5)
 
 
