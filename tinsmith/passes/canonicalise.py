@@ -50,8 +50,8 @@ def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
     if x.dtype != back.output.dtype:
         raise Skip(f"from {x.dtype} to {back.output.dtype}")
     far = wide.output.dtype  # numpy calls int64 to float64 safe
-    rounds = x.dtype.itemsize == 8 and far.kind != x.dtype.kind
-    if rounds or x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, far, "safe"):
+    inexact = x.dtype.itemsize == 8 and far.kind != x.dtype.kind
+    if inexact or x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, far, "safe"):
         raise Skip(f"{far} does not hold every {x.dtype}")
     return x
 
