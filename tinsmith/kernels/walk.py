@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
@@ -71,6 +72,31 @@ def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
         return
     with b.loop(0, (count + (size - 1)) // size) as k:
         yield b.minimum(k * size, count - size)
+
+
+# ---- vectors side by side
+
+
+def spots(widths: Sequence[int]) -> list[tuple[int, int]]:
+    """(first element, lanes) of vectors that lie side by side: (8, 4) gives (0, 8), (8, 4)."""
+    return list(zip(accumulate(widths, initial=0), widths, strict=False))
+
+
+def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
+    """(how many elements of the row come before it, vector) for each vector of a row."""
+    return list(zip(accumulate((v.ty.lanes for v in values), initial=0), values, strict=False))
+
+
+def load_row(at: Ptr, widths: Sequence[int]) -> list[Val]:
+    """Load neighbouring elements from `at` on, as consecutive vectors of `widths` lanes."""
+    return [(at + first).load(width) for first, width in spots(widths)]
+
+
+def store_tile(at: Ptr, tile: Sequence[Sequence[Val]], pitch: int) -> None:
+    """Emit stores of the rows of a tile, `pitch` elements apart, from `at` on."""
+    for r, values in enumerate(tile):
+        for offset, v in offsets(values):
+            (at + (r * pitch + offset)).store(v)
 
 
 # ---- axes

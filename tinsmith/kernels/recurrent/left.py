@@ -14,10 +14,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.math import nearest, rint
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.dot.skeleton import Tile, offsets
+from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, offsets
 from tinsmith.records import dataclass
 
 LEVELS = 255.0  # the greatest byte
