@@ -178,7 +178,7 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
     than LARGE_LAYER elements, unless the layer multiplies `rounded` data, which takes no other
     weights."""
     node = v.producer
-    if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
+    if node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None
     w = node.inputs[0]
     if w is None or w.const is None or v.dtype != FLOAT32:

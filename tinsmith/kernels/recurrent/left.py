@@ -19,6 +19,7 @@ from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.walk import Position, offsets
 from tinsmith.records import dataclass
+from tinsmith.sizes import largest
 
 LEVELS = 255.0  # the greatest byte
 
@@ -48,7 +49,7 @@ def left_bytes(layer: Layer, rows: int) -> int:
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
         return 0
-    return 4 * (rows * inputs.depth + layer.batch * recurrent.depth)
+    return 4 * largest(rows * inputs.depth, layer.batch * recurrent.depth)
 
 
 def quantisation_of(

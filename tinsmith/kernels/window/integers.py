@@ -138,7 +138,7 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     most = tiling.rows.count if flat else rows
     parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
     return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
-                taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
+                taken is None and not left.is_zero, direct, flat, taken or 0)  # fmt: skip
 
 
 @estimate
