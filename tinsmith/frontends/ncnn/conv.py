@@ -40,13 +40,6 @@ def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
     return tuple(node.attr(f"kernel_{a}") for a in letters), node.attr("num_output"), group
 
 
-def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
-    """x with its spatial axes padded with `value`; `pad` is all begins, then all ends."""
-    n = len(letters)
-    widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
-    return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
-
-
 @layer(
     "Convolution", "ConvolutionDepthWise", "Convolution1D", "ConvolutionDepthWise1D",
     "Convolution3D", "ConvolutionDepthWise3D",
@@ -74,7 +67,7 @@ def convolution(node: Node) -> Result:
         lower = pad["auto_pad"] == "SAME_LOWER"
         pad = same_padding(x, letters, spans, attrs["stride"], lower, numbers=bool(value))
     if value and any(pad.get("pad", ())) and not is_quantised(node):
-        x = filled(node, x, pad["pad"], value, letters)
+        x = node.padded(x, pad["pad"], value)
         pad = {"pad": (0,) * 2 * len(letters)}
     if rank(x) != len(letters) + 1:
         raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")

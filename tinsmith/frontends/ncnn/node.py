@@ -119,6 +119,12 @@ class Node(SourceNode):
         parts = [self.ints(s) if isinstance(s, int) else s for s in sizes]
         return self.emit("Concat", *parts, axis=0)
 
+    def padded(self, x: Value, pad: tuple[int, ...], value: float) -> Value:
+        """x with its spatial axes padded with `value`; `pad` is all begins, then all ends."""
+        n = len(pad) // 2
+        widths = self.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
+        return self.emit("Pad", x, widths, self.number(value, x))
+
     # ---- arithmetic
 
     def scaled(self, x: Value, factor: float) -> Value:
