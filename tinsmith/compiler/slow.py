@@ -31,7 +31,7 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     rest = [n for n in slow if n not in holding]
     if not rest:
         return said
-    work = {s.node: flops_of(s.node) for s in steps if s.node and _is_static(s.node)}
+    work = {s.node: flops_of(s.node) for s in steps if s.node and s.node.is_static}
     total, part = sum(work.values()), sum(work.get(n, 0.0) for n in rest)
     unsized = sum(n not in work for n in rest)
     if part > MOST * total:
@@ -50,10 +50,6 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
 
 def _graphs(node: Node) -> list[Graph]:
     return [g for g in node.attrs.values() if isinstance(g, Graph)]
-
-
-def _is_static(node: Node) -> bool:
-    return all(v.type.is_static for v in (*node.inputs, *node.outputs) if v is not None)
 
 
 def _holding(node: Node, count: int) -> str:

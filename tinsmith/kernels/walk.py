@@ -99,6 +99,15 @@ def store_tile(at: Ptr, tile: Sequence[Sequence[Val]], pitch: int) -> None:
             (at + (r * pitch + offset)).store(v)
 
 
+def copy(b: Builder, source: Ptr, sink: Ptr, count: Position, lanes: int) -> None:
+    """Emit a copy of `count` neighbouring elements, in vectors of `lanes`."""
+
+    def body(i: Position, width: int, mask: Val | None) -> None:
+        (sink + i).store((source + i).load(width, mask), mask)
+
+    b.vectors(count, lanes, body)
+
+
 # ---- axes
 
 
@@ -276,7 +285,7 @@ Line = Callable[[Emit, list[View], Position, int, Index], None]
 
 
 def each_line(
-    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int = 0
+    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int
 ) -> None:
     """Emit `body(em, others, position, length, index)` for each line of a walk over dimensions
     `first` and after of `dims`, for plain views.

@@ -191,17 +191,13 @@ ACTIVATIONS = {
 attributes that its activation_params are)."""
 
 
-def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
-    """The activation of y: `kind` is ncnn's activation_type (0: none), `params` are the
-    activation_params. Raises Unsupported for an unknown one."""
+def active(node: Node, y: Value) -> Value:
+    """The activation of y that the parameters of the layer ask for. Raises Unsupported for an
+    unknown one."""
+    kind, params = node.attr("activation_type"), node.attr("activation_params")
     if kind == 0:
         return y
     op, names = ACTIVATIONS.get(kind, ("", ()))
     if not op or len(params) < len(names):
         raise Unsupported(f"its activation {kind} with {len(params)} parameters is not known")
     return node.emit(op, y, **dict(zip(names, params, strict=False)))
-
-
-def active(node: Node, y: Value) -> Value:
-    """The activation of y that the parameters of the layer ask for."""
-    return activated(node, y, node.attr("activation_type"), node.attr("activation_params"))

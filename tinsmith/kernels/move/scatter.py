@@ -6,11 +6,11 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.builder import Val
 from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
 from tinsmith.kernels.move.strided import copy_row, words
+from tinsmith.kernels.walk import copy
 
 CHUNK = 1 << 13
 """Elements of a tile of the copy of the input, and the most of a line of updates. Estimated."""
@@ -95,14 +95,10 @@ def copy_all(y: Value) -> Phase:
     """A phase that copies input 0 to the output y, CHUNK elements a tile."""
     size = y.type.size
 
-    def copy(em: Emit) -> None:
+    def emit(em: Emit) -> None:
         b = em.b
         first, end = b.index(em.begin) * CHUNK, b.minimum(b.index(em.end) * CHUNK, size)
         source, out = ((words(v.pointer) + first).fixed() for v in (em.input(0), em.outs[0]))
+        copy(b, source, out, b.index(end) - first, lanes_of(b.target, out.elem.nbytes))
 
-        def body(i: Val | int, lanes: int, mask: Val | None) -> None:
-            (out + i).store((source + i).load(lanes, mask), mask)
-
-        b.vectors(b.index(end) - first, lanes_of(b.target, out.elem.nbytes), body)
-
-    return Phase(-(-size // CHUNK), copy, copies=0)
+    return Phase(-(-size // CHUNK), emit, copies=0)
