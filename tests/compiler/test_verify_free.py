@@ -16,12 +16,14 @@ from tests.cli.harness import tinsmith
 from tests.models import GRAPHS
 from tests.transformer import transformer
 from tests.wrong import misplaced, spoiled
+from tinsmith.compiler.bisect import Bisection, Freed
+from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options, machine_of
 from tinsmith.compiler.verify_sizes import sizes_for
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import with_numbers
-from tinsmith.kernels._kernel import KERNELS, Tier, kernel
+from tinsmith.kernels._kernel import KERNELS, Skip, Tier, kernel
 from tinsmith.ops import OPS
 from tinsmith.sizes import Size
 
@@ -80,6 +82,28 @@ def test_at_the_sizes_of_inputs_that_are_given(wrong_kernels: None) -> None:
     assert [d.at for d in found.outputs] == ["", ""]
 
 
+def test_a_kernel_that_takes_free_sizes_alone_is_not_told_to_be_forced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rule(site: Any) -> Any:
+        if not any(isinstance(d, Size) for d in site.input(0).dims):
+            raise Skip("its sizes are numbers")
+        return KERNELS["matmul_packed"].rule(site)
+
+    monkeypatch.setattr(Freed, "sized", lambda *_: None)
+    x = np.ones((8, 16), np.float32)
+    made = Compilation(ts.load(chain()), machine_of(None), Options(kernels=""), False)
+    search = Bisection(made, {"x": x}, 1e-3, leaving_free(made, ((8, 16),))[1])
+    placed = made.place(search.shapes)
+    kernel("MatMul", Tier.VECTOR, dtypes="float32", name="free_only")(rule)
+    try:
+        search.kernels = {n.name: "free_only" for n in placed.nodes}
+        _, forced = search._run(placed, [x], placed.node("first"))
+    finally:
+        KERNELS.remove("free_only")
+    assert not forced
+
+
 def test_programs_for_free_sizes_agree_at_several() -> None:
     found = ts.verify(ts.load(transformer()), shapes="free", sizes={"seq": (2, 33)}, cache=False)
     assert found.ok
@@ -115,7 +139,6 @@ def test_the_command_compares_at_several_sizes(tmp_path: Path) -> None:
 
 
 def test_a_graph_with_numbers_computes_as_it_did(tmp_path: Path) -> None:
-    from tinsmith.compiler.build import Compilation
     from tinsmith.ops.interpret import run_graph
 
     graph = ts.load(transformer())

@@ -120,6 +120,8 @@ def test_fused_gemm() -> None:
     y = 0.5 * (a @ b.T) + c
     attrs = {"transB": 1, "alpha": 0.5, "activation": "LeakyRelu", "activation_alpha": 0.25}
     check(*one("FusedGemm", a, b, c, **attrs), expected=[np.where(y > 0, y, 0.25 * y)])
+    attrs = {"transB": 1, "alpha": 0.5, "activation": "HardSigmoid", "activation_beta": 0.25}
+    check(*one("FusedGemm", a, b, c, **attrs), expected=[np.clip(0.2 * y + 0.25, 0, 1)])
 
 
 SCALES = [np.array(v, np.float32) for v in (0.05, 0.04, 0.1)]

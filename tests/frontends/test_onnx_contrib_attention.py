@@ -181,7 +181,7 @@ GROUPED: list[tuple[Any, ...]] = [
     (1, [6, 6], 6, {"rotary_interleaved": 1}),
     (5, [0, 0], 0, {"local_window_size": 2}),
     (1, [6, 4], 6, {"local_window_size": 3, "softcap": 2.0}),
-    (2, [5, 5], 5, {"scale": 0.2, "do_rotary": 0}),
+    (2, [5, 5], 5, {"scale": 0.2, "do_rotary": 0, "rotary_interleaved": 1}),
 ]
 
 
@@ -206,6 +206,7 @@ def grouped(
     return results
 
 
+@pytest.mark.filterwarnings("error::tinsmith.errors.ModelWarning")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("new, before, room, attrs", GROUPED)
 def test_group_query_attention(new: int, before: Any, room: int, attrs: Any, packed: bool) -> None:

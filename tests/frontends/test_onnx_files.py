@@ -136,6 +136,9 @@ def test_typed_data_that_do_not_fit_the_shape() -> None:
     proto = TensorProto(name="w", data_type=1, dims=[3], float_data=[1.0, 2.0])
     with pytest.raises(ModelFileError, match="3 elements of float32; the file holds 2"):
         EMPTY.tensor(proto)
+    proto = TensorProto(name="w", data_type=TensorProto.INT4, dims=[2], int32_data=[0x21, 1, 1])
+    with pytest.raises(ModelFileError, match=r"2 elements of int4, .* 1 bytes; the file holds 3"):
+        EMPTY.tensor(proto)
 
 
 @pytest.mark.parametrize("fields, message", [

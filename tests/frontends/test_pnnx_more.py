@@ -95,6 +95,14 @@ def test_windows_that_are_far_apart_or_turned_round_are_refused(
         ts.load(param("pnnx.Input in 0 1 x #x=(2,9,7,2)f32", line, OUT))
 
 
+def test_a_window_that_is_longer_than_its_transforms_is_refused() -> None:
+    window = "pnnx.Attribute w 0 1 w @data=(20)f32"
+    line = "torch.stft s 2 1 x w y n_fft=16 win_length=16 return_complex=False"
+    model = param("pnnx.Input in 0 1 x #x=(2,99)f32", window, line, OUT)
+    with pytest.raises(ImportFailed, match="window of 20 does not fit transforms of 16"):
+        ts.load(model, random_weights=0)
+
+
 @pytest.mark.parametrize(("kernel", "padding"), [(3, 1_000_000), (2001, 1000)])
 def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) -> None:
     """Those that hold nothing are alike; where there are too many others, no code is made."""
@@ -109,6 +117,17 @@ def test_windows_in_a_wide_padding_take_no_code_each(kernel: int, padding: int) 
     want = ts.compile(model, backend="numpy", cache=False)(x)
     np.testing.assert_array_equal(y, want)
     assert (" 5 runs of columns" if kernel == 3 else "each with code of its own") in told
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_what_is_rolled_beyond_a_free_size_goes_round(backend: str) -> None:
+    for shift in (5, -3, 2, 100):
+        whole = param(IN, f"torch.roll r 1 1 x y shifts=({shift}) dims=(0)", OUT)
+        flat = param(IN, f"torch.roll r 1 1 x y shifts={shift} dims=None", OUT)
+        for model, axis in ((whole, 0), (flat, None)):
+            net = ts.compile(model, backend=backend, batch="free")
+            for x in (X, X[:1], X[:0]):
+                np.testing.assert_array_equal(net(x), np.roll(x, shift, axis))
 
 
 def test_a_free_batch_stays_where_sizes_are_kept() -> None:

@@ -73,6 +73,13 @@ def bad_attribute(g):
     g.nodes[0].attrs["alpha"] = 1
 
 
+def test_an_order_without_a_producer():
+    g = graph()
+    swept_producer(g)
+    with pytest.raises(GraphError, match="'add' reads 'relu' of a node that is not in it"):
+        _ = g.nodes
+
+
 @pytest.mark.parametrize(
     ("break_it", "says"),
     [

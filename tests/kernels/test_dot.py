@@ -251,3 +251,9 @@ def test_rows_a_page_apart_are_spread() -> None:
     assert spread_stride(1024, 13) == 1040
     assert spread_stride(768, 13) == 768
     assert spread_stride(1023, 13) == 1023
+
+
+@pytest.mark.parametrize("right", [(37, 1), (37,)])
+def test_rows_by_a_column_may_end_as_bytes(right):
+    epilogue = [("Abs",), ("Round",), ("Cast", None, {"to": "uint8"})]
+    check("MatMul", [rand(9, 37), rand(*right)], kernel="matvec", epilogue=epilogue)

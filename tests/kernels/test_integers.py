@@ -200,6 +200,15 @@ def test_depthwise_convolutions(x, kernel, attrs, zero, target):
           target=target, consts=[1, 2], extra_halo=zero % 3, threads=1 + zero % 2)  # fmt: skip
 
 
+@pytest.mark.parametrize("kernel", ["conv_integer_depthwise", "conv_depthwise_bytes"])
+def test_planes_of_padding_alone_have_no_table_of_starts(kernel):
+    arrays = [ends("uint8", 1, 16, 2, 5, 5), ends("int8", 16, 1, 1, 3, 3), np.array(3, np.uint8)]
+    attrs = {"pad": (1,) * 6, "group": 16}
+    site = site_of(one_node("ConvInteger", arrays, attrs, [1, 2]), level("avx512vnni"))
+    with pytest.raises(Skip, match="depth is padded"):
+        KERNELS[kernel].offer(site)
+
+
 @pytest.mark.parametrize("op, shapes, kernel", [
     ("MatMulInteger", [(7, 50), (50, 20), (20,)], "matmul_integer"),
     ("ConvInteger", [(1, 20, 6, 5), (12, 20, 3, 3), (12, 1, 1)], "conv_integer"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.free import compare
 from tests.kernels.harness import check, levels
 from tinsmith import ops
 from tinsmith.errors import DataError
@@ -196,3 +197,12 @@ def test_results_stay_when_the_net_runs_again():
     net(*some(1, 3, 30), np.array([30]))
     for name, a in kept.items():
         np.testing.assert_array_equal(first[name], a)
+
+
+def test_one_program_for_fewer_boxes_than_are_kept_and_for_more():
+    g = Graph("detector")
+    x, s = g.input("x", Type("float32", (1, "n", 4))), g.input("s", Type("float32", (1, 1, "n")))
+    g.outputs = [ops.NonMaxSuppression(x, s, np.int64([50]), np.float32([0.5]))]
+    calls = [{"n": n} for n in (20, 70, 50, 3)]
+    made = compare(g, calls, lambda sizes: dict(zip("xs", some(1, 1, sizes["n"]), strict=True)))
+    assert (made.calls, made.programs, made.reference) == (4, 1, [])

@@ -8,6 +8,10 @@ BinaryOp 3x4x5 1x1; 0=0
 Convolution 4x9x10; 0=6 1=3 4=-233 18=5.0e-01 6=216
 Convolution 4x9x10; 0=6 1=4 3=3 4=-234 18=-1.0e+00 5=1 6=384
 Convolution 4x9x10; 0=6 1=3 4=1 5=1 6=216 8=2 18=5.0e-01
+Convolution 4x9x10; 0=6 1=3 4=1 5=1 6=216 8=2 18=-2.7e+00
+ConvolutionDepthWise 4x9x10; 0=4 1=3 4=-233 6=36 7=4 8=1 18=2.0e+01
+Convolution 4x9x10 6x4x3x3; 0=6 1=3 3=2 4=-233 18=5.0e-01 19=1
+Convolution1D 4x11 6x4x3 6; 0=6 1=3 4=1 5=1 18=5.0e-01 19=1
 Convolution 4x9x10 6x4x3x3; 0=6 1=3 19=1
 Convolution 4x9x10 6x4x3x3 6; 0=6 1=3 4=1 5=1 19=1 9=1
 ConvolutionDepthWise 4x9x10 4x1x3x3 4; 0=4 1=3 5=1 7=4 19=1

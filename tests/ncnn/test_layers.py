@@ -33,8 +33,11 @@ REFUSED = {"Einsum 4x5 5x6; -23300=9,105,106,44,106,107,45,62,105,107"}
 UNWRITABLE = {
     "Pooling 3x7x8; 0=1 7=1 8=600 18=2",
     "Pooling1D 3x800; 0=1 7=1 8=513",
+    "Convolution 4x9x10; 0=6 1=3 4=1 5=1 6=216 8=2 18=-2.7e+00",
+    "ConvolutionDepthWise 4x9x10; 0=4 1=3 4=-233 6=36 7=4 8=1 18=2.0e+01",
 }
-"""What is read, and cannot be written as ncnn: adaptive poolings of more places than get nodes."""
+"""What is read, and cannot be written as ncnn: adaptive poolings of more places than get nodes, and
+numbers other than 0 beside bytes."""
 REFIT = {line for line in CASES if line.startswith("LSTM 6x5; ") and " 3=" in line}
 """Weights that are found anew from a product, but for their last bits."""
 UNCHECKED = {

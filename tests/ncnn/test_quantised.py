@@ -16,8 +16,10 @@ from tests.quantizer.nets import Building
 from tinsmith.cli import main
 from tinsmith.errors import NotWritable, OptionError, QuantizeError
 from tinsmith.graph import Graph
+from tinsmith.graph.origin import Origin
 from tinsmith.quantizer.report import Quantized
-from tinsmith.quantizer.table import apply_table, rows_of
+from tinsmith.quantizer.table import apply_table, lines_of, rows_of
+from tinsmith.writers.ncnn.writer import Writer
 
 DATA = np.random.default_rng(3).standard_normal((12, 3, 10, 9)).astype(np.float32)
 LAYERS = ["first", "second", "depthwise", "between", "pixels", "grouped", "dense"]
@@ -94,12 +96,20 @@ def test_ncnn_computes_the_same(tmp_path: Path) -> None:
 def test_a_table_says_all(tmp_path: Path) -> None:
     found = plain()
     text = found.table()
-    rows = rows_of(text)
+    rows = rows_of(lines_of(text))
     assert list(rows) == [name for name in LAYERS if name != "grouped"]
     assert [row.weights.size for row in rows.values()] == [16, 16, 16, 20, 24, 7]
     np.testing.assert_array_equal(values(apply_table(net(), text).graph), values(found.graph))
     found.write(tmp_path / "net.table")
     assert (tmp_path / "net.table").read_text(encoding="utf-8") == text
+
+
+def test_nodes_of_one_name_are_two_layers() -> None:
+    b = Building(1, 3, 10, 9)
+    y = b.conv(b.x, 4, name="first", origin=Origin(name="second"))
+    graph = b.ends(b.conv(b.emit("Relu", y), 4, name="second"))
+    found = ts.quantize(graph, DATA, form="ncnn", equalise=False, correct=False, progress=False)
+    assert apply_table(graph, found.table()).layers == ("second", "second_1")
 
 
 def test_layers_without_both_lines_stay_in_float(tmp_path: Path) -> None:
@@ -135,6 +145,18 @@ def test_what_has_no_table() -> None:
         quantised().table()
     with pytest.raises(OptionError, match="leave `products` and `weight_bits` out"):
         quantised(weight_bits=4)
+
+
+def test_a_layer_before_another_rounding_is_not_claimed_in_part() -> None:
+    b = Building(1, 3, 10, 9)
+    graph = b.ends(b.conv(b.emit("Relu", b.conv(b.x, 4, name="first")), 4, name="second"))
+    found = ts.quantize(graph, DATA, form="ncnn", progress=False).graph
+    (sign,) = (n for n in found.nodes if n.op.name == "Sign" and n.operand(0).shape[1] == 4)
+    by = sign.operand(0).producer
+    scales = np.full((1, 4, 1, 1), by.operand(1).const)
+    found.set_input(by, 1, found.const(scales))
+    writer = Writer(found)
+    assert not writer.claim() and not writer.taken and not writer.claimed
 
 
 def test_small_weights_hint_at_layers_of_bytes(tmp_path: Path) -> None:
@@ -174,7 +196,7 @@ def test_pictures_and_arrays_lie_in_one_folder(tmp_path: Path) -> None:
     def scale_of_input(*words: str) -> float:
         made = CliRunner().invoke(main, ["quantize", model, table, "--data", *words])
         assert made.exit_code == 0, made.output
-        return rows_of(Path(table).read_text(encoding="utf-8"))["first"].data
+        return lines_of(Path(table).read_text(encoding="utf-8"))["first"][0]
 
     assert scale_of_input(str(folder / "a.png")) == scale_of_input(str(folder)) == 127
     np.save(folder / "b.npy", 2 * np.ones((1, 3, 10, 9), np.float32))

@@ -11,8 +11,11 @@ import pytest
 
 import tinsmith as ts
 from tests.ncnn.against import PEER, agree, run_peer
+from tinsmith import ops
+from tinsmith.errors import NotWritable
 from tinsmith.formats.ncnn.param import Layer, read_param
 from tinsmith.formats.ncnn.weights import draw_weights, write_weights
+from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.writers.ncnn import write
 
@@ -92,3 +95,15 @@ def test_ncnn_computes_the_same_with_what_is_written(small: bool, tmp_path: Path
     for name, want in wanted.items():
         with np.load(tmp_path / f"{name}.out.npz") as found:
             agree(dict(found), want)
+
+
+def test_what_layers_of_several_nodes_cannot_say_is_told_with_all_else(tmp_path: Path) -> None:
+    graph = Graph("several")
+    x = graph.input("x", Type("float32", (1, 4)))
+    one = graph.const(np.ones((1, 4), np.int64), "one")
+    y = ops.Cast(ops.Greater(one, 0), to="float32")
+    graph.outputs = [ops.Add(x, y), ops.Det(ops.Reshape(x, [1, 2, 2]))]
+    with pytest.raises(NotWritable) as told:
+        write(graph, tmp_path / "y.param")
+    for what in ("2 nodes", "Det x1: ncnn has no layer", "Greater x1: the constant 'one' is not"):
+        assert what in str(told.value)

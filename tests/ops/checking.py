@@ -60,7 +60,7 @@ def check(
         return Type(a.dtype, dims)
 
     for how in ("static", "batch", "symbolic", "unknown"):
-        types = types_of(name, [typed(i, a, how) for i, a in enumerate(given)], attrs)
+        types = types_of(name, [typed(i, a, how) for i, a in enumerate(given)], bound)
         assert len(types) == len(results), f"{name}: {len(types)} types, {len(results)} results"
         for t, y in zip(types, results, strict=True):
             assert t.dtype == y.dtype, f"{name} ({how}): the rule says {t}, it is {y.dtype}"
@@ -71,7 +71,7 @@ def check(
                 assert fits, f"{name} ({how}): the rule says {t}, it is {y.shape}"
             if how == "static":
                 assert t.shape is not None, f"{name}: nothing is known of a static call's rank"
-    static = types_of(name, [typed(i, a, "static") for i, a in enumerate(given)], attrs)
+    static = types_of(name, [typed(i, a, "static") for i, a in enumerate(given)], bound)
     if all(t.is_static for t in static):
         graph = Graph("flops")
         values = [

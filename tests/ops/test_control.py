@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.checking import check, close, normal, refused, types_of
-from tinsmith.errors import GraphError, ReferenceFailed
+from tinsmith.errors import DataError, GraphError, ReferenceFailed
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS, op
 from tinsmith.ops.interpret import run_graph
@@ -255,6 +255,17 @@ def test_scan_of_nothing():
     )
     close(state, normal(3))
     assert items.shape == (0, 3)
+
+
+def test_inputs_of_a_scan_are_equally_long():
+    a, b = f32(3), f32(3)
+    body = graph({"a": a, "b": b}, lambda g, a, b: [OPS["Add"](a, b)])
+    attrs: dict[str, Any] = {"body": body, "num_scan_inputs": 2}
+    with refused("scanned for 1 and 4"):
+        types_of("Scan", [f32(1, 3), f32(4, 3)], attrs)
+    with pytest.raises(DataError, match=r"scanned for \[1, 4\]"):
+        OPS["Scan"](normal(1, 3), normal(4, 3), **attrs)
+    assert types_of("Scan", [f32("N", 3), f32(4, 3)], attrs)[0].shape == (4, 3)
 
 
 # ---- Fused

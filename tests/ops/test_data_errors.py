@@ -63,6 +63,9 @@ CASES = {
     "Resize, endless": ([X, None, f32(np.inf, 1)], {}, "scales must be positive and finite"),
     "Resize, sizes": ([X, None, None, i64(4, -1)], {}, "sizes must not be negative"),
     "DFT": ([X[..., None], np.array(-4)], {}, "a transform of -4 elements"),
+    "Col2Im": ([np.ones((1, 4, 5), "f4"), i64(3, 3), i64(2, 2)], {}, "x has 5 blocks"),
+    "Col2Im, channels": ([np.ones((1, 6, 4), "f4"), i64(3, 3), i64(2, 2)], {}, "not divide into"),
+    "Col2Im, large": ([np.ones((1, 9, 1), "f4"), i64(1, 1), i64(3, 3)], {}, "do not fit into"),
     "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
     "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),
 }

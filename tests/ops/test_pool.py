@@ -13,6 +13,7 @@ import tinsmith as ts
 from tests.ops.checking import assert_static, check, close, normal, refused, types_of
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
+from tinsmith.ops.interpret import run_graph
 
 CASES = [
     ((1, 1, 1, 1), {"kernel": (1, 1)}),
@@ -215,3 +216,31 @@ F32 = np.dtype(np.float32)
 def test_refused(op, dtype, shape, attrs, fragments):
     with refused(*fragments):
         types_of(op, [Type(np.dtype(dtype), shape)], attrs)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 6, 7), (None, 2, None, 7)])
+def test_one_number_is_for_all_axes(shape):
+    graph = Graph("g")
+    x = graph.input(
+        "x", Type(np.dtype(np.float32), tuple(d or f"d{i}" for i, d in enumerate(shape)))
+    )
+    y = OPS["AveragePool"](OPS["MaxPool"](x, kernel=2), kernel=(2, 3), stride=2, pad=1)
+    y = OPS["Conv"](
+        OPS["LpPool"](y, kernel=1), np.ones((3, 2, 2, 2), np.float32), dilation=1, pad=1
+    )
+    graph.outputs.append(OPS["ConvTranspose"](y, np.ones((3, 1, 2, 2), np.float32), stride=2))
+    for name, attrs in (
+        ("MaxPool", {"kernel": (2, 2), "stride": None}),
+        ("Conv", {"pad": (1,) * 4}),
+    ):
+        (node,) = (n for n in graph.nodes if n.op.name == name)
+        assert {k: node.attrs[k] for k in attrs} == attrs
+    data = normal(1, 2, 6, 7)
+    (got,) = ts.compile(graph, cache=False).run([data])
+    close(got, run_graph(graph, [data])[0])
+
+
+def test_one_number_for_unknown_axes():
+    x = Graph("g").input("x", Type(np.dtype(np.float32), None))
+    with refused("the rank of the input is unknown"):
+        OPS["MaxPool"](x, kernel=2)

@@ -174,21 +174,32 @@ def test_loop_over_a_part(index, count):
     assert one(g, "GRU").inputs[0].shape[0] == count
 
 
-def test_loop_with_a_counter_of_its_own():
+def counting(step, index, size=T):
+    """A graph of one Loop with a state `at` of its own that begins with 0; it reads x at
+    `index(i, at)`, and `at` becomes `step(builder, at)`."""
     outer, inner = Builder(), Builder(seed=5)
-    inner.graph.input("i", INT)
-    keep, at = inner.graph.input("keep", BOOL), inner.graph.input("at", INT)
-    s, seen = inner.x(N, H, name="s"), inner.x(T, N, I, name="seen")
-    h, _ = gru_after()(inner, I, H)(ops.Gather(seen, at, axis=0), s, None)
-    body = inner.out(keep, ops.Add(at, inner.c(1, "int64")), h, ops.Identity(h))
-    x, h0 = outer.x(T, N, I), outer.x(N, H, name="h0")
+    i, keep = inner.graph.input("i", INT), inner.graph.input("keep", BOOL)
+    at = inner.graph.input("at", INT)
+    s, seen = inner.x(N, H, name="s"), inner.x(size, N, I, name="seen")
+    h, _ = gru_after()(inner, I, H)(ops.Gather(seen, index(i, at), axis=0), s, None)
+    body = inner.out(keep, step(inner, at), h, ops.Identity(h))
+    x, h0 = outer.x(size, N, I), outer.x(N, H, name="h0")
     at0 = outer.c(0, "int64")
     _, last, y = ops.Loop(
         outer.c(T, "int64"), outer.c(True, "bool"), at0, h0, x, body=body, captured=1
     )
-    g = outer.out(last, y)
+    return outer.out(last, y)
+
+
+def test_loop_with_a_counter_of_its_own():
+    g = counting(lambda b, at: ops.Add(at, b.c(1, "int64")), lambda i, at: at)
     check(g, "portable")
     one(g, "GRU")
+
+
+def test_a_state_that_alternates_does_not_count():
+    g = counting(lambda b, at: ops.Sub(b.c(1, "int64"), at), ops.Add, T + 1)
+    assert said(check(g, "portable"), "does not follow the iterations")
 
 
 def test_loop_as_long_as_its_input():

@@ -310,6 +310,25 @@ def test_a_size_of_zero_is_not_rewritten():
     check(g)
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "found"),
+    [
+        ((3, 4), (4,), True),
+        ((4,), (), True),
+        (("N", 4), ("N", 1), True),
+        (("N", 4), ("N", 4), False),
+        ((4,), (3, 4), False),
+        ((1, 4), (4,), False),
+        ((3, 1), (1, 4), False),
+    ],
+)
+def test_rsqrt_of_fewer_elements(x, y, found):
+    b = Builder()
+    g = b.out(ops.Div(b.x(*x), ops.Sqrt(b.x(*y, name="y"))))
+    run_passes(g, "portable", verify=True)
+    assert ops_of(g) == (["Rsqrt", "Mul"] if found else ["Sqrt", "Div"])
+
+
 def test_float64_and_integers_stay_what_they_are():
     b = Builder("float64")
     _, z = conv_norm(b, b.x(1, 3, 5, 5))

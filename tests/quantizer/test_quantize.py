@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import tinsmith as ts
 from tests.quantizer.nets import Building, residual
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
@@ -97,6 +98,24 @@ def test_how_data_are_given_does_not_matter(tmp_path: Path) -> None:
     assert len(texts) <= 3
 
 
+def test_labels_may_be_in_every_source_of_data(tmp_path: Path) -> None:
+    graph, x = residual()
+    labels = run_graph(graph, [x])[0].argmax(1)
+    for i in range(2):
+        np.savez(tmp_path / f"{i}.npz", x=x[i::2], labels=labels[i::2])
+    parts = [{"x": x[:9], "labels": labels[:9]}, {"x": x[9:], "label": labels[9:]}]
+    for data in (tmp_path, [lambda: parts[0], parts[1]], [parts[0], lambda: parts[1]]):
+        assert quantised(graph, data).judgement.before == 100
+
+
+def test_how_often_data_are_read_does_not_grow_with_their_number() -> None:
+    graph, x = residual()
+    reads = [Mock(return_value={"x": x}) for _ in range(2)]
+    for number, read in enumerate(reads, 1):
+        quantised(graph, [x] * number + [read])
+    assert reads[0].call_count == reads[1].call_count
+
+
 @pytest.mark.parametrize("name", ["Relu", "LeakyRelu"])
 @pytest.mark.parametrize("group", [1, 8])
 def test_equalising_changes_no_result_and_makes_ranges_equal(name: str, group: int) -> None:
@@ -126,6 +145,10 @@ def test_what_is_read_twice_or_leaves_the_graph_is_not_equalised() -> None:
     assert equalise(canonical_of(b.ends(b.conv(first, 8)))) == 0
 
 
+def test_layers_before_which_a_bias_is_computed_are_not_equalised() -> None:
+    assert equalise(canonical_of(_computed_bias()[0])) == 0
+
+
 def test_biases_make_up_for_shifted_means() -> None:
     graph, x = residual()
     x = x + 1  # means that rounded weights shift
@@ -140,6 +163,26 @@ def test_biases_make_up_for_shifted_means() -> None:
         for correct in (True, False)
     ]
     assert off[0] < 0.7 * off[1]
+
+
+def _computed_bias() -> tuple[Graph, list[dict[str, Array]]]:
+    """Two convolutions, the first with a bias that is computed, and data."""
+    b = Building("N", 3, 6, 6)
+    c = b.graph.input("c", Type(np.dtype(np.float32), (8,)))
+    y = b.emit("Conv", b.x, b.weights(8, 3, 3, 3), b.emit("Abs", c), pad=(1,) * 4, name="first")
+    graph = b.ends(b.conv(b.emit("Relu", y), 4, name="second"))
+    return graph, [{"x": x, "c": np.linspace(1, 5, 8, dtype=np.float32)} for x in (b.data(),)]
+
+
+def test_a_computed_bias_is_not_corrected() -> None:
+    graph, data = _computed_bias()
+    (told,) = quantised(graph, data, equalise=False).judgement.outputs.values()
+    assert told > 30
+
+
+def test_a_layer_with_a_computed_bias_stays_in_float_for_ncnn() -> None:
+    found = quantised(*_computed_bias(), form="ncnn", correct=False)
+    assert [layer.name for layer in found.layers] == ["second"]
 
 
 def test_compensated_rounding_beats_the_nearest_at_four_bits() -> None:
@@ -262,6 +305,17 @@ def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
     first, second = told.judgement.outputs.values()
     assert np.isnan(first) and second > 30
     assert "is not compared" in str(told)
+
+
+def test_outputs_of_whole_numbers_are_compared_and_others_told() -> None:
+    b = Building("N", 3, 6, 6)
+    y = b.emit("ArgReduce", b.conv(b.x, 8), kind="max", axis=1)
+    halves = b.emit("SplitToSequence", b.emit("Relu", b.x), axis=1)
+    graph = b.ends(y, b.emit("Cast", y, to="object"), halves)
+    told = quantised(graph, b.data(), weight_bits=4)
+    number, *others = told.judgement.outputs.values()
+    assert np.isfinite(number) and np.isnan(others).all()
+    assert str(told).count("is not compared") == 2
 
 
 def test_times_are_those_of_the_node_that_a_step_comes_from() -> None:

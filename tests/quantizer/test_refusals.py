@@ -54,7 +54,10 @@ def test_samples_that_make_up_no_batches() -> None:
 
 
 def test_labels_of_another_number() -> None:
-    refused(CalibrationError, "3 labels for 24 samples", labels=[1, 2, 3])
+    have = "but the data have 24 samples along the first axis of 'x'"
+    refused(CalibrationError, f"`labels` holds 3 labels, {have}", labels=[1, 2, 3])
+    own = {"x": X, "labels": np.zeros(1)}
+    refused(CalibrationError, f"the data's arrays 'labels' hold 1 label, {have}", own)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tinsmith.errors import DataError, TypeRuleError
 from tinsmith.graph.verify import verify
 from tinsmith.ops import OPS
 from tinsmith.ops.interpret import run_graph
@@ -60,6 +61,22 @@ def test_rule_keeps_the_result(name, dtype):
             assert done.counts[name], f"did not fire on\n{text}\n{done.refusals}"
         fired += done.counts[name]
     assert fired or dtype != "float32"
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.filterwarnings("ignore:invalid value")  # infinity as an integer
+def test_rule_keeps_integers(name):
+    rule = RULES[name][1]
+    try:
+        for graph, feeds in sample_graphs(rule, 7, "int32", most=4):
+            feeds = [f * 9 if f.dtype == np.int32 else f for f in feeds]
+            before = run_graph(graph, feeds)
+            rewrite(graph, [rule], limit=20)
+            for a, b in zip(before, run_graph(graph, feeds), strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+    except (TypeRuleError, DataError):
+        pass  # the pattern takes no integers
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -224,3 +224,14 @@ def test_a_cache_that_is_read_after_it_is_overwritten_is_copied():
     for k in range(3):
         got = session(new=np.full((2, 1, 3), k + 1, np.float32), at=np.array([0, 3]))
         np.testing.assert_allclose(got.reshape(-1), 1)
+
+
+def test_a_cache_that_is_two_outputs_is_copied():
+    graph = Graph()
+    past = graph.input("past", Type("float32", ("n", 4)))
+    x = graph.input("x", Type("float32", (1, 4)))
+    graph.outputs = [ops.Concat(past, x, axis=0, name="present")] * 2
+    session = ts.compile(graph, cache=False).session(states={"present": "past"})
+    for i in range(3):
+        session(np.full((1, 4), i, np.float32))
+    np.testing.assert_array_equal(session.states["past"][:, 0], [0, 1, 2])

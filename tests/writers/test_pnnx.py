@@ -208,6 +208,22 @@ def test_indices_and_spectra_are_said_in_the_words_of_pytorch(tmp_path: Path) ->
         assert word in text
 
 
+def test_windows_of_one_number(tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    g = Graph("windows")
+    x, z = g.input("x", Type("float32", (1, 2, 6, 6))), g.input("z", Type("float32", (1, 8, 25)))
+    image, block = np.array([6, 6]), np.array([2, 2])
+    g.outputs = [
+        ops.MaxPool(x, kernel=2, stride=2, name="most"),
+        ops.LpPool(x, kernel=2, name="norms"),
+        ops.Col2Im(z, image, block, stride=1, pad=0, name="fold"),
+    ]
+    xs = [np.random.default_rng(0).random(v.dims, np.float32) for v in g.inputs]
+    for y, want in zip(ts.compile(again(g, tmp_path)).run(xs), ts.compile(g).run(xs), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
 def test_indices_and_spectra_that_pytorch_has_no_word_for_are_named(tmp_path: Path) -> None:
     from tinsmith import ops
 

@@ -67,7 +67,8 @@ def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
 
 
 def best(row: Any, labels: list[str] | None, top: int) -> list[dict[str, Any]]:
-    """The `top` most probable classes of a row of probabilities, best first, as plain data."""
+    """The `top` most probable classes of a row of probabilities, best first, as plain data: of
+    each its number ("class"), "label" ("class 3" without `labels`) and "probability"."""
     order = np.argsort(-row, kind="stable")[:top]
     return [
         {

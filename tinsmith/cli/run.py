@@ -121,7 +121,8 @@ def write(target: Path, arrays: dict[str, Any]) -> None:
 
 
 def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent: str) -> None:
-    """Print the inputs and outputs of a run, its times and the changes of the graph, as text."""
+    """Print a run as text: its inputs (`fed`), its outputs (`shown`: name -> what `describe`
+    says), its times (`spent`, from `times`), the changes of the graph and the notes of the net."""
     for name, array in fed.arrays.items():
         click.echo(f"input   {name}: {value_text(array)} from {fed.notes[name]}")
     for name, row in shown.items():

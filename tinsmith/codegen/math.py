@@ -244,7 +244,7 @@ def _decompose(x: Val) -> tuple[Val, Val]:
 
 
 def _log_sum(f: Val, e: Val) -> Val:
-    """e * ln(2) + log(1 + f)."""
+    """e * ln(2) + log(1 + f), for whole e and sqrt(1/2) <= 1 + f <= sqrt(2) (see `_decompose`)."""
     s = f * f
     tail = s.fma(-0.5, (s * f) * horner(f, _LOG1P))
     return e.fma(LN2_HI, f + e.fma(LN2_LO, tail))

@@ -322,17 +322,19 @@ class Bisection:
         """Run a placed graph as generated code, and return (outputs, forced). `node` gets the
         kernel that it has in the whole model, and `forced` is {node name: kernel}, or {} if that
         kernel does not take the node here."""
-        forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
-        try:
-            program = self.compilation.compile(graph, self.known, forced).program
-        except NoKernel:  # it was chosen for a layout that a cut graph does not have
-            forced = {}
-            program = self.compilation.compile(graph, self.known).program
+        wanted = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
+
+        def compiled(graph: Graph) -> tuple[Program, dict[str, str]]:
+            try:
+                return self.compilation.compile(graph, self.known, wanted).program, wanted
+            except NoKernel:  # it was chosen for a layout that a cut graph does not have
+                return self.compilation.compile(graph, self.known).program, {}
+
+        program, forced = compiled(graph)
         if self.freed is not None:
             sized = self.freed.sized(program)
             if sized is None:  # alone it would be made otherwise
-                graph = self.freed.numbered(graph)
-                program = self.compilation.compile(graph, self.known).program
+                program, forced = compiled(self.freed.numbered(graph))
             else:
                 program = sized
         given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in inputs]

@@ -28,16 +28,17 @@ ZERO = np.array([0], np.int64)
 
 
 def held_states(graph: Graph, states: Sequence[State]) -> tuple[State, ...]:
-    """Return the states, computed by nodes, that can be kept in place: those that grow along one
-    axis, and those that do not grow and come from a node with the trait "overwrites", such as a
-    scatter."""
+    """Return the states, computed by nodes and one output each, that can be kept in place: those
+    that grow along one axis, and those that do not grow and come from a node with the trait
+    "overwrites", such as a scatter."""
     types = {v.name: v.type for v in graph.inputs}
     growing = {room.state for room in rooms_of(types, states)}
+    names = [v.name for v in graph.outputs]
     outputs = {v.name: v.producer for v in graph.outputs}
 
     def is_held(state: State) -> bool:
         node = outputs[state.output]
-        if node is None or list(outputs.values()).count(node) > len(node.outputs):
+        if node is None or names.count(state.output) > 1:
             return False
         return state in growing or (not state.grows and "overwrites" in node.op.traits)
 

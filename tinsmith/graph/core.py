@@ -95,11 +95,14 @@ class Graph:
         """A copy, also of nested graphs, that shares the arrays of constants."""
         from tinsmith.graph.copy import Copier
 
+        def own(value: Any) -> Any:
+            if type(value) is tuple:
+                return tuple(map(own, value))
+            return value.__deepcopy__(memo) if isinstance(value, Graph) else value
+
         memo[id(self)] = new = Copier(self).copy({})
         for node in new.nodes:
-            for name, value in node.attrs.items():
-                if isinstance(value, Graph):
-                    node.attrs[name] = value.__deepcopy__(memo)
+            node.attrs = {name: own(value) for name, value in node.attrs.items()}
         return new
 
     # ---- building

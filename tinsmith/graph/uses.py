@@ -187,9 +187,12 @@ def _by_need(nodes: list[Node], name: str) -> list[Node]:
         rank[n] = i
         for v in n.inputs:
             if v is not None and v.producer is not None:
+                if v.producer not in readers:
+                    raise GraphError(
+                        f"graph {name!r}: {n.name!r} reads {v.name!r} of a node that is not in it"
+                    )
                 waiting[n] += 1
-                if v.producer in readers:
-                    readers[v.producer].append(n)
+                readers[v.producer].append(n)
         if not waiting[n]:
             ready.append((n.seq, i, n))
     heapq.heapify(ready)

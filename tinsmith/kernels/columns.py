@@ -9,6 +9,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position
+from tinsmith.ops.columns import steps_of
 
 MOST = 64
 """Taps of a block at most: each has a loop of its own in the code (estimated)."""
@@ -28,8 +29,7 @@ def col2im(site: Site) -> Choice:
     rank, y = len(image), site.out
     if rank > 2 or prod(block) > MOST or not y.type.size:
         raise Skip(f"the image is {image}, the blocks are {block}")
-    stride, dilation = (site.attr(n) or (1,) * rank for n in ("stride", "dilation"))
-    pad = site.attr("pad") or (0,) * 2 * rank
+    stride, pad, dilation = steps_of(rank, *map(site.attr, ("stride", "pad", "dilation")))
     counts, axes = [], []
     for a in range(rank):
         padded = image[a] + pad[a] + pad[rank + a]

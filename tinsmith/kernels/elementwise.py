@@ -14,7 +14,7 @@ from tinsmith.kernels.emit import Emit, View
 from tinsmith.kernels.layout import PLAIN, Layout, lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
-from tinsmith.sizes import Size, typical
+from tinsmith.sizes import Size, same, typical
 
 PART = 32 << 10  # bytes of output of a tile, at least (estimated)
 WORK = 20e-6  # seconds of a tile, about (estimated)
@@ -58,10 +58,17 @@ def _choice(site: Site, layout: Layout) -> Choice:
     if near:
         parts = whole_shares(parts, site.threads)
     emit = _emit_blocked if layout.block else _emit_plain
+    sweep = parts if near else 0
+    # Short rows, and long ones that threads share, are faster where their lengths are known.
+    flat = layout.block or all(
+        same(v.type.size, 1) or same(v.type.size, site.out.type.size) for v in site.extras
+    )
+    phase = Phase(outer * parts, partial(emit, parts=parts), sweep=sweep)
+    if flat:
+        phase = Phase(outer * parts, emit, sweep=sweep, generic=(parts,))
     return Choice(
         cost=0.2e-6 + cost, reads=site.reads((), layout), writes=(layout,),
-        phases=(Phase(outer * parts, emit, sweep=parts if near else 0, generic=(parts,)),),
-        by_channels=single and not near, detail=str(site.epilogue)[:60],
+        phases=(phase,), by_channels=single and not near, detail=str(site.epilogue)[:60],
     )  # fmt: skip
 
 

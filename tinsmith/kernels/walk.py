@@ -59,6 +59,8 @@ def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
     ones."""
     if parts == 1:
         return 0, count
+    if same(parts, count):
+        return part, part + 1
     return part * count // parts, (part + 1) * count // parts
 
 

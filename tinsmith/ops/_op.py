@@ -30,6 +30,8 @@ Traits:
     move          every output element is a copy of an input element or a constant: Slice, Pad
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
+    window        its input is [N,C,*spatial], and attributes such as stride have a number for each
+                  spatial axis; one number there is for all axes
     narrows       its float32 kernels can store bytes, if the nodes after it end in quantisation
     overwrites    its output is its first input with some elements replaced (ScatterND), so it can
                   be computed in place if no other node reads that input
@@ -62,17 +64,17 @@ import numpy as np
 from tinsmith.errors import TypeRuleError, suggest
 from tinsmith.graph import Dim, Holder, Node, Type, Value
 from tinsmith.ops import _apart
-from tinsmith.ops._kinds import checks_of
+from tinsmith.ops._kinds import checks_of, kind_of
 from tinsmith.ops._move import Move, Part, view
 from tinsmith.ops._weights import Weights
 from tinsmith.registry import Registry
-from tinsmith.sizes import same
+from tinsmith.sizes import NUMBER, same
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
     "reduction", "anchor", "impure", "check", "control", "branch", "region", "holder", "sizes",
     "composed", "steps", "table", "conversion", "quantise", "dequantise", "overwrites",
-    "narrows",
+    "narrows", "window",
 ))  # fmt: skip
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
@@ -118,6 +120,8 @@ class Op:
         self._needed = [n for n, d in self.attrs.items() if d is inspect.Parameter.empty]
         self._takes_holders = bool(self.traits & {"control", "holder"})
         self._checks = checks_of(self.attrs.items())
+        windows = self.attrs.items() if "window" in self.traits else ()
+        self._spread = [n for n, d in windows if kind_of(n, d) == "sizes"]
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
         self._most: Callable[..., int] | None = None
@@ -184,9 +188,9 @@ class Op:
     # ---- what the graph calls
 
     def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples.
-        Raises TypeRuleError for unknown, missing or wrong attributes, and for too many or missing
-        inputs."""
+        """The attributes of a new node: `attrs`, completed by the defaults, with lists as tuples,
+        and those of windows with a number for each axis. Raises TypeRuleError for unknown, missing
+        or wrong attributes, and for too many or missing inputs."""
         if attrs and (unknown := attrs.keys() - self.attrs.keys()):
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
@@ -210,6 +214,10 @@ class Op:
             if value is not self.attrs[name] and not fits(value):
                 shown = repr(value)[:80]
                 raise TypeRuleError(f"{self.name}'s attribute {name!r} must be {kind}, not {shown}")
+        for name in self._spread:
+            if isinstance(bound[name], NUMBER):
+                axes = _axes(inputs, bound.get("kernel")) * (2 if name == "pad" else 1)
+                bound[name] = (bound[name],) * axes
         return bound
 
     def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
@@ -335,6 +343,18 @@ def as_value(data: Any) -> Any:
 
 def _array(data: Any) -> Any:
     return None if data is None else np.asanyarray(data)
+
+
+def _axes(inputs: tuple[Any, ...], kernel: Any) -> int:
+    """The number of spatial axes of an operator with windows, from its attribute `kernel`, or the
+    first of its first two inputs that tells. Raises TypeRuleError where none does."""
+    if isinstance(kernel, tuple):
+        return len(kernel)
+    for v in inputs[:2]:
+        rank = v.rank if isinstance(v, Value) else np.ndim(v)
+        if rank:
+            return max(rank - 2, 0)
+    raise TypeRuleError("its windows need a number for each axis: the rank of the input is unknown")
 
 
 def _frozen(value: Any) -> Any:

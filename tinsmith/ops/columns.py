@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     INTS,
     const_ints,
     length_of,
+    need_data,
     need_dtype,
     need_rank,
     need_room,
@@ -33,12 +34,15 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     image = np.asarray(image_shape).reshape(-1).tolist()
     block = np.asarray(block_shape).reshape(-1).tolist()
     rank = len(image)
-    stride, pad, dilation = _numbers(rank, stride, pad, dilation)
+    stride, pad, dilation = steps_of(rank, stride, pad, dilation)
     padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
     counts = _counts(image, block, stride, pad, dilation)
-    many = prod(counts)
-    need(x.shape[2] == many, f"x has {x.shape[2]} blocks, an image {image} has {many}")
-    channels = x.shape[1] // int(np.prod(block))
+    need_data(min(counts, default=1) >= 0, f"blocks {block} do not fit into {image}")
+    many, depth = prod(counts), prod(block)
+    need_data(x.shape[2] == many, f"x has {x.shape[2]} blocks, an image {image} has {many}")
+    fits = depth > 0 and x.shape[1] % depth == 0
+    need_data(fits, f"{x.shape[1]} channels do not divide into blocks {block}")
+    channels = x.shape[1] // depth
     blocks = np.reshape(x, (x.shape[0], channels, *block, *counts))
     need_room((x.shape[0], channels, *padded), np.float64)
     y = np.zeros((x.shape[0], channels, *padded), np.float32 if x.dtype.itemsize < 4 else x.dtype)
@@ -52,7 +56,7 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     return y[(slice(None), slice(None), *inner)].astype(x.dtype)
 
 
-def _numbers(rank: int, stride: Any, pad: Any, dilation: Any) -> list[tuple[int, ...]]:
+def steps_of(rank: int, stride: Any, pad: Any, dilation: Any) -> list[tuple[int, ...]]:
     """The attributes [stride, pad, dilation] of a Col2Im, with defaults in place of None. Raises
     TypeRuleError where one does not fit `rank` spatial axes."""
     rows = ("stride", stride, rank, 1), ("pad", pad, 2 * rank, 0), ("dilation", dilation, rank, 1)
@@ -85,7 +89,7 @@ def _(
     need(length_of(block_shape) in (None, rank), "image_shape and block_shape differ in length")
     if rank is None:
         return Type(x.dtype, None)
-    numbers = _numbers(rank, stride, pad, dilation)
+    numbers = steps_of(rank, stride, pad, dilation)
     image, block = const_ints(image_shape), const_ints(block_shape)
     batch: Dim = fresh() if x.shape is None else x.shape[0]
     channels: Dim = fresh()

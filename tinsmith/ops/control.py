@@ -20,11 +20,12 @@ from tinsmith.graph import (
     SequenceType,
     Type,
     Value,
+    agree,
     bare,
     same_kind,
 )
-from tinsmith.ops._op import axis_of, broadcast, fresh, need, op
-from tinsmith.ops._rules import Array
+from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._rules import Array, need_data
 from tinsmith.ops.interpret import Refusal, flops_of_graph, infer_graph, run_graph
 from tinsmith.ops.sequence import either, item_of
 from tinsmith.sizes import NUMBER
@@ -238,10 +239,12 @@ def Scan(
     states, inputs = list(values[: cut - num_scan_inputs]), values[cut - num_scan_inputs : cut]
     axes, backward = _per(scan_input_axes, len(inputs)), _per(scan_input_directions, len(inputs))
     heads = [np.moveaxis(a, axis, 0) for a, axis in zip(inputs, axes, strict=True)]
+    lengths = {len(h) for h in heads}
+    need_data(len(lengths) == 1, f"inputs are scanned for {sorted(lengths)} iterations")
     heads = [h[::-1] if back else h for h, back in zip(heads, backward, strict=True)]
     outs = body.outputs[len(states) :]
     items: list[list[Array]] = [[] for _ in outs]
-    for t in range(heads[0].shape[0]):
+    for t in range(len(heads[0])):
         got = run_graph(body, [*states, *(h[t] for h in heads), *values[cut:]])
         states = got[: len(states)]
         for row, a in zip(items, got[len(states) :], strict=True):
@@ -281,7 +284,10 @@ def _(
         shape = None
         if v.shape is not None:
             at = axis_of(axis, len(v.shape), "scan_input_axes")
-            iterations = broadcast((v.shape[at],), (1 if iterations is None else iterations,))[0]  # type: ignore[index]
+            length = v.shape[at]
+            need(agree(iterations, length), f"inputs are scanned for {iterations} and {length}")
+            if iterations is None or isinstance(length, NUMBER):
+                iterations = length
             shape = (*v.shape[:at], *v.shape[at + 1 :])
         rows.append(Value(body, v.type.like(shape=shape), v.name))
     types = _settle(body, [], states, [*rows, *values[cut:]])

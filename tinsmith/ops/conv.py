@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import Array, need_axes
+from tinsmith.ops._rules import Array, need_axes, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -21,7 +21,7 @@ COLUMN_BYTES = 32 << 20
 """How much the im2col matrix of a convolution may take; larger ones are made in parts."""
 
 
-@op("anchor", "narrows")
+@op("anchor", "narrows", "window")
 def Conv(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, auto_pad="NOTSET"
 ):  # fmt: skip
@@ -75,7 +75,7 @@ def _depthwise(x: Array, w: Array, win: Window, y: Array) -> None:
 
 def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool = False) -> None:
     """Raise TypeRuleError if the shapes of x [N,C,*spatial], w [M,C/group,*kernel] (transposed:
-    [C,M/group,*kernel]) and b [M] are known not to fit. `same_dtype` checks element types."""
+    [C,M/group,*kernel]) and b [M] are known not to fit. `need_same` checks element types."""
     need(group >= 1, f"group must be at least 1, it is {group}")
     for name, v in (("x", x), ("w", w)):
         need_axes(v, 3, f"{name}, [N,C,*spatial],")
@@ -96,14 +96,6 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
             need(len(b.shape) == 1, f"b needs rank 1, it has {len(b.shape)}")
             ok = agree(b.shape[0], outs)
             need(ok, f"b has {b.shape[0]} elements, the output has {outs} channels")
-
-
-def same_dtype(*values: Value | None) -> None:
-    """Raise TypeRuleError unless all present values have the element type of the first."""
-    have = [v for v in values if v is not None]
-    for v in have[1:]:
-        told = v.name or "an input", v.dtype, have[0].name or "x", have[0].dtype
-        need(v.dtype == have[0].dtype, "{} is {}, {} is {}", *told)
 
 
 def conv_shape(
@@ -129,7 +121,7 @@ def conv_shape(
 @Conv.type
 def _(x, w, b=None, *, stride, pad, dilation, group, auto_pad):
     check_conv(x, w, b, group)
-    same_dtype(x, w, b)
+    need_same(x, w, b)
     return Type(x.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
 
 
@@ -153,7 +145,7 @@ Conv.weights = Weights((1,), 0, data=(0,), bias=2)
 # ---- transposed
 
 
-@op("anchor")
+@op("anchor", "window")
 def ConvTranspose(
     x, w, b=None, *, stride=None, pad=None, dilation=None, group=1, output_padding=None,
     output_shape=None, auto_pad="NOTSET",
@@ -236,7 +228,7 @@ def transposed_window(
 @ConvTranspose.type
 def _(x, w, b=None, *, stride, pad, dilation, group, output_padding, output_shape, auto_pad):
     check_conv(x, w, b, group, transposed=True)
-    same_dtype(x, w, b)
+    need_same(x, w, b)
     rank = x.rank or w.rank
     if rank is None:
         return Type(x.dtype, None)

@@ -12,8 +12,8 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
-from tinsmith.ops._rules import Array, need_axes, need_room
-from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
+from tinsmith.ops._rules import Array, need_axes, need_room, need_same
+from tinsmith.ops.conv import check_conv, conv_shape
 from tinsmith.ops.precision import widen
 from tinsmith.ops.resize import cubic
 from tinsmith.ops.window import window
@@ -55,7 +55,7 @@ def _whole(a: Array) -> Array:
     return np.clip(np.nan_to_num(a, nan=-9.0), -(2.0**31), 2.0**31).astype(np.int64)
 
 
-@op("anchor")
+@op("anchor", "window")
 def DeformConv(
     x, w, offset, b=None, mask=None, *, stride=None, pad=None, dilation=None, group=1,
     offset_group=1,
@@ -97,7 +97,7 @@ def DeformConv(
 @DeformConv.type
 def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_group):
     check_conv(x, w, b, group)
-    same_dtype(x, w, offset, b, mask)
+    need_same(x, w, offset, b, mask)
     shape = conv_shape(x, w, stride, pad, dilation, "NOTSET")
     if shape is not None and w.shape is not None and w.type.is_static:
         taps = prod(w.dims[2:])

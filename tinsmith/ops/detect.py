@@ -11,6 +11,7 @@ from tinsmith.graph import Type, Value, agree
 from tinsmith.ops._op import fresh, need, need_one_of, op
 from tinsmith.ops._rules import Array, need_room
 from tinsmith.ops.precision import widen
+from tinsmith.sizes import smallest
 
 AT_ONCE = 256  # boxes of a group in `suppress`
 PAIRS = 1 << 15  # of boxes whose overlaps are computed at once, so that they stay in a cache
@@ -122,7 +123,7 @@ def _(
 def _(boxes, scores, most=None, overlap=None, least=None, *, center_point_box):
     kept = scores.dims[2]
     if most is None or most.const is not None:
-        kept = min(kept, max(int(_number(None if most is None else most.const, 0)), 0))
+        kept = smallest(kept, max(int(_number(None if most is None else most.const, 0)), 0))
     return prod(scores.dims[:2]) * kept
 
 

@@ -15,10 +15,9 @@ from tinsmith.ops._rules import Array, need_axes, need_float, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.reduce import Reduce
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
-from tinsmith.sizes import NUMBER
 
 
-@op("reduction", "homogeneous")
+@op("reduction", "homogeneous", "window")
 def MaxPool(
     x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, storage_order=0,
     auto_pad="NOTSET", with_indices=False,
@@ -73,16 +72,12 @@ def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) 
 def pool_type(
     x: Value, kernel: Any, stride: Any, pad: Any, dilation: Any, auto_pad: str, ceil_mode: bool
 ) -> Type:
-    """The output type of a pooling of x; `kernel` is a number for all spatial axes, or a tuple.
-    Raises TypeRuleError where the attributes do not fit x."""
+    """The output type of a pooling of x. Raises TypeRuleError where the attributes do not fit x."""
     if x.shape is None:
-        rank = None if isinstance(kernel, NUMBER) else len(kernel) + 2
-        return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
+        return Type(x.dtype, tuple(fresh() for _ in range(len(kernel) + 2)))
     need_axes(x, 3, "x, [N,C,*spatial],")
-    need(
-        isinstance(kernel, NUMBER) or len(x.shape) == len(kernel) + 2,
-        f"the kernel is {kernel}, x has {len(x.shape) - 2} spatial axes",
-    )
+    axes = len(x.shape) - 2
+    need(axes == len(kernel), f"the kernel is {kernel}, x has {axes} spatial axes")
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     return x.type.like(shape=(*x.shape[:2], *win.out))
 
@@ -92,8 +87,7 @@ def _flops(x: Value, *, kernel: Any, p: int = 0, **attrs: Any) -> float:
     three with `p` (LpPool)."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
-    taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
-    return (3 if p else 1) * taps * size
+    return (3 if p else 1) * prod(kernel) * size
 
 
 @MaxPool.type
@@ -102,7 +96,7 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, storage_order, auto_pad, w
     return (y, y.like(dtype="int64")) if with_indices else y
 
 
-@op("reduction", "homogeneous")
+@op("reduction", "homogeneous", "window")
 def AveragePool(
     x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, count_include_pad=False,
     auto_pad="NOTSET",
@@ -136,7 +130,7 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pa
     return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
 
 
-@op("reduction", "homogeneous")
+@op("reduction", "homogeneous", "window")
 def LpPool(
     x, *, kernel, stride=None, pad=None, dilation=None, ceil_mode=False, p=2, auto_pad="NOTSET"
 ):
@@ -182,7 +176,7 @@ def _(x, *, kind, p, dtype):
 GlobalPool.cost(lambda x, *, kind, **_: x.type.size * (3 if kind == "lp" else 1))
 
 
-@op()
+@op("window")
 def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
 

@@ -224,7 +224,7 @@ def _check_single(**values: Value | None) -> None:
             need(all(agree(d, 1) for d in v.shape), f"{name} must be one number, it is {v.type}")
 
 
-@op("anchor")
+@op("anchor", "window")
 def ConvInteger(
     x, w, x_zero_point=None, w_zero_point=None, *, stride=None, pad=None, dilation=None, group=1,
     auto_pad="NOTSET",
@@ -258,7 +258,7 @@ def _requantise(sums: Array, factor: Array, zero: Array) -> Array:
     return narrow(np.rint(sums.astype(np.float32) * factor) + np.float32(zero), zero.dtype)
 
 
-@op("anchor")
+@op("anchor", "window")
 def QLinearConv(
     x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b=None, *,
     stride=None, pad=None, dilation=None, group=1, auto_pad="NOTSET",

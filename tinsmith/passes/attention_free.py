@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array
 from tinsmith.passes.strides import (
     Strided,
     aligned,
@@ -21,8 +22,6 @@ from tinsmith.passes.strides import (
     strided,
 )
 from tinsmith.rewrite import Skip
-
-Array = np.ndarray[Any, Any]
 
 
 def free_attention(

@@ -117,9 +117,10 @@ def _window(node: Node, before: int) -> tuple[int | None, int | None]:
 
 
 def _seen(of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
-    """A bool mask [N,1,Q,K] of the keys that each query sees: of batch element i the first
-    lengths[i] keys. The queries stand at the last of these, so that query q has the position n =
-    lengths[i] - Q + q; of all keys it sees those from n + low to n + high (None: no bound)."""
+    """A bool mask of the keys that each query sees, [N,1,Q,K], or [N,1,1,K] without bounds: of
+    batch element i the first lengths[i] keys. The queries stand at the last of these, so that query
+    q has the position n = lengths[i] - Q + q; of all keys it sees those from n + low to n + high
+    (None: no bound)."""
     length = OPS["Reshape"](lengths, i64(-1, 1, 1, 1))
     length = OPS["Cast"](length, to="int64") if length.dtype != np.int64 else length
     graph = lengths.graph

@@ -16,13 +16,15 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import BYTES, float32
+from tinsmith.passes.facts import BYTES, Array
+from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
-rules = RuleSet("byte-tables", "Functions of one quantised value become tables of 256 bytes.")
+rules = RuleSet(
+    "byte-tables", "Functions of one quantised value become tables of 256 bytes.", backwards=True
+)
 register("machine", when=lambda context: context.byte_rate > 1)(rules)
 
 DEEPEST = 64  # nodes between two bytes that are looked at
@@ -71,8 +73,8 @@ def _source(v: Value, found: dict[Value, Value | None]) -> Value | None:
 
 def _is_function(node: Node) -> bool:
     """Whether each element of a node's result follows from the elements of its inputs at the same
-    index, at least one of which is not constant. Constant inputs must have a single element
-    (`_is_number`)."""
+    index, at least one of which is not constant. Constant inputs must be single numbers
+    (`_is_number`), except the table of a ByteTable."""
     if "table" in node.op.traits:
         return True
     if not node.op.traits & {"elementwise", "steps"} or len(node.outputs) != 1:

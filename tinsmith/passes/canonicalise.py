@@ -9,6 +9,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, axes_of, i64, need_float, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, p
+from tinsmith.sizes import same
 
 rules = RuleSet("canonicalise", "One spelling for arithmetic, activations, reductions.")
 register("portable")(rules)
@@ -35,7 +36,8 @@ def drop_cast_to_same(x: Value, cast: Node) -> Value:
     back={"to": "float32"},
 )
 def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
-    """Cast(Cast(x)) -> x, back to x's type through one that holds every number of it."""
+    """Cast(Cast(x)) -> x, for any element type of x: to one that holds every number of it, and back
+    to x's own."""
     if x.dtype != back.output.dtype:
         raise Skip(f"from {x.dtype} to {back.output.dtype}")
     if x.dtype.kind not in "iufb" or not np.can_cast(x.dtype, wide.output.dtype, "safe"):
@@ -222,6 +224,7 @@ def drop_second_relu(inner: Node) -> Value:
 )
 def leaky_relu_from_where(x: Value, a: Array) -> Value:
     """x < 0 ? a * x : x -> leaky_relu(x, a)."""
+    need_float(x)
     return OPS["LeakyRelu"](x, alpha=number(a))
 
 
@@ -312,9 +315,10 @@ def drop_pool_of_one(x: Value, pool: Node) -> Value:
 
 
 @rules.rule(p.Div("x", p.Sqrt("y")), tolerance=1e-6, y=np.linspace(0.5, 2, 4, dtype=np.float32))
-def multiply_by_rsqrt(x: Value, y: Value) -> Value:
-    """x / sqrt(y) -> x * rsqrt(y), where x and y have different shapes."""
+def multiply_by_rsqrt(root: Node, x: Value, y: Value) -> Value:
+    """x / sqrt(y) -> x * rsqrt(y), where y has fewer elements than x."""
     need_float(x)
-    if x.const is not None or y.shape == x.shape or y.shape is None:
+    wide, few = ([d for d in shape_of(v) if not same(d, 1)] for v in (x, y))
+    if x.const is not None or root.output.shape != x.shape or wide == few:
         raise Skip("y is not smaller than x")
     return OPS["Mul"](x, OPS["Rsqrt"](y))

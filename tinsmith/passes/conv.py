@@ -11,10 +11,10 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._weights import by_outputs, from_outputs
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.facts import Array, ints, per_channel, shape_of
+from tinsmith.passes.facts import Array, ints, need_float, per_channel, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
-from tinsmith.sizes import NUMBER, has_sizes
+from tinsmith.sizes import has_sizes
 
 rules = RuleSet(
     "fold-into-conv", "Norms, factors, added constants and pads go into weights.", halves=False
@@ -99,6 +99,7 @@ def fold_factor_into_conv(
     root: Node, conv: Node, w: Array, b: Array | None, k: Array | None, d: Array | None
 ) -> Value:
     """conv(x, w, b) * k -> conv(x, k*w, k*b), one k = 1/d for each channel or for all."""
+    need_float(conv.output)
     given: Any = d if k is None else k
     factor = per_channel(given, shape_of(root.output), 1).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -199,8 +200,7 @@ def fold_pad_into_maximum(
     if len(pool.outputs) > 1:
         raise Skip("the indices would count in the unpadded input")
     joined = _joined(x, pads, axes, pad, pool)
-    kernel = (pool.kernel,) if isinstance(pool.kernel, NUMBER) else pool.kernel
-    if pool.ceil_mode or any(b >= k for b, k in zip(joined, kernel * 2, strict=True)):
+    if pool.ceil_mode or any(b >= k for b, k in zip(joined, pool.kernel * 2, strict=True)):
         raise Skip("a window would lie in the padding alone")
     return with_(pool, x=x, pad=joined, auto_pad="NOTSET")
 

@@ -18,6 +18,7 @@ from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER, Number, same
 
 Array = np.ndarray[Any, Any]
+BYTES = ("int8", "uint8")
 
 
 def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:
@@ -94,6 +95,11 @@ def need_float(value: Value) -> None:
     # ml_dtypes' small floats are of kind V
     if value.dtype.kind not in "fV":
         raise Skip(f"{value.name!r} is {value.dtype}, not floating point")
+
+
+def pads(conv: Node) -> bool:
+    """Whether a transposed convolution has paddings, before or after."""
+    return any((*(conv.pad or ()), *(conv.output_padding or ())))
 
 
 def axes_of(node: Node) -> tuple[int, ...]:

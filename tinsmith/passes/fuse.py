@@ -10,7 +10,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.conv import NORM, affine, batch_norm
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import BYTES, shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.regions import enclose
 from tinsmith.records import dataclass
@@ -134,7 +134,6 @@ class FuseElementwise:
                 work.append(producer)
 
 
-BYTES = ("int8", "uint8")
 MIXED = (*BYTES, "float32")
 """Element types between which a region may convert."""
 

@@ -19,14 +19,13 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, filled_dims, shape_of
+from tinsmith.passes.facts import BYTES, Array, filled_dims, shape_of
 from tinsmith.passes.lower_integers import is_depthwise, window_of
-from tinsmith.passes.lower_quant import FLOAT32, given, known
+from tinsmith.passes.lower_quant import FLOAT32, given, known, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, has_pairs, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p, with_
 
-BYTES = ("int8", "uint8")
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
 WIDE = 8
@@ -98,13 +97,6 @@ def need_bytes(x: Value, scale: Array) -> None:
     one = scale.item() if scale.size == 1 else None
     if not (np.all((scale > 0) & (scale < inf)) if one is None else 0 < one < inf):
         raise Skip("a scale is not positive")
-
-
-def nonzero(zero: Value | None) -> Value | None:
-    """The zero points `zero`; None if there are none, or all are known to be 0."""
-    if zero is None or zero.const is None:
-        return zero
-    return zero if (zero.const.item() if zero.const.size == 1 else zero.const.any()) else None
 
 
 def flat(zero: Value | None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, filled_dims, static_dims
+from tinsmith.passes.facts import Array, filled_dims, pads, static_dims
 from tinsmith.passes.integers import (
     LEAST,
     dequantised,
@@ -17,11 +17,10 @@ from tinsmith.passes.integers import (
     float32,
     need_bytes,
     need_left,
-    nonzero,
     of_dequantised,
     scaled,
 )  # fmt: skip
-from tinsmith.passes.lower_quant import given
+from tinsmith.passes.lower_quant import given, nonzero
 from tinsmith.passes.manager import has_bytes, register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
@@ -53,8 +52,7 @@ def transposed_convolution(left: Node, right: Node, b: Array | None, conv: Node)
     need_bytes(w, ws)
     dims = filled_dims(w)
     r = dims[-1]
-    beside = np.ravel(conv.pad or 0).any() or np.ravel(conv.output_padding or 0).any()
-    if w.const is None or len(dims) != 4 or dims[2:] != (r, r) or conv.group > 1 or beside:
+    if w.const is None or len(dims) != 4 or dims[2:] != (r, r) or conv.group > 1 or pads(conv):
         raise Skip("it is not one group of constant square windows without padding")
     if (
         (conv.stride or (1, 1)) != (r, r)

@@ -111,9 +111,9 @@ def _vectors(count: int) -> int:
 
 def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) -> Value:
     """The transform of the rows of x, as nodes. `pairs`: x is [rows, t, part] and the result [rows,
-    k, kept], else [rows, part, t] and [rows, kept, k]. If x has fewer t than the size, zeros
-    follow. `window`: a factor for each t. Raises Skip if the size or one of its factors is too
-    large."""
+    k, kept], else [rows, part, t] and [rows, kept, k]. x must not have more t than `f.times`; if it
+    has fewer, zeros follow. `window`: a factor for each t of x. Raises Skip if the size or one of
+    its factors is too large."""
     rows = x.dims[0]
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
     if f.size > LONGEST:
@@ -161,8 +161,8 @@ def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
 
 
 def _mirrored(x: Value, size: int) -> Value:
-    """The whole spectrum [rows, 2, size] of a real signal from its first half, x [rows, 2, t]: the
-    rest is x[size - k] = conj(x[k])."""
+    """The whole spectrum [rows, 2, size] of a real signal from its first half, x [rows, 2, t],
+    which is cut off or padded with zeros to size // 2 + 1: the rest is x[size - k] = conj(x[k])."""
     k = np.arange(size)
     signs = np.ones((2, size), x.dtype)
     signs[1, size // 2 + 1 :] = -1

@@ -52,8 +52,11 @@ def floated(v: Value | Array) -> Any:
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
 
 
-def _is_zero(zero: Value | None) -> bool:
-    return zero is None or (zero.const is not None and not np.any(zero.const))
+def nonzero(zero: Value | None) -> Value | None:
+    """The zero points `zero`; None if there are none, or all are known to be 0."""
+    if zero is None or zero.const is None:
+        return zero
+    return zero if (zero.const.item() if zero.const.size == 1 else zero.const.any()) else None
 
 
 def given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
@@ -74,7 +77,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     if name_of(x.dtype) not in (*SMALL, "int32"):
         raise Skip(f"x is {x.dtype}")
     y = OPS["Cast"](x, to="float32")
-    if zero is not None and not _is_zero(zero):
+    if (zero := nonzero(zero)) is not None:
         if x.dtype == np.int32:
             raise Skip("x is int32, with a zero point")
         y = OPS["Sub"](y, _along(zero, x, q.axis, q.block_size))
@@ -95,7 +98,7 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
         raise Skip(f"x is {x.dtype}")
     real = x if x.dtype == FLOAT32 else OPS["Cast"](x, to="float32")
     y = OPS["Round"](OPS["Div"](real, _along(scale, x, q.axis, q.block_size)))
-    if zero is not None and not _is_zero(zero):
+    if (zero := nonzero(zero)) is not None:
         y = OPS["Add"](y, _along(zero, x, q.axis, q.block_size))
     return OPS["Cast"](y, to=low.name)
 

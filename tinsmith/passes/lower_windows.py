@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import Window, spatial_attr, window
-from tinsmith.passes.facts import Array, filled_dims
+from tinsmith.passes.facts import Array, filled_dims, pads
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
@@ -71,8 +71,7 @@ def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Va
     dilation = spatial_attr("dilation", conv.dilation, len(kernel), 1, 1)
     if set(sizes) != {1} or conv.group != 1:
         raise Skip(f"an image has {prod(sizes)} pixels, in {conv.group} groups")
-    beside = np.ravel(conv.pad or 0).any() or np.ravel(conv.output_padding or 0).any()
-    if out != kernel or beside or max(dilation) > 1:
+    if out != kernel or pads(conv) or max(dilation) > 1:
         raise Skip("the result is not one window as it is")
     y = OPS["MatMul"](OPS["Reshape"](x, np.array([n, channels])), w.reshape(channels, -1))
     if b is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import MOST, Part, moves_of
-from tinsmith.passes.facts import Array, i64, number, reshaped, shape_of
+from tinsmith.passes.facts import Array, i64, need_float, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 from tinsmith.sizes import NUMBER
@@ -261,6 +261,7 @@ def factor_after_product(product: Node, a: Value, b: Value, c: Array) -> Value:
 )
 def factor_of_product(mm: Node, c: Array) -> Value:
     """(a @ b) / c -> (a @ b) * (1 / c), for one number c."""
+    need_float(mm.output)
     wide = number(c)
     if wide == 0 or not np.isfinite(wide):
         raise Skip(f"the divisor is {wide}")

@@ -28,6 +28,7 @@ PORTABLE = (
 PRECISION = ("widen-halves", "small-weights")
 
 MACHINE = (
+    "move-bytes",
     "byte-tables",
     "split-dequantised",
     "integer-products",

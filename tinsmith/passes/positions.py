@@ -15,9 +15,8 @@ from tinsmith.ops._arithmetic import adds
 from tinsmith.ops._move import moves_of
 from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.contents import is_known
+from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Once:
 
 
 def is_permutation(numbers: Array, size: int) -> bool:
-    """Whether the numbers are 0 .. size - 1 in some order."""
+    """Whether the numbers, which must all lie from 0 to size - 1, are these in some order."""
     if numbers.size != size:
         return False
     seen = np.zeros(size, bool)

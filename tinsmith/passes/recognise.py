@@ -52,6 +52,7 @@ def mish(x: Value) -> Value:
 @rules.rule(p.Div("x", p.Add(p.Abs("x"), 1.0)))
 def softsign(x: Value) -> Value:
     """x / (1 + |x|) -> softsign(x)."""
+    need_float(x)
     return OPS["Softsign"](x)
 
 

@@ -23,9 +23,8 @@ from tinsmith.passes.integers import (
     float32,
     joined,
     need_bytes,
-    nonzero,
 )
-from tinsmith.passes.lower_quant import FLOAT32, floated, given
+from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -34,13 +33,13 @@ early = RuleSet("quantise-early", "Quantising moves up, before nodes that only m
 register("machine", when=lambda context: not has_fast_bytes(context))(early)
 
 
-def _moved(of: Any) -> Any:
-    """The pattern `of(move)`, where `move` is a Reshape, Transpose, Squeeze or Unsqueeze of "x"."""
+def _moved(of: Any, x: Any = "x") -> Any:
+    """The pattern `of(move)`, where `move` is a Reshape, Transpose, Squeeze or Unsqueeze of x."""
     return (
-        of(p.Reshape("x", "shape").named("move"))
-        | of(p.Transpose("x").named("move"))
-        | of(p.Squeeze("x", opt("axes")).named("move"))
-        | of(p.Unsqueeze("x", "axes").named("move"))
+        of(p.Reshape(x, "shape").named("move"))
+        | of(p.Transpose(x).named("move"))
+        | of(p.Squeeze(x, opt("axes")).named("move"))
+        | of(p.Unsqueeze(x, "axes").named("move"))
     )
 
 
@@ -123,17 +122,19 @@ undo = RuleSet("undo-quantised", "Bytes that are dequantised, and quantised agai
 register("machine")(undo)
 
 
+_again = p.DequantizeLinear("x", const("s"), opt(const("z"))).shared().named("before")
+_alike: dict[str, Any] = {
+    "s": float32(0.017),
+    "t": float32(0.017),
+    "z": np.zeros(1, np.uint8),
+    "u": np.zeros(1, np.uint8),
+}
+
+
 @undo.rule(
-    p.QuantizeLinear(
-        p.DequantizeLinear("x", const("s"), opt(const("z"))).shared().named("before"),
-        const("t"),
-        opt(const("u")),
-    ).named("q"),
+    p.QuantizeLinear(_again, const("t"), opt(const("u"))).named("q"),
     x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 3)))),
-    s=float32(0.017),
-    t=float32(0.017),
-    z=np.zeros(1, np.uint8),
-    u=np.zeros(1, np.uint8),
+    **_alike,
 )
 def undone(
     x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, q: Node
@@ -146,6 +147,25 @@ def undone(
     if x.dtype != q.output.dtype or before.output.dtype != FLOAT32:
         raise Skip("the element types differ")
     return x
+
+
+move = RuleSet("move-bytes", "Bytes are moved as they are, not as floats.")
+register("machine")(move)
+
+
+@move.rule(
+    _moved(lambda of: p.QuantizeLinear(of, const("t"), opt(const("u"))).named("q"), _again),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 1, 3, 4)))),
+    shape=np.array([6, 4]),
+    axes=np.array([1]),
+    **_alike,
+)
+def moved_alike(
+    x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, move: Node,
+    q: Node,
+) -> Value:  # fmt: skip
+    """quantise(move(deq(x, s, z)), s, z) -> move(x), as in `undone`."""
+    return with_(move, x=undone.build(x, s, z, t, u, before, q))
 
 
 Steps = tuple[float, int, np.dtype[Any]]

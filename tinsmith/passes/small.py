@@ -16,7 +16,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import is_half
 from tinsmith.ops.quant import spread
-from tinsmith.passes.facts import LARGE, LARGE_LAYER, Array, shape_of
+from tinsmith.passes.facts import BYTES, LARGE, LARGE_LAYER, Array, shape_of
 from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
@@ -190,7 +190,7 @@ def _by_outputs(node: Node, w: Array) -> tuple[Array, Array] | None:
     points, as int8 if all numbers fit, else int16, and its scales. None if w is not of 8 bits, if
     scales differ along the inputs or are not finite, or if the zero points are computed."""
     s, z = (None if v is None else v.const for v in (*node.inputs, None)[1:3])
-    if w.dtype.name not in ("int8", "uint8") or s is None or s.dtype != FLOAT32:
+    if w.dtype.name not in BYTES or s is None or s.dtype != FLOAT32:
         return None
     if not np.isfinite(s).all() or (z is None and len(node.inputs) > 2 and node.inputs[2]):
         return None

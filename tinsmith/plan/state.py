@@ -74,9 +74,9 @@ class State:
         return self._made[tensor]
 
     def tables(self, code: Code, epilogue: Expr | None) -> tuple[Ref, ...]:
-        """The addresses of the tables that a generated function gets as its last arguments, in this
-        order: of the numbers of its epilogue (`Expr.numbers`), if it reads them, and of sizes, if it
-        reads such. Equal tables are shared."""
+        """The addresses of the tables that a generated function gets as its last arguments: of the
+        numbers of its epilogue (`Expr.numbers`), if it reads them, then of sizes, if it reads such.
+        Equal tables are shared."""
         numbers: tuple[Ref, ...] = ()
         if code.reads_numbers and epilogue is not None:
             data = b"".join([n.tobytes() for n in epilogue.numbers.values()])

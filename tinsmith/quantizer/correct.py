@@ -37,13 +37,15 @@ def shift_of(node: Node, errors: Array, means: Array) -> Array | None:
 def add_bias(graph: Graph, node: Node, shift: Array) -> None:
     """Subtract `shift` [outputs] from a node's results, in place: in its bias, which is made if
     there is none; for an operator that takes no bias, in the constant that its only reader adds.
-    If neither is possible, nothing changes."""
+    If neither is possible, or the bias is computed, nothing changes."""
     found = weighted(node)
     if found is not None and found.bias is not None:
         old = node.inputs[found.bias] if len(node.inputs) > found.bias else None
-        bias = -shift if old is None or old.const is None else old.const - shift
+        exact = 0.0 if old is None else old.const
+        if exact is None:
+            return
         value = graph.const(
-            bias.astype(np.float32), f"{node.name}_bias" if old is None else old.name
+            (exact - shift).astype(np.float32), f"{node.name}_bias" if old is None else old.name
         )
         if len(node.inputs) <= found.bias:
             node.inputs = (*node.inputs, None)

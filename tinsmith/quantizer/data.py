@@ -22,12 +22,14 @@ LABELS = ("labels", "label")
 class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
-    are reached. `batch`: samples of a batch where no input fixes them; `labels`: those in the data,
-    or None. Raises CalibrationError, when it is made, for data that do not fit the inputs."""
+    are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
+    `labels`: those in the data, or None. Raises CalibrationError, when it is made, for data that do
+    not fit the inputs."""
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
         self.batch = batch
+        self.number = 0
         self.labels: Array | None = None
         self._sources = list(self._read(data))
         if not self._sources:
@@ -36,7 +38,7 @@ class Samples:
 
     def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
         """Yield functions that each read one source of the data: a file, arrays, or an item of a
-        list. Labels, but for those in a folder or from functions, go to `labels`."""
+        list."""
         source: Any = "the data"
         if isinstance(data, str | os.PathLike):
             source = Path(data)
@@ -52,7 +54,6 @@ class Samples:
                 return
             data = npz.read_arrays(source)
         if isinstance(data, Mapping):
-            self._take_labels(data)
             named = self._named(data, source)
             yield lambda: named
         elif isinstance(data, np.ndarray):
@@ -71,13 +72,6 @@ class Samples:
                 f"{type(data).__name__}"
             )
 
-    def _take_labels(self, arrays: Mapping[str, Array]) -> None:
-        names = {v.name for v in self.inputs}
-        for name in LABELS:
-            if name in arrays and name not in names:
-                found = np.asarray(arrays[name]).reshape(-1)
-                self.labels = found if self.labels is None else np.concatenate([self.labels, found])
-
     def _ordered(self, item: Any) -> Batch:
         """Return input name -> array, for an array or a list of arrays in the inputs' order. Raises
         CalibrationError."""
@@ -89,8 +83,8 @@ class Samples:
         return {v.name: np.asarray(a) for v, a in zip(self.inputs, arrays, strict=True)}
 
     def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
-        """Return the inputs among named arrays; for a model of one input, an only array may have
-        any name. Raises CalibrationError if one is missing."""
+        """Return the inputs among named arrays, and labels; for a model of one input, an only other
+        array may have any name. Raises CalibrationError if an input is missing."""
         found: Batch = {}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
@@ -103,9 +97,13 @@ class Samples:
                     f"{', '.join(arrays) or 'nothing'}"
                 )
             found[v.name] = value
-        return found
+        return found | {n: arrays[n] for n in LABELS if n in arrays and n not in found}
 
     def __iter__(self) -> Iterator[Batch]:
+        return self._batches([])
+
+    def _batches(self, labels: list[Array]) -> Iterator[Batch]:
+        """Yield all batches, and add the labels of each source to `labels`."""
         for source in self._sources:
             arrays = source()
             pieces = {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
@@ -114,15 +112,17 @@ class Samples:
                     "the inputs have data for different numbers of batches: "
                     + ", ".join(f"{n} {len(own)}" for n, own in pieces.items())
                 )
+            labels += [np.asarray(a).reshape(-1) for n, a in arrays.items() if n not in pieces]
             for one in zip(*pieces.values(), strict=True):
                 yield dict(zip(pieces, one, strict=True))
 
     def _check(self) -> None:
-        """Read all data once. Raises CalibrationError for data that are empty, have NaN or
-        infinity, or are constant for a float input."""
+        """Read all data once: count batches, and take labels. Raises CalibrationError for data that
+        are empty, have NaN or infinity, or are constant for a float input."""
         ends: dict[str, tuple[float, float]] = {}
-        elements = 0
-        for batch in self:
+        elements, labels = 0, list[Array]()
+        for batch in self._batches(labels):
+            self.number += 1
             for name, x in batch.items():
                 elements += x.size
                 if x.dtype.kind != "f" or x.size == 0:
@@ -132,6 +132,7 @@ class Samples:
                     raise CalibrationError(f"the data for {name!r} hold NaN or infinity")
                 old = ends.get(name, (low, high))
                 ends[name] = min(low, old[0]), max(high, old[1])
+        self.labels = np.concatenate(labels) if labels else None
         if not elements:
             raise CalibrationError("there are no data to calibrate with: the arrays are empty")
         for name, (low, high) in ends.items():
@@ -140,11 +141,6 @@ class Samples:
                     f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
                     "from that; give inputs as the model sees them"
                 )
-
-    @property
-    def number(self) -> int:
-        """The number of batches; counted by reading all data."""
-        return sum(1 for _ in self)
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:

@@ -35,8 +35,9 @@ class Pair:
 
 
 def pairs_of(graph: Graph) -> list[Pair]:
-    """Return all pairs of convolutions with constant weights and only homogeneous nodes between
-    them, where nothing else reads the weights or the values between."""
+    """Return all pairs of convolutions with constant weights, the first with a constant bias or
+    none, and only homogeneous nodes between them, where nothing else reads the weights or the
+    values between."""
     found = []
     for node in graph.nodes:
         if not is_convolution(node) or weighted(node) is None:
@@ -48,7 +49,7 @@ def pairs_of(graph: Graph) -> list[Pair]:
         alone = len(v.uses) == 1 and v not in graph.outputs
         if first is None or not is_convolution(first) or weighted(first) is None:
             continue
-        if alone and _own_weights(first) and _own_weights(node):
+        if alone and len(computed(first)) == 1 and _own_weights(first) and _own_weights(node):
             found.append(Pair(first, node))
     return found
 

@@ -15,6 +15,7 @@ from tinsmith.quantizer import places
 from tinsmith.quantizer.insert import Rounded, insert
 from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.records import dataclass
+from tinsmith.writers.rows import unused
 
 Values = dict[Value, Value]
 
@@ -45,9 +46,11 @@ class Form:
 
 def _is_layer(node: Node) -> bool:
     """Whether ncnn has an int8 layer for a node: Convolution, ConvolutionDepthWise with one channel
-    in each group, InnerProduct."""
+    in each group, InnerProduct; none of them with a computed bias."""
     found = places.weighted(node)
     if found is None or not (is_convolution(node) or is_matrix_product(node)):
+        return False
+    if len(places.computed(node)) > 1:
         return False
     w, x = node.inputs[found.inputs[0]], node.inputs[found.data[0]]
     assert w is not None and w.const is not None and x is not None
@@ -126,11 +129,11 @@ def table_of(scales: Mapping[str, tuple[Scale, Scale]]) -> str:
 
 def by_title(nodes: Collection[Node]) -> dict[str, Node]:
     """Return the name of the layer in ncnn's files -> node: the name in the source model, or the
-    node's own if that is empty or taken."""
+    node's own if that is empty or taken; with a number if that is taken, too."""
     found: dict[str, Node] = {}
     for node in nodes:
         told = node.origin.name
-        found[told if told and told not in found else node.name] = node
+        found[unused(told if told and told not in found else node.name, {*found})] = node
     return found
 
 

@@ -131,7 +131,11 @@ class _Quantising:
             return None
         total = sum(len(next(iter(batch.values()))) for batch in self.samples)
         if len(found) != total:
-            raise CalibrationError(f"there are {len(found)} labels for {total} samples")
+            told = "`labels` holds" if labels is not None else "the data's arrays 'labels' hold"
+            raise CalibrationError(
+                f"{told} {counted(len(found), 'label')}, but the data have {total} samples along"
+                f" the first axis of {self.exact.inputs[0].name!r}"
+            )
         return found
 
     def run(self) -> Quantized:

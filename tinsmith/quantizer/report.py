@@ -58,8 +58,8 @@ class Layer:
 class Judgement:
     """The comparison of a quantised model with the float one, over all data.
 
-    outputs   output -> signal-to-noise ratio in decibels; NaN if its shape differs between the
-              models for some data
+    outputs   output -> signal-to-noise ratio in decibels; NaN if it is no tensor of real numbers,
+              or its shape differs between the models for some data
     accuracy  percentage of samples for which the first output's greatest class is the label's
     before    the same for the float model; like `accuracy` None without labels
     agreement percentage of samples for which both models have the same class; None without classes
@@ -137,7 +137,7 @@ class Quantized:
             lines.append(f"{layer.name:{width}} {layer.op:12} {ratio} {shown}{what}")
         found = self.judgement
         for name, ratio in found.outputs.items():
-            other = "has another size for some data, and is not compared"
+            other = "is not compared: no tensor of numbers, or of other sizes for some data"
             lines.append(
                 f"output {name} {other}" if math.isnan(ratio) else f"output {name}: {ratio:.1f} dB"
             )
@@ -183,8 +183,10 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
         tell(i, samples.number, "outputs")
         want, got = exact.of(batch), lossy.of(batch)
         for n, found in noise.items():
-            if np.asarray(want[n]).dtype.kind == "f":
+            if isinstance(want[n], np.ndarray) and want[n].dtype.kind not in "Oc":
                 found.add(want[n], got[n])
+            else:
+                found.signal = math.nan
         a, b = _classes(want[names[0]]), _classes(got[names[0]])
         classes = a is not None and b is not None
         if a is None or b is None:
@@ -207,8 +209,7 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 def _classes(y: Any) -> Array | None:
     """Return the class of each sample: the index of the greatest element in its row of y [N, ...],
     flattened. None for arrays that are no class scores: no floats, rank below 2, or empty."""
-    y = np.asarray(y)
-    if y.ndim < 2 or y.dtype.kind != "f" or not y.size:
+    if not isinstance(y, np.ndarray) or y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return None
     return y.reshape(len(y), -1).argmax(axis=1)
 

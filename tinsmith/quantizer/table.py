@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class Applied(NamedTuple):
         write(self.graph, path)
 
     def to_json(self) -> dict[str, object]:
-        """Return what `tinsmith quantize --json` prints (docs/json.md)."""
+        """The keys `layers` and `kept` of what `tinsmith quantize --table --json` prints
+        (docs/json.md); the command adds those of the files."""
         return {"layers": [{"name": name} for name in self.layers], "kept": list(self.kept)}
 
     def __str__(self) -> str:
@@ -59,10 +61,9 @@ class Row(NamedTuple):
     data: float
 
 
-def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
-    """Parse a table: return name -> scales for layers that have both lines; others are left out.
-    Raises QuantizeError, which names `file`, for text that is no table."""
-    found = _lines(text, file)
+def rows_of(found: Mapping[str, list[float]], file: str = "the table") -> dict[str, Row]:
+    """Return name -> scales for layers that have both lines among those `found` (`lines_of`);
+    others are left out. Raises QuantizeError, which names `file`, if there are none."""
     names = [name for name in found if name + WEIGHTS in found]
     if not names:
         raise QuantizeError(
@@ -72,7 +73,7 @@ def rows_of(text: str, file: str = "the table") -> dict[str, Row]:
     return {n: Row(np.array(found[n + WEIGHTS], np.float64), found[n][0]) for n in names}
 
 
-def _lines(text: str, file: str) -> dict[str, list[float]]:
+def lines_of(text: str, file: str = "the table") -> dict[str, list[float]]:
     """Parse the lines of a table, except those that begin with `#`: return first word -> numbers
     after it. Raises QuantizeError for a line without, or with negative ones."""
     found: dict[str, list[float]] = {}
@@ -102,12 +103,13 @@ def apply_table(model: ModelLike, table: str, file: str = "the table") -> Applie
     Raises QuantizeError for a table that does not fit the model, and the errors of `load`.
     """
     graph = canonical_of(load(model))
-    rows, form = rows_of(table, file), FORMS["ncnn"]
+    lines, form = lines_of(table, file), FORMS["ncnn"]
+    rows = rows_of(lines, file)
     nodes = by_title(places.targets(graph, (), form.takes, False))
     titles = {node: name for name, node in nodes.items()}
     there = {n.origin.name for n in graph.nodes} | {n.name for n in graph.nodes}
-    named = dict.fromkeys(PARAMETER.sub("", name) for name in _lines(table, file))
-    if unknown := [n for n in named if n not in there or (n in rows and n not in nodes)]:
+    named = dict.fromkeys(PARAMETER.sub("", name) for name in lines)
+    if unknown := [n for n in named if n not in nodes and (n in rows or n not in there)]:
         known = ", ".join(list(nodes)[:8])
         raise QuantizeError(
             f"{file} has {counted(len(unknown), 'layer')} that the model has not, or that ncnn does"

@@ -94,7 +94,7 @@ class _Driver:
     """
 
     def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
-        self.graph, self.rules_for = graph, rules.rules_for
+        self.graph, self.rules_for, self.backwards = graph, rules.rules_for, rules.backwards
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
         self.reach = max((r.depth for r in rules), default=0)
         self.queue: list[tuple[float, int, Node]] = []
@@ -127,7 +127,8 @@ class _Driver:
                 self.push(node, 0.0)
             self.push_downstream([n for n in dict.fromkeys(start.changed) if n in self.graph], 0.0)
         if self.queue:  # else nobody needs to know the order, which takes long
-            place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
+            nodes = self.graph.nodes
+            place = {n: float(i) for i, n in enumerate(nodes[::-1] if self.backwards else nodes)}
             self.queue = [(place[n], i, n) for _, i, n in self.queue]
             heapq.heapify(self.queue)
         while self.queue:

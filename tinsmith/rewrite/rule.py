@@ -240,13 +240,16 @@ class RuleSet:
     halves     whether rules with a tolerance apply to results in float16 and bfloat16. False for
                rules that compute new weights: these are more exact once float32 is computed instead
     tolerance  that of rules which state none
+    backwards  whether nodes are tried from the last to the first, where a match takes up what would
+               match above it
     """
 
     def __init__(
         self, name: str, summary: str = "", rules: list[Rule] | None = None, *,
-        halves: bool = True, tolerance: float = 0.0,
+        halves: bool = True, tolerance: float = 0.0, backwards: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.summary, self.halves, self.tolerance = name, summary, halves, tolerance
+        self.backwards = backwards
         self.rules: list[Rule] = list(rules or [])
         self._by_op: dict[str, list[Rule]] = {}
 

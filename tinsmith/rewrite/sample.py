@@ -148,6 +148,6 @@ def sample_graphs(
         producer = out.producer
         assert producer is not None
         # behind a node that no rule looks at, so that an input may take the root's place
-        after = OPS["Asinh"](out) if out.dtype.kind in "fV" else OPS["Shape"](out)
-        graph.outputs.append(after)
+        after = {"f": "Asinh", "V": "Asinh", "i": "BitwiseNot", "u": "BitwiseNot"}
+        graph.outputs.append(OPS[after.get(out.dtype.kind, "Shape")](out))
         yield graph, [sampler.feed(v) for v in graph.inputs]

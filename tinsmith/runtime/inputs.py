@@ -59,7 +59,8 @@ class Inputs:
         return ", ".join(f"{n}: {t}" for n, t in self.types.items())
 
     def signature(self, arrays: Sequence[Any]) -> Signature:
-        """Return the signature of inputs that `Inputs.arrays` returned."""
+        """The signature of inputs that `Inputs.arrays` returned: their shapes, None for sequences
+        and optionals."""
         if self.fixed is not None:
             return self.fixed
         types = self.types.values()

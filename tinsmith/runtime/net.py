@@ -308,7 +308,9 @@ class Net(OfThisProcess):
 
     @property
     def outputs(self) -> dict[str, Type]:
-        """Name -> type of the outputs; if shapes are free, those of `program()`."""
+        """Name -> type of the outputs. If shapes are free, for the signature whose program was last
+        looked up: a call with shapes that its thread has called with before does not count. Raises
+        InputShapeError if there is none yet. Unless `has_programs`: as the model declares them."""
         if self._runner is not None:
             return {v.name: v.type for v in self.source().outputs}
         plan = self.program().plan

@@ -51,29 +51,32 @@ def convolution(node: Node) -> Result:
     attrs, pad = {**window(node, letters), "group": group}, padding(node, letters)
     value, size = node.attr("pad_value"), node.attr("weight_data_size")
     x, biased = node[0], node.attr("bias_term")
+    if "auto_pad" in pad and rank(x) == len(letters) + 1:
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilation"], strict=True)]
+        lower = pad["auto_pad"] == "SAME_LOWER"
+        pad = same_padding(x, letters, spans, attrs["stride"], lower, numbers=bool(value))
+
+    def product(op: str, x: Value, *weights: Any) -> Value:
+        if value and any(pad.get("pad", ())):
+            return node.emit(op, node.padded(x, pad["pad"], value), *weights, **attrs)
+        return node.emit(op, x, *weights, **attrs, **pad)
+
     if node.attr("dynamic_weight"):
         w, b = _computed(node, 1), _computed(node, 2) if biased else None
         w = node.emit("Reshape", w, node.ints(outputs, -1, *kernel)) if w.rank == 2 else w
-        y = node.emit("Conv", x, w, b, **attrs, **pad)
-        return active(node, y)
+        return active(node, product("Conv", x, w, b))
     if rank(x) == 1 and kernel == (1, 1):
         return dense(node)
     if size % (max(outputs, 1) * prod(kernel)) or min(*kernel, outputs) < 1:
         raise Unsupported(f"{size} weights make no kernel {kernel} for {outputs} outputs")
     w = node.weight("weight", outputs, -1, *kernel)
     b = node.weight("bias") if biased else None
-    if "auto_pad" in pad and rank(x) == len(letters) + 1:
-        spans = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilation"], strict=True)]
-        lower = pad["auto_pad"] == "SAME_LOWER"
-        pad = same_padding(x, letters, spans, attrs["stride"], lower, numbers=bool(value))
-    if value and any(pad.get("pad", ())) and not is_quantised(node):
-        x = node.padded(x, pad["pad"], value)
-        pad = {"pad": (0,) * 2 * len(letters)}
     if rank(x) != len(letters) + 1:
         raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")
     if is_quantised(node):
-        return in_bytes(node, x, w, b, lambda q, k: node.emit("ConvInteger", q, k, **attrs, **pad))
-    return active(node, node.emit("Conv", x, w, b, **attrs, **pad))
+        value = int(value)  # beside bytes, without their scale
+        return in_bytes(node, x, w, b, lambda q, k: product("ConvInteger", q, k))
+    return active(node, product("Conv", x, w, b))
 
 
 def _computed(node: Node, index: int) -> Value:

@@ -73,7 +73,9 @@ def _is_input(row: Layer) -> bool:
 
 def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> None:
     """Add an input of the graph for each output of the Input layer `row`: of the shape that its
-    parameters give, else its hint, else as guessed by `free_sizes`."""
+    parameters give, else its hint, else as guessed by `free_sizes`. `batch`: the dim of an axis in
+    front of that; None: the input has no such axis, and layers read it with an axis of 1 added.
+    Raises GraphError for a negative size."""
     values = row.schema.values(row.given)
     for i, blob in enumerate(row.outputs):
         sizes = [values[n] for n in "cdhw" if values.get(n)]

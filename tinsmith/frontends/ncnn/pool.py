@@ -84,7 +84,8 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
 
 
 def _is_far(attrs: dict[str, Any]) -> bool:
-    """Whether a padding is as large as the kernel or larger, which our pooling does not take."""
+    """Whether `attrs`, of our pooling, have a padding as large as the kernel or larger, which our
+    operators do not take."""
     return any(p >= k for p, k in zip(attrs.get("pad", ()), attrs["kernel"] * 2, strict=False))
 
 

@@ -190,8 +190,8 @@ def channels_last_max_pool(call: Call) -> Result:
 @importer(_MS + "FusedGemm")
 def fused_gemm(call: Call) -> Result:
     y = gemm_of(call, call[0], call[1], call.arg(2))
-    params = call.given("activation_alpha", "activation_beta", "activation_gamma")
-    return _activated(call, y, call.attr("activation"), list(params.values()))
+    params = [call.attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return _activated(call, y, call.attr("activation"), params)
 
 
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -203,9 +203,10 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 def _activated(call: Call, x: Value, name: str | None, params: list[Any]) -> Value:
     """The activation `name` of x (None: x itself); `params` are values of its attributes in
-    _ACTIVATIONS, in order. Raises Unsupported for an unknown one."""
+    _ACTIVATIONS, in order, None for defaults. Raises Unsupported for an unknown one."""
     if not name:
         return x
     if name not in _ACTIVATIONS:
         raise Unsupported(f"its activation {name!r} is not supported")
-    return call.emit(name, x, **dict(zip(_ACTIVATIONS[name], params, strict=False)))
+    given = zip(_ACTIVATIONS[name], params, strict=False)
+    return call.emit(name, x, **{n: v for n, v in given if v is not None})

@@ -176,7 +176,7 @@ def group_query_attention(call: Call) -> Result:
             raise Unsupported(f"its input {what} is not supported")
     if call.attr("smooth_softmax", 0) == 1 or call.wants(3):
         raise Unsupported("smooth_softmax and an output of scores are not supported")
-    call.ignore("do_rotary")
+    interleaved = bool(call.attr("rotary_interleaved", 0))
     heads, groups = call.required("num_heads"), call.required("kv_num_heads")
     q, k, v = _packed(call, heads, groups)
     count = call.emit("Shape", q, start=1, end=2)
@@ -184,7 +184,6 @@ def group_query_attention(call: Call) -> Result:
     place = call.emit("Add", before, _range(call, count))  # [N,S]
     if call.attr("do_rotary", 0):
         at = place if call.arg(9) is None else cast(call, call[9], "int64")
-        interleaved = bool(call.attr("rotary_interleaved", 0))
         q = _rotated(call, q, at, call[7], call[8], interleaved, heads)
         k = _rotated(call, k, at, call[7], call[8], interleaved, groups)
     pairs = [(call.arg(3 + i), _by_head(call, x, groups)) for i, x in enumerate((k, v))]
@@ -352,8 +351,6 @@ def rotary_embedding(call: Call) -> Result:
         raise Unsupported("its input needs a known rank")
     if at.rank == 1:
         count = call.emit("Shape", x, start=x.rank - 2, end=x.rank - 1)
-        if x.rank == 3:
-            count = call.emit("Shape", x, start=1, end=2)
         at = call.emit("Unsqueeze", call.emit("Add", at, _range(call, count)), call.ints(0))
     width = x.shape[-1] if x.shape else None
     if x.rank == 3 and heads is None:

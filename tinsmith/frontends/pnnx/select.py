@@ -120,13 +120,15 @@ def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Valu
 def roll_along(node: PnnxNode, x: Value, shifts: Any, dims: Any) -> Value:
     """x rolled by `shifts` along `dims`: elements that leave at the end come in at the start."""
     for shift, dim in zip(each_size(shifts), each_size(dims), strict=True):
-        size = x.shape[node.axis(x, dim)] if x.shape is not None else None
-        shift = shift % size if isinstance(size, int) and size else shift
-        if shift:
-            tail = node.slice(x, node.ints(-shift), node.ints(LAST), [dim])
-            x = node.emit(
-                "Concat", tail, node.slice(x, node.ints(0), node.ints(-shift), [dim]), axis=dim
-            )
+        size = size_of(node, x, dim)
+        if isinstance(size, int):
+            cut = -shift % max(size, 1)
+        else:  # a remainder in operators that are computed before the run, as sizes
+            times = node.emit("Div", -shift, size)
+            cut = node.emit("Sub", -shift, node.emit("Mul", times, size))
+        if cut:
+            tail = node.slice(x, [cut], [LAST], [dim])
+            x = node.emit("Concat", tail, node.slice(x, [0], [cut], [dim]), axis=dim)
     return x
 
 

@@ -124,19 +124,20 @@ def _kinds(work: _Transform, kind: str, x: Any, axes: list[int], sizes: list[Any
 
 
 def _window(node: PnnxNode, window: Any, n: int, length: int | None) -> Any:
-    """The window as an array [n] of float32: `window` (None: ones), of `length` (None: n) elements,
-    with zeros on both sides. Raises Unsupported if it is computed, or does not fit."""
-    if not isinstance(n, int) or n < 1 or not 0 < (length or n) <= n:
-        raise Unsupported(f"its window of {length} does not fit transforms of {n} elements")
-    node.spend(4 * n)
+    """The window as an array [n] of float32: `window` (None: `length` ones, or n), with zeros on
+    both sides. Raises Unsupported if it is computed, or does not fit."""
     if isinstance(window, Value):
         if window.const is None:
             raise Unsupported("its window is computed")
         window = window.const
+    length = (length or n) if window is None else len(window)
+    if not isinstance(n, int) or not 0 < length <= n:
+        raise Unsupported(f"its window of {length} does not fit transforms of {n} elements")
+    node.spend(4 * n)
     if window is None:
-        window = np.ones(length or n, np.float32)
-    before = (n - len(window)) // 2
-    return np.pad(np.asarray(window, np.float32), (before, n - len(window) - before))
+        window = np.ones(length, np.float32)
+    before = (n - length) // 2
+    return np.pad(np.asarray(window, np.float32), (before, n - length - before))
 
 
 def spectrum(

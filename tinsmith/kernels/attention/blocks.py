@@ -21,9 +21,8 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase
 from tinsmith.kernels.attention.operands import Extents, Reach, RowOperands
 from tinsmith.kernels.attention.softmax import Put, exponentials
 from tinsmith.kernels.attention.tables import Start
-from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, share
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import Number, Size
 
@@ -153,7 +152,7 @@ class Blocks:
                     (rooms.inverses + i).store(inverse)
                 of.results(b, values, results, row, height, rooms)
 
-            self.each_block(b, *part(group, groups, self.blocks), block)
+            self.each_block(b, *share(group, groups, self.blocks), block)
 
 
 def pitch_of(keys: Number, told: bool = False) -> Number:

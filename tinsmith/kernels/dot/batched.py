@@ -8,11 +8,11 @@ from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose, vectors_of
 from tinsmith.kernels.layout import plain_strides
-from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
+from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 
@@ -164,8 +164,8 @@ def _cell(em: Emit, plan: Plan, a: Ptr, right: Ptr, cell: Position) -> None:
     matrices at `a` and `right`; `em` is shifted to that product."""
     b, p, tiling, cells = em.b, plan.problem, plan.tiling, plan.cells
     columns = tiling.columns
-    rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
-    clo, chi = part(cell // cells.rows, cells.columns, columns.count)
+    rlo, rhi = share(cell % cells.rows, cells.rows, tiling.rows.count)
+    clo, chi = share(cell // cells.rows, cells.columns, columns.count)
     store = em.workspace.cast(F32)
     rows_at = (store + plan.packed // 4).fixed()
     buffer = (rows_at + plan.beside // 4).fixed()

@@ -135,7 +135,7 @@ class Blocks:
         return 0 if self.code.is_float else 1 + self.zeros
 
     def words(self, elements: int) -> int:
-        """How many words hold so many elements of k of a column."""
+        """How many words (of type `code.word`, without scales) hold that many elements of k."""
         return -(-elements // self.code.group)
 
     def rows(self, elements: int) -> int:

@@ -22,7 +22,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, T
 from tinsmith.kernels.dot import matrices
 from tinsmith.kernels.dot.batched import Problem, offset, problem
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, finisher, product
 from tinsmith.kernels.dot.tiles import Tiling, choose, vectors_of
 from tinsmith.kernels.dot.zeros import (
@@ -35,7 +35,7 @@ from tinsmith.kernels.dot.zeros import (
 )
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import LINE, lanes_of
-from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
+from tinsmith.kernels.walk import Position, Walk, share, shifted, walk_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 
@@ -310,8 +310,8 @@ def _multiply(em: Emit, plan: Plan) -> None:
         else:
             panels = (lanes + matrix * plan.panels).fixed()
             table = (lanes + plan.tables_at + matrix * (2 * columns.padded)).fixed()
-        rlo, rhi = part(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
-        clo, chi = part(cell // plan.cells.rows, plan.cells.columns, columns.count)
+        rlo, rhi = share(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
+        clo, chi = share(cell // plan.cells.rows, plan.cells.columns, columns.count)
         tile = partial(_row_panel, here, plan, rows, (panels, table), (clo, chi))
         each_row_panel(b, plan.tiling.rows, rlo, rhi, tile)
 

@@ -24,7 +24,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid
 from tinsmith.kernels.dot.skeleton import (
     DISTANCE,
     Ahead,
@@ -36,7 +36,7 @@ from tinsmith.kernels.dot.skeleton import (
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, by_positions
-from tinsmith.kernels.walk import Position, copy
+from tinsmith.kernels.walk import Position, copy, share
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, estimate, typical
 
@@ -146,7 +146,7 @@ def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
     b = em.b
     a, to = em.input(0).pointer, em.scratch.cast(F32)
     with b.loop(em.begin, em.end) as t:
-        lo, hi = part(t, groups, rows)
+        lo, hi = share(t, groups, rows)
         copy_spread(b, a, k, to, stride, lo, hi)
 
 
@@ -262,8 +262,8 @@ def packed_choice(
             each_column_panel(b, tiling.columns, lo, hi, panel)
 
         with b.loop(em.begin, em.end) as t:
-            rlo, rhi = part(t % cells.rows, cells.rows, tiling.rows.count)
-            clo, chi = part(t // cells.rows, cells.columns, tiling.columns.count)
+            rlo, rhi = share(t % cells.rows, cells.rows, tiling.rows.count)
+            clo, chi = share(t // cells.rows, cells.columns, tiling.columns.count)
             each_row_panel(b, tiling.rows, rlo, rhi, lambda row, h: tile(row, h, clo, chi))
 
     phases = one_phase(cells.count, emit, cells.rows if near else 0)

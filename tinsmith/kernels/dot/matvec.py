@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tinsmith.codegen.builder import Val
-from tinsmith.codegen.types import from_dtype
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.dot.batched import at_item, problem
-from tinsmith.kernels.dot.panels import each_row_panel, part
+from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.fold import SUM, fold_row
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import PARTS
-from tinsmith.kernels.walk import Position, shifted_to
+from tinsmith.kernels.walk import Position, share, shifted_to
 from tinsmith.sizes import typical
 
 ROWS = 4
@@ -25,8 +24,8 @@ def matvec(site: Site) -> Choice:
     items, m, k = map(typical, (p.items, p.m, p.k))
     if p.n != 1:
         raise Skip(f"the right operand has {p.n} columns")
-    target = site.target
-    rows, itemsize = split_rows(p.m, ROWS), site.out.dtype.itemsize
+    target, ty = site.target, elem(site.input(0))
+    rows, itemsize = split_rows(p.m, ROWS), ty.nbytes
     flops, nbytes = 2.0 * items * m * k, itemsize * items * (m * k + k + m)
     cost = target.time(flops * itemsize / 4, nbytes, 0.5)
     groups = min(typical(rows.count), max(1, PARTS // items)) if cost > 5e-6 else 1
@@ -35,11 +34,11 @@ def matvec(site: Site) -> Choice:
 
     def emit(em: Emit) -> None:
         b = em.b
-        lanes, ty = lanes_of(target, itemsize), from_dtype(site.out.dtype)
+        lanes = lanes_of(target, itemsize)
 
         with b.loop(em.begin, em.end) as t:
             left, right, here = at_item(em, p, t // groups)
-            lo, hi = part(t % groups, groups, rows.count)
+            lo, hi = share(t % groups, groups, rows.count)
 
             def panel(row: Position, height: int) -> None:
                 a = (left + row * p.k).fixed()

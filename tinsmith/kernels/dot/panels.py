@@ -44,16 +44,6 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     return Grid(rows, columns)
 
 
-def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
-    """The panels [first, last) of group number `group`, if `count` panels are cut into
-    `groups` groups of about equal size."""
-    if groups == 1:
-        return 0, count
-    if not isinstance(count, Size) and groups == count:
-        return group, group + 1
-    return group * count // groups, (group + 1) * count // groups
-
-
 def each_row_panel(
     b: Builder, rows: Rows, lo: Position, hi: Position, body: Callable[[Position, int], None]
 ) -> None:

@@ -8,12 +8,12 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.codes import Blocks, blocks_of
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, finish_tile, product
 from tinsmith.kernels.dot.small_few import DECODING, Plan, choice_of
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position, load_row
+from tinsmith.kernels.walk import Position, load_row, share
 from tinsmith.sizes import Size, typical
 
 
@@ -64,7 +64,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
         each_row_panel(b, rows, 0, rows.count, tile)
 
     with b.loop(em.begin, em.end) as t:
-        each_column_panel(b, columns, *part(t, plan.cells.columns, columns.count), panel)
+        each_column_panel(b, columns, *share(t, plan.cells.columns, columns.count), panel)
 
 
 def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, ...]) -> None:

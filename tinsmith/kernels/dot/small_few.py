@@ -16,12 +16,12 @@ from tinsmith.codegen.types import F32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack
 from tinsmith.kernels.dot.matmul import few_rows
-from tinsmith.kernels.dot.panels import Grid, each_column_panel, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel
 from tinsmith.kernels.dot.skeleton import DISTANCE, buffer_bytes, finish_tile
 from tinsmith.kernels.dot.tiles import Tiling, split_columns, split_rows
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position, load_row
+from tinsmith.kernels.walk import Position, load_row, share
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
 
@@ -217,7 +217,7 @@ def _stream(em: Emit, few: FewRows, plan: Plan) -> None:
         finish_tile(em, rows, 0, column, valid, buffer, (0, lead))
 
     with b.loop(em.begin, em.end) as t:
-        each_column_panel(b, columns, *part(t, plan.cells.columns, columns.count), panel)
+        each_column_panel(b, columns, *share(t, plan.cells.columns, columns.count), panel)
 
 
 def _summed(b: Builder, few: FewRows, tile: Tile) -> list[Val]:

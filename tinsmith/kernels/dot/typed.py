@@ -6,12 +6,12 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.products import multiply_adds
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.dot.batched import PACK_ROWS, Problem, at_item, problem
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, share
 from tinsmith.sizes import typical
 
 VECTORS = 3
@@ -29,7 +29,7 @@ def matmul_typed(site: Site) -> Choice:
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
     target = site.target
-    ty, nbytes = elem(site.out), site.out.dtype.itemsize
+    ty, nbytes = elem(site.input(0)), site.input(0).dtype.itemsize
     one = multiply_adds(ty)
     lanes = lanes_of(target, nbytes)
     columns = split_columns(p.n, lanes, VECTORS, target.has_exact_tails)
@@ -47,7 +47,7 @@ def matmul_typed(site: Site) -> Choice:
         buffer = (store + packed).fixed()
         with b.loop(em.begin, em.end) as t:
             a, right, here = at_item(em, p, t // groups)
-            lo, hi = part(t % groups, groups, rows.count)
+            lo, hi = share(t % groups, groups, rows.count)
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.left import left_bytes, left_rows, quantisation_of, real
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
-from tinsmith.kernels.walk import Position, offsets
+from tinsmith.kernels.walk import Position, offsets, share
 from tinsmith.sizes import typical
 
 
@@ -92,7 +92,7 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
     def step(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as tile:
             d, group = tile // shares, tile % shares
-            lo, hi = part(group, shares, layer.blocks)
+            lo, hi = share(group, shares, layer.blocks)
             States(em, layer, d, states).step(em.b.index(em.step), lo, hi, cell)
 
     def finish(em: Emit) -> None:
@@ -118,8 +118,8 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
             weights = em.packed[0].cast(matrix.stored) + d * (depth * columns.padded)
             biases = em.packed[1] + d * layer.columns
             out = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
-            rlo, rhi = part(t % cells.rows, cells.rows, tiling.rows.count)
-            clo, chi = part(t // cells.rows, cells.columns, columns.count)
+            rlo, rhi = share(t % cells.rows, cells.rows, tiling.rows.count)
+            clo, chi = share(t // cells.rows, cells.columns, columns.count)
 
             def rows(row: Position, height: int) -> None:
                 given = left_rows(

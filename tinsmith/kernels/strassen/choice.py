@@ -25,7 +25,6 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.dot.matmul import flat_rows, right_matrix
-from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.skeleton import finish_row
 from tinsmith.kernels.float_products import LARGE, are_moderate
 from tinsmith.kernels.layout import block_of
@@ -33,7 +32,7 @@ from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
 from tinsmith.kernels.strassen.sums import Room, table
-from tinsmith.kernels.walk import Position, offsets, shifted_to
+from tinsmith.kernels.walk import Position, offsets, share, shifted_to
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink
@@ -117,8 +116,8 @@ def choice_of(
         clear(em.b, shape, em.workspace)
         own = ends(em)
         with em.b.loop(em.begin, em.end) as t:
-            rlo, rhi = part(t % cuts, cuts, count)
-            clo, chi = part(t // cuts, shape.groups, shape.tiling.columns.count)
+            rlo, rhi = share(t % cuts, cuts, count)
+            clo, chi = share(t // cuts, shape.groups, shape.tiling.columns.count)
             work = Work(em.b, shape, own, em.packed[0], em.packed[1], em.workspace, clo, chi)
             rows(work, rlo, rhi)
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from tinsmith.codegen.target import Target, foreign_time, streamed
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.strassen.form import PRODUCTS
+from tinsmith.kernels.walk import share
 from tinsmith.records import dataclass
 
 LEAST_TILES = 2  # the fewest tiles of work for each of several threads; estimated
@@ -140,8 +140,8 @@ class Shape:
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
         loads = [0] * threads
         for t in range(self.cuts * self.groups):
-            above, below = part(t % self.cuts, self.cuts, rows)
-            left, right = part(t // self.cuts, self.groups, columns)
+            above, below = share(t % self.cuts, self.cuts, rows)
+            left, right = share(t // self.cuts, self.groups, columns)
             loads[loads.index(min(loads))] += (below - above) * (right - left)
         return max(loads) * threads / (rows * columns)
 

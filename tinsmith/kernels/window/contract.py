@@ -118,9 +118,10 @@ def products(
 ) -> list[Val]:  # fmt: skip
     """Emit the products of `it.channels.step` channels without loops: pixels are broadcast, weights
     are vectors. An element that several taps read is broadcast once. Returns the new accumulators.
+    x, w, `start` and `pixels` are as in `contract`.
 
-    masks    one for each vector: where a lane's bits are 0, a pixel's value, which may be infinite,
-             counts as 0; other lanes have all bits set
+    masks    integers, one vector for each of `it.lanes`: where a lane's bits are 0, a pixel's
+             value, which may be infinite, counts as 0; other lanes have all bits set
     weights  yields the weight vectors of each channel; None: they are loaded at w
     """
     acc, lanes, row, vectors = list(start), it.lanes, sum(it.lanes), len(it.lanes)
@@ -204,5 +205,6 @@ def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
 
 
 def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
-    """A pixel's first accumulators, a vector for each of the `lanes`: from `bias`, or zeros."""
+    """A pixel's first accumulators, side by side, a vector of n lanes for each n of `lanes`: from
+    `bias`, which points to the first lane's, or zeros."""
     return [b.zero(F32.x(n)) for n in lanes] if bias is None else load_row(bias, lanes)

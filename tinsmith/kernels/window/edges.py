@@ -66,13 +66,13 @@ NO_EDGES = Edges(0, 1, ((True,),), ((True,),))
 
 def edges_of(geo: Geometry, zero: int) -> Edges:
     """The table for the input's zero point: NO_EDGES if that is 0 or no window reads padding.
-    Otherwise raises Skip if sizes are free or the kernel has several planes."""
+    Otherwise raises Skip if sizes are free, the kernel has several planes or depth is padded."""
     if not zero or not any(map(any, geo.halo)):
         return NO_EDGES
     if geo.is_free:
         raise Skip("its padding is not 0, and its sizes are free")
-    if geo.kernel[0] > 1:
-        raise Skip("its padding is not 0, and its kernel is deep")
+    if geo.kernel[0] > 1 or geo.begin[0] or geo.after[0]:
+        raise Skip("its padding is not 0, and its kernel is deep, or its depth is padded")
     rows, columns = (
         tuple(
             tuple(0 <= o * geo.stride[d] - geo.begin[d] + k * geo.dilation[d] < geo.size[d]

@@ -21,14 +21,14 @@ from tinsmith.codegen.products import MATRICES, Product, product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
 from tinsmith.kernels.dot import matrices
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import HEAVY_FLOPS, Ahead, Tile, buffer_bytes, epilogue_flops
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
-from tinsmith.kernels.walk import Position, Walk, load_row, store_tile
+from tinsmith.kernels.walk import Position, Walk, load_row, share, store_tile
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
@@ -195,7 +195,7 @@ def _multiply(em: Emit, plan: Plan) -> None:
     b, panels = em.b, plan.tiling.columns.count
     runs = plan.tiling.rows.count if plan.flat else plan.runs
     with matrices.configured(b, plan.row, em.workspace), b.loop(em.begin, em.end) as t:
-        lo, hi = part(t % plan.parts, plan.parts, runs)
+        lo, hi = share(t % plan.parts, plan.parts, runs)
         rest = t // plan.parts
         image, c = rest // panels, rest % panels
 

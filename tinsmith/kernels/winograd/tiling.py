@@ -33,7 +33,8 @@ HELD = 0.7
 
 @dataclass(frozen=True)
 class Partition:
-    """`length` items cut into `count` pieces of `size` or `size` - 1 items."""
+    """Items cut into `count` pieces of `size` or `size` - 1 items, the larger ones first. How many
+    items there are is not kept: `larger` is given that."""
 
     count: int
     size: int

@@ -302,8 +302,10 @@ class Affine:
         return form.cut(lambda a: inner.read(a).reshape(features), shape[:after], node)
 
     def _at_time(self, node: Node, value: Value, form: Form) -> Form | None:
-        """The form of the result of a node that picks one constant index of a leading axis of its
-        input, whose form is `form`: each source is then read at that index. Else None."""
+        """The form of `value`, the result of `node`, if that picks one constant index of a leading
+        axis of its input, whose form is `form`: each source is then read at that index. None for
+        another node, or if a source has other leading dims than `form` or is read at an index
+        already."""
         found = taken(node, value)
         if found is None or found[0] >= len(form.lead):
             return None

@@ -116,15 +116,14 @@ class Iterations:
         if start is None or start.size != 1 or not (adds(node) or subtracts(node)):
             return None
         assert node is not None
-        for before, step in (node.inputs, node.inputs[::-1]):
+        down = subtracts(node)
+        for before, step in (node.inputs, node.inputs[::-1])[: 1 if down else 2]:
             if before is None or step is None or _under_casts(before) is not state.before:
                 continue
             if step.const is None or step.const.size != 1:
                 continue
             grows = int(step.const.reshape(-1)[0])
-            if subtracts(node):
-                grows = -grows if before is node.inputs[0] else 0
-            return grows, int(start.reshape(-1)[0])
+            return -grows if down else grows, int(start.reshape(-1)[0])
         return None
 
 

@@ -5,7 +5,6 @@ Every value of the graph has the axis of the batch in front; ncnn has no batch, 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -31,7 +30,7 @@ claims = Rows("ncnn layer", "tinsmith.writers.ncnn")
 """The functions (Writer, node) that find nodes around a node which are one layer with it, by
 operator. Such a function puts one of the nodes, with a function that writes the layer, into
 `Writer.claimed`, and the others into `Writer.taken`: it claims them. If it finds none, it raises
-Inexpressible, and changes nothing."""
+Inexpressible, and what it has put into `taken` is removed."""
 
 
 class Writer:
@@ -77,10 +76,10 @@ class Writer:
             if node in self.taken:
                 continue
             self.node = node
-            if write := self.claimed.get(node):
-                write()
-                continue
             try:
+                if write := self.claimed.get(node):
+                    write()
+                    continue
                 why = "ncnn has no layer for this operator"
                 function = present(writes.get(node.op.name), why)
                 for v in node.outputs:
@@ -88,7 +87,7 @@ class Writer:
                 function(self, node)
             except Inexpressible as error:
                 problems.add(node, str(error))
-                for v in node.outputs:
+                for v in (v for n in (node, *self.taken) for v in n.outputs):
                     self.blobs.setdefault(v, "")
         problems.check(self.graph.name)
         outputs = [self.blob(v) for v in self.graph.outputs]
@@ -104,10 +103,12 @@ class Writer:
         for node in self.graph.nodes:
             find = claims.get(node.op.name)
             if find is not None and node not in self.taken:
-                before = {*self.taken, *self.claimed}
-                with contextlib.suppress(Inexpressible):
+                before = {*self.taken}, {*self.claimed}
+                try:
                     find(self, node)
-                    groups.append({*self.taken, *self.claimed} - before)
+                    groups.append({*self.taken, *self.claimed}.difference(*before))
+                except Inexpressible:
+                    self.taken = before[0]
         return groups
 
     def claim_as(

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.pnnx.images import RESIZES
 from tinsmith.graph import Node
+from tinsmith.ops.columns import steps_of
 from tinsmith.writers.pnnx.export import Export, rank, size, writes
 from tinsmith.writers.pnnx.layers import spatial
 from tinsmith.writers.rows import constant, inputs_of, need, need_defaults, numbers
@@ -69,12 +70,10 @@ def fold(w: Export, node: Node) -> None:
         k: numbers(v, "its sizes")
         for k, v in zip(("output_size", "kernel_size"), node.inputs[1:], strict=True)
     }
-    pads = tuple(node.pad or (0,) * 4)
-    need(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
-    w.put(
-        node, "F.fold", padding=pads[:2], stride=tuple(node.stride or (1, 1)),
-        dilation=tuple(node.dilation or (1, 1)), **sizes,
-    )  # fmt: skip
+    need(len(sizes["output_size"]) == 2, "its images are not of two axes")
+    stride, pads, dilation = steps_of(2, node.stride, node.pad, node.dilation)
+    need(pads[:2] == pads[2:], f"its padding {pads} differs before and after an axis")
+    w.put(node, "F.fold", padding=pads[:2], stride=stride, dilation=dilation, **sizes)
 
 
 @writes("AffineGrid")

@@ -17,7 +17,7 @@ def _pads(node: Node) -> tuple[int, ...]:
     it differs before and after an axis, or is automatic."""
     pads = node.attrs.get("pad")
     rank_ = rank(node.inputs[0]) - 2
-    pads = tuple(pads) if pads is not None else (0,) * 2 * rank_
+    pads = (0,) * 2 * rank_ if pads is None else pads
     need(node.attrs.get("auto_pad", "NOTSET") == "NOTSET", "its padding is automatic")
     need(pads[:rank_] == pads[rank_:], f"its padding {pads} differs before and after an axis")
     return pads[:rank_]
@@ -28,7 +28,7 @@ def _padded(w: Export, node: Node, x: Any, fill: float) -> tuple[Value | str, tu
     differs before and after an axis, an operator F.pad with `fill` is added, and the padding is 0.
     Raises Inexpressible if it is automatic."""
     pads, count = node.attrs.get("pad"), spatial(node)
-    if pads is None or tuple(pads[:count]) == tuple(pads[count:]):
+    if pads is None or pads[:count] == pads[count:]:
         return x, _pads(node)
     need(node.auto_pad == "NOTSET", "its padding is automatic")
     pairs = [p for i in reversed(range(count)) for p in (pads[i], pads[count + i])]
@@ -37,7 +37,7 @@ def _padded(w: Export, node: Node, x: Any, fill: float) -> tuple[Value | str, tu
 
 def _each(node: Node, name: str, default: int = 1) -> tuple[int, ...]:
     value = node.attrs.get(name)
-    return (default,) * (rank(node.inputs[0]) - 2) if value is None else tuple(value)
+    return (default,) * (rank(node.inputs[0]) - 2) if value is None else value
 
 
 def spatial(node: Node) -> int:
@@ -145,7 +145,7 @@ def pool(w: Export, node: Node, name: str) -> None:
     else:
         pads = _pads(node)
     params: dict[str, Any] = {
-        "kernel_size": tuple(node.kernel), "stride": _each(node, "stride"), "padding": pads,
+        "kernel_size": node.kernel, "stride": _each(node, "stride"), "padding": pads,
         "ceil_mode": node.ceil_mode,
     }  # fmt: skip
     if name == "MaxPool":
@@ -161,7 +161,7 @@ def lp_pool(w: Export, node: Node) -> None:
     need_defaults(node, "kernel", "stride", "pad", "ceil_mode", "p")
     need(not any(_pads(node)), "it is padded")
     need(node.p in (2, 4, 6) and spatial(node) < 3, f"its p is {node.p}")
-    sizes = {"kernel_size": tuple(node.kernel), "stride": _each(node, "stride")}
+    sizes = {"kernel_size": node.kernel, "stride": _each(node, "stride")}
     w.put(node, f"F.lp_pool{spatial(node)}d", norm_type=node.p, ceil_mode=node.ceil_mode, **sizes)
 
 
