@@ -127,10 +127,6 @@ class Node(SourceNode):
 
     # ---- arithmetic
 
-    def scaled(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return x if factor == 1 else self.emit("Mul", x, self.number(factor, x))
-
     def shifted(self, x: Value, term: float) -> Value:
         """x + term."""
         return x if term == 0 else self.emit("Add", x, self.number(term, x))

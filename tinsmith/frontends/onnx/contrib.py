@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.formats.onnx_names import RENAMED
-from tinsmith.frontends.onnx.arithmetic import gemm_of, scaled
+from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.neural import POOL
 from tinsmith.frontends.onnx.rows import renamed
@@ -60,7 +60,7 @@ def skip_rms_norm(call: Call) -> Result:
 def fused_matmul(call: Call) -> Result:
     a, b = (_transposed(call, _batch_last(call, call[i], side), f"trans{side}")
             for i, side in enumerate("AB"))  # fmt: skip
-    return scaled(call, call.emit("MatMul", a, b), call.attr("alpha", 1.0))
+    return call.scaled(call.emit("MatMul", a, b), call.attr("alpha", 1.0))
 
 
 def _batch_last(call: Call, x: Value, side: str) -> Value:
