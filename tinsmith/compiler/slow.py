@@ -26,7 +26,8 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
         for s in steps
         if s.kernel == REFERENCE and s.node and not forced(s.name, s.op, overrides)
     }
-    holding = {n: sum(map(len, graphs)) for n in slow if (graphs := _graphs(n))}
+    bodies = {n: [g for g in n.attrs.values() if isinstance(g, Graph)] for n in slow}
+    holding = {n: sum(map(len, graphs)) for n, graphs in bodies.items() if graphs}
     said = [_holding(n, count) for n, count in holding.items() if count]
     rest = [n for n in slow if n not in holding]
     if not rest:
@@ -46,10 +47,6 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     why = f"{rest[0].op.name} {rest[0].name!r}: {slow[rest[0]]}"
     text = f"{counted(len(rest), 'step')}{of} in numpy, by reference: {few}"
     return [*said, f"{text}; net.explain() says why ({why})"]
-
-
-def _graphs(node: Node) -> list[Graph]:
-    return [g for g in node.attrs.values() if isinstance(g, Graph)]
 
 
 def _holding(node: Node, count: int) -> str:

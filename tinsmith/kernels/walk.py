@@ -94,7 +94,7 @@ def load_row(at: Ptr, widths: Sequence[int]) -> list[Val]:
     return [(at + first).load(width) for first, width in spots(widths)]
 
 
-def store_tile(at: Ptr, tile: Sequence[Sequence[Val]], pitch: int) -> None:
+def store_rows(at: Ptr, tile: Sequence[Sequence[Val]], pitch: int) -> None:
     """Emit stores of the rows of a tile, `pitch` elements apart, from `at` on."""
     for r, values in enumerate(tile):
         for offset, v in offsets(values):

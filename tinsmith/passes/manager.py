@@ -168,7 +168,7 @@ def register(
             label, summary, rules = name or what.name, what.summary, what
             make = lambda: RunRules(rules, when)  # noqa: E731
         elif isinstance(what, type) and is_dataclass(what):
-            label = name or _kebab(what.__name__)
+            label = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", what.__name__).lower()
             summary = (what.__doc__ or "").strip().split("\n")[0]
             options = {f.name: f.default for f in fields(what)}
             make = cast(Any, what)
@@ -182,10 +182,6 @@ def register(
         return cast(Any, what)
 
     return decorate
-
-
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 # ---- running

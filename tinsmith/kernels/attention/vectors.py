@@ -17,7 +17,7 @@ from tinsmith.kernels.dot.tiles import Columns, Rows, accumulators, choose, spli
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
-from tinsmith.kernels.walk import Position, offsets, spots, store_tile
+from tinsmith.kernels.walk import Position, offsets, spots, store_rows
 from tinsmith.records import dataclass
 from tinsmith.sizes import same, typical
 
@@ -88,7 +88,7 @@ class VectorBlocks(Blocks):
             right = (rooms.keys + at).fixed()
             at = Operands(rooms.queries, width, right, sum(widths), width)
             tile = product(b, at, height, widths)
-            store_tile((rooms.scores + column).fixed(), tile, self.pitch)
+            store_rows((rooms.scores + column).fixed(), tile, self.pitch)
 
         each_column_panel(b, self.columns, 0, self.columns.count, panel)
 

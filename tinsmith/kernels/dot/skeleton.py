@@ -21,7 +21,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.walk import Position, load_row, offsets, shifted, spots, store_tile, walk_of
+from tinsmith.kernels.walk import Position, load_row, offsets, shifted, spots, store_rows, walk_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
 
@@ -298,6 +298,6 @@ def finish_tile(
             finish(r, values)
         return
     size = sum(v.ty.lanes for v in tile[0])
-    store_tile(buffer, tile, size)
+    store_rows(buffer, tile, size)
     with em.b.loop(0, len(tile)) as r:
         finish(r, load_row((buffer + r * size).fixed(), [v.ty.lanes for v in tile[0]]))

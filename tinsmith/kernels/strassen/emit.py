@@ -23,7 +23,7 @@ from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.sums import FIELDS, Room
-from tinsmith.kernels.walk import Position, load_row, store_tile
+from tinsmith.kernels.walk import Position, load_row, store_rows
 from tinsmith.records import dataclass
 
 SMALL = 2.0**-13
@@ -319,7 +319,7 @@ class _Unit:
         return [load_row(place + i * size, self.widths) for i in range(self.panel.height)]
 
     def _keep(self, place: Ptr, sums: Tile) -> None:
-        store_tile(place, sums, sum(self.widths))
+        store_rows(place, sums, sum(self.widths))
 
     def _plus(self, sums: Tile, at: Val) -> Tile:
         more = self._load(at)

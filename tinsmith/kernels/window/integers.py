@@ -28,7 +28,7 @@ from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
-from tinsmith.kernels.walk import Position, Walk, load_row, share, store_tile
+from tinsmith.kernels.walk import Position, Walk, load_row, share, store_rows
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
@@ -312,7 +312,7 @@ class _Panel:
                 _put(line, *place(i))
             return
         buffer, size = em.workspace.cast(self.plan.row.sums), sum(self.widths)
-        store_tile(buffer, sums, size)
+        store_rows(buffer, sums, size)
         with em.b.loop(0, len(sums)) as i:
             _put(load_row((buffer + i * size).fixed(), self.widths), *place(i))
 
