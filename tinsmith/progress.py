@@ -46,20 +46,18 @@ def reported(
     """A context in which `tell` has the listener `progress`: a function (done, total, what); False
     for none; None for the one that is set already, else, if standard error is a terminal, a line
     there that begins with `title` and appears after `patience` seconds."""
-    outer = getattr(_local, "listener", None)
+    outer = listener = getattr(_local, "listener", None)
     line = None
     if progress is None:
         if outer is None and sys.stderr is not None and sys.stderr.isatty():
-            line = outer = _Line(title, patience)
-        listener = outer
+            line = listener = _Line(title, patience)
     else:
         listener = _Steadfast(progress) if callable(progress) else None
-    before = getattr(_local, "listener", None)
     try:
         _local.listener = listener
         yield
     finally:
-        _local.listener = before
+        _local.listener = outer
         if line is not None:
             line.clear()
 

@@ -217,7 +217,7 @@ def test_arrays_are_split_to_all_their_bits(parts):
 
 def test_weights_lie_in_the_order_of_registers():
     w = normal(48, 40, 2)
-    packed = (pack(w).astype(np.uint32) << 16).view(np.float32)
+    packed = (pack(w, 2).astype(np.uint32) << 16).view(np.float32)
     size = 2 * 2 * 2 * 16 * 32  # channel blocks, taps, hi and lo, and a register
     panel = packed[: 2 * size].reshape(2, 2, 2, 2, 16, 16, 2)
     for tap, column, channel in ((0, 0, 0), (1, 3, 17), (0, 31, 39), (1, 16, 32)):
@@ -314,7 +314,7 @@ def test_bands_are_few_but_not_one_for_each_thread(threads):
     alone, _ = best_plan(target, draft, 1e6, 1)
     shared, seconds = best_plan(target, draft, 1e6, threads)
     assert not shared.whole and 2 * threads - 1 <= shared.bands <= 8 * threads
-    assert seconds == cost(target, shared, 1e6, threads) >= cost(target, alone, 1e6)
+    assert seconds == cost(target, shared, 1e6, threads) >= cost(target, alone, 1e6, 1)
 
 
 def test_what_takes_long_to_hand_over_is_split_where_it_is_multiplied():

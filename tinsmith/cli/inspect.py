@@ -109,7 +109,7 @@ def say_memory(model: str, dims: tuple[str, ...], build: Build, measure: bool, j
     import numpy as np
 
     import tinsmith as ts
-    from tinsmith.cli._inputs import sized
+    from tinsmith.compiler.hints import sized
     from tinsmith.compiler.verify import draw
 
     net = build.compile(model, dims).net

@@ -64,13 +64,10 @@ def look_up(table: Ptr, x: Val) -> Val:
         assert lanes == 1, "this machine looks up one byte at a time"
         return (table + x.to("u64")).load()
     if lanes < size:
-        whole = x.splat(size) if lanes == 1 else x.shuffle(None, _filled(lanes, size))
+        places = [*range(lanes), *[0] * (size - lanes)]
+        whole = x.splat(size) if lanes == 1 else x.shuffle(None, places)
         return look_up(table, whole).part(0, lanes)
     return _by_quarters(table, x) if target.vectors == "neon" else _by_rows(table, x)
-
-
-def _filled(lanes: int, size: int) -> list[int]:
-    return [*range(lanes), *[0] * (size - lanes)]
 
 
 def _by_rows(table: Ptr, x: Val) -> Val:

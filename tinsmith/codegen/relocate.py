@@ -26,12 +26,9 @@ def _signed(value: int, bits: int, what: str) -> int:
     return value
 
 
-def _word(image: bytearray, at: int) -> int:
-    return struct.unpack_from("<I", image, at)[0]
-
-
 def _put(image: bytearray, at: int, bits: int) -> None:
-    struct.pack_into("<I", image, at, _word(image, at) | bits)
+    (word,) = struct.unpack_from("<I", image, at)
+    struct.pack_into("<I", image, at, word | bits)
 
 
 def _relative32(image: bytearray, at: int, place: int, value: int) -> None:

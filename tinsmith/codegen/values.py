@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen import half_types
-from tinsmith.codegen.types import Ty
+from tinsmith.codegen.types import I1, Ty
 from tinsmith.errors import CodegenError
 
 if TYPE_CHECKING:
@@ -192,8 +192,9 @@ class Val:
 
     def unary(self, name: str) -> Val:
         """The result, of the same type, of an LLVM intrinsic of one operand: "sqrt", "fabs",
-        "ctpop", ..."""
-        return self.b.intrinsic(f"llvm.{name}.{self.ty.suffix}", self.ty, [self])
+        "ctpop", ... Those that count zeros, "ctlz" and "cttz", count all bits of 0."""
+        zero = [self.b.const(0, I1)] if name in ("ctlz", "cttz") else []
+        return self.b.intrinsic(f"llvm.{name}.{self.ty.suffix}", self.ty, [self, *zero])
 
     def sqrt(self) -> Val:
         return self.unary("sqrt")

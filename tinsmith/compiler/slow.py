@@ -26,12 +26,13 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
         for s in steps
         if s.kernel == REFERENCE and s.node and not forced(s.name, s.op, overrides)
     }
-    holding = {n: sum(map(len, graphs)) for n in slow if (graphs := _graphs(n))}
+    bodies = {n: [g for g in n.attrs.values() if isinstance(g, Graph)] for n in slow}
+    holding = {n: sum(map(len, graphs)) for n, graphs in bodies.items() if graphs}
     said = [_holding(n, count) for n, count in holding.items() if count]
     rest = [n for n in slow if n not in holding]
     if not rest:
         return said
-    work = {s.node: flops_of(s.node) for s in steps if s.node and _is_static(s.node)}
+    work = {s.node: flops_of(s.node) for s in steps if s.node and s.node.is_static}
     total, part = sum(work.values()), sum(work.get(n, 0.0) for n in rest)
     unsized = sum(n not in work for n in rest)
     if part > MOST * total:
@@ -46,14 +47,6 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     why = f"{rest[0].op.name} {rest[0].name!r}: {slow[rest[0]]}"
     text = f"{counted(len(rest), 'step')}{of} in numpy, by reference: {few}"
     return [*said, f"{text}; net.explain() says why ({why})"]
-
-
-def _graphs(node: Node) -> list[Graph]:
-    return [g for g in node.attrs.values() if isinstance(g, Graph)]
-
-
-def _is_static(node: Node) -> bool:
-    return all(v.type.is_static for v in (*node.inputs, *node.outputs) if v is not None)
 
 
 def _holding(node: Node, count: int) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from tinsmith.backends import DEFAULT, Backend
 from tinsmith.backends.cpu import HOST
 from tinsmith.errors import NoBackend
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
 from tinsmith.ops.control import Part
+from tinsmith.passes.regions import body_of, take_place
 from tinsmith.passes.report import Report
 from tinsmith.rewrite import Refusal
 from tinsmith.sizes import as_number, as_numbers
@@ -80,35 +81,14 @@ def make_part(graph: Graph, nodes: list[Node], backend: str, name: str = "") -> 
     """Replace `nodes`, in the graph's order, by one Part node of a backend. Its inputs are the
     values that they read from other nodes; its outputs, of unchanged names, those that other nodes
     or the graph's outputs read. Constants are copied into its body."""
-    body = Graph(f"{graph.name} on {backend}", graph.file)
-    inside: dict[Value, Value] = {}
-    read: list[Value] = []
     for node in nodes:
         node.attrs.update(as_number(node.attrs))
-        for v in node.inputs:
-            if v is None or v in inside:
-                continue
-            if v.const is not None:
-                inside[v] = body.const(v.const, v.name)
-            else:
-                inside[v] = body.input(v.name, v.type)
-                read.append(v)
-        inputs = tuple(None if v is None else inside[v] for v in node.inputs)
-        copy = body.adopt(node, inputs)
-        inside.update(zip(node.outputs, copy.outputs, strict=True))
-    own = set(nodes)
-    given = [
-        v for n in nodes for v in n.outputs if v in graph.outputs or not own.issuperset(v.uses)
-    ]
-    body.outputs = [inside[v] for v in given]
+    body, read, given = body_of(graph, nodes, f"{graph.name} on {backend}")
     part = graph.add(
         Part, *read, name=name or backend, outputs=[v.name for v in given], origin=nodes[0].origin,
         before=nodes[0], body=body, backend=backend,
     )  # fmt: skip
     for old, new in zip(given, part.outputs, strict=True):
-        named = old.name
-        graph.replace(old, new)
-        if new.name != named:
-            old.name, new.name = new.name, old.name
+        take_place(graph, old, new)
     for node in reversed(nodes):
         graph.remove(node)

@@ -171,10 +171,14 @@ class OnnxModel:
         return memoryview(data)[offset : offset + size]
 
 
+def is_proto(source: Any) -> bool:
+    return hasattr(source, "opset_import") and hasattr(source, "graph")
+
+
 def read(source: Any) -> OnnxModel:
     """Read a model from a path, bytes, or a ModelProto. Raises ModelFileError if it is missing,
     damaged, or not ONNX."""
-    if hasattr(source, "opset_import") and hasattr(source, "graph"):
+    if is_proto(source):
         return OnnxModel(source)
     file, data, files = opened(source)
     folder = Path(source).parent if file else None

@@ -150,6 +150,14 @@ class SourceNode:
         """A scalar constant with the element type of `like`."""
         return self.const(np.array(number, like.dtype))
 
+    def scaled(self, x: Value, factor: float) -> Value:
+        """x * factor. Raises Unsupported for integers and a factor that is no integer."""
+        if factor == 1:
+            return x
+        if x.dtype.kind in "iu" and factor != int(factor):
+            raise Unsupported(f"it scales integers by {factor}")
+        return self.emit("Mul", x, self.number(factor, x))
+
     def local_norm(self, x: Value, *, size: int, alpha: float, beta: float, bias: float) -> Value:
         """A local response normalisation as PyTorch and ncnn compute it: for an even `size`, the
         window has one channel more before its channel than after it. Our LRN has it after, so

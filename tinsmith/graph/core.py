@@ -57,6 +57,11 @@ class Node:
         return value
 
     @property
+    def is_static(self) -> bool:
+        """Whether the types of all inputs and outputs are static."""
+        return all(v is None or v.type.is_static for v in (*self.inputs, *self.outputs))
+
+    @property
     def operands(self) -> tuple[Value, ...]:
         """All inputs, none of which may be absent (asserted)."""
         return tuple(map(self.operand, range(len(self.inputs))))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph.core import Graph, Node, Value
-from tinsmith.graph.types import Holder, Type, name_of
+from tinsmith.graph.types import Holder, Type, element_name
 from tinsmith.sizes import Size
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
@@ -28,7 +28,7 @@ def _name(name: str) -> str:
 def _type(type: Type) -> str:
     if isinstance(type, Holder):
         return f"{type.word}({_type(type.item)})"
-    kind = "string" if type.dtype == object else name_of(type.dtype)
+    kind = element_name(type.dtype)
     if type.shape is None:
         return f"{kind}[*]"
     return f"{kind}[{','.join(_name(d) if isinstance(d, str) else str(d) for d in type.shape)}]"

@@ -117,7 +117,7 @@ class _Parser:
             self.expect(")")
             return HOLDERS[kind](item)
         try:
-            dtype = np.dtype(object) if kind == "string" else dtype_of(kind)
+            dtype = dtype_of(kind)
         except (TypeError, AttributeError):
             self.fail(f"{kind!r} is not an element type", at)
         self.expect("[")

@@ -124,8 +124,13 @@ class Type:
         return self.size * self.dtype.itemsize
 
     def __str__(self) -> str:
-        name = "string" if self.dtype == object else name_of(self.dtype)
-        return name + ("[*]" if self.shape is None else f"[{','.join(map(str, self.shape))}]")
+        dims = "*" if self.shape is None else ",".join(map(str, self.shape))
+        return f"{element_name(self.dtype)}[{dims}]"
+
+
+def element_name(dtype: np.dtype[Any]) -> str:
+    """The name of an element type in texts: `string` for object."""
+    return "string" if dtype.kind == "O" else name_of(dtype)
 
 
 @dataclass(frozen=True, init=False)

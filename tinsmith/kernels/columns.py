@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position
@@ -55,7 +55,7 @@ def col2im(site: Site) -> Choice:
 
     sums = planes * taps * points
     cost = 1e-6 + site.target.time(0, y.type.nbytes + 4 * sums) + sums * STEP
-    return Choice(cost, (PLAIN, None, None), (PLAIN,), (Phase(planes, emit),))
+    return Choice(cost, (PLAIN, None, None), (PLAIN,), one_phase(planes, emit))
 
 
 def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, int]:

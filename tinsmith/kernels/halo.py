@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tinsmith.codegen.builder import Builder, Module, Ptr, Val
+from tinsmith.codegen.builder import Builder, Module, Ptr
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, from_dtype
 from tinsmith.hashing import blake2b
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.layout import Spec
+from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position, run, share
 
 
@@ -77,11 +78,5 @@ def _after(b: Builder, spec: Spec, start: Ptr) -> None:
 
 
 def _zero(b: Builder, at: Ptr, count: int) -> None:
-    if count <= 0:
-        return
-    at = at.fixed()
-
-    def body(i: Val | int, width: int, mask: Val | None) -> None:
-        (at + i).store(b.zero(at.elem.x(width)), mask)
-
-    b.vectors(count, b.target.lanes, body)
+    if count > 0:
+        emit_fill(b, b.zero(at.elem), at, 0, count, b.target.lanes)

@@ -27,7 +27,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.float_products import LARGE
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, load_row
 
 Array = np.ndarray[Any, Any]
 
@@ -141,13 +141,10 @@ def lines(
     `widths` columns side by side: words, as 32-bit integers, times `unit`. With UNIT these are the
     weights divided by their columns' powers."""
     at = at.cast(I32)
-    starts = [sum(widths[:j]) for j in range(len(widths))]
-    places = list(zip(starts, widths, strict=True))
     for first in range(0, words(count), WORDS):
         own = []
         for i in range(WORDS):
-            line = at + (first + i) * row
-            own.append([(line + start).load(width) for start, width in places])
+            own.append(load_row(at + (first + i) * row, widths))
             yield [_number(word & -256, unit) for word in own[-1]]
         yield [_number(_fourth(three), unit) for three in zip(*own, strict=True)]
 
@@ -188,7 +185,5 @@ def powers(
     `lines` unpacked them with `unit`, into sums of products with weights: each column's power of
     two, times UNIT / unit. At `at` the panel begins: the words of `depth` rows of weights, then the
     row of powers, each row `row` elements after the one before."""
-    powers = at + (rows(depth) - 1) * row
-    starts = [sum(widths[:j]) for j in range(len(widths))]
-    found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]
+    found = load_row(at + (rows(depth) - 1) * row, widths)
     return [power if unit == UNIT else power * (UNIT / unit) for power in found]

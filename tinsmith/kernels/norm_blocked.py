@@ -55,7 +55,7 @@ def _choice(site: Site, size: int) -> Choice:
     phases: tuple[Phase, ...] = (Phase(tiles, work.whole),)
     if block % size:
         groups = n * channels // size
-        scratch = 3 * 4 * tiles * block
+        scratch = 2 * 4 * tiles * block
         phases = (
             Phase(tiles, work.sums), Phase(groups, work.means), Phase(tiles, work.spreads),
             Phase(groups, work.factors), Phase(tiles, work.finish),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -89,6 +90,19 @@ class _Axis:
     def span(self, cell: Val) -> tuple[Val, Val]:
         return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
 
+    def fill(self, cell: Callable[[Val, Val], Val]) -> None:
+        """Emit code that writes the tables cell by cell. `cell(number, used)` emits entries from
+        place `used` + 2 on, and returns where they end."""
+        b = self.spans.b
+        with b.loop(0, self.room.cells, carry=[b.index(0)]) as loop:
+            used = loop.vars[0]
+            (self.places + used).store(b.index(-1))
+            (self.places + used + 1).store(b.index(-1))
+            end = cell(loop.index, used)
+            (self.spans + loop.index * 2).store(used + 2)
+            (self.spans + loop.index * 2 + 1).store(end)
+            loop.next([end])
+
     def add(self, count: Val, place: Val, weight: Val, mean: bool) -> Val:
         """Add a sample's weight for the element at `place`: to one of the last two of `count`
         entries, if that has this place, else as a new entry. Returns the new count."""
@@ -128,9 +142,11 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
         box = [place - 0.5 for place in box]
     memory, axes, counts = em.workspace, [], []
     for a, room in enumerate(rooms):
-        axis = room.at(memory)
+        axis, start, end = room.at(memory), box[1 - a], box[3 - a]
+        size = b.index(room.size).to("f32")
+        extent = end - start if shifted else (end - start).max(1.0)
         place = _place_cut_samples if site.attr("cut") else _place_samples
-        counts.append(place(b, axis, box[1 - a], box[3 - a], shifted, mean))
+        counts.append(place(axis, start, extent / float(room.cells), size, mean))
         axes.append(axis)
         memory = memory + room.nbytes
     many = [c.max(1).to("f32") for c in counts]
@@ -160,22 +176,16 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
             some(whole * TOGETHER, blocks % TOGETHER)
 
 
-def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
-    """Emit code that writes the tables of `axis`: which elements each cell of the region from
-    `start` to `end` (at least 1 apart, unless `shifted`) samples, and their weights. Returns the
-    number of samples of a cell."""
-    room = axis.room
-    size = b.index(room.size).to("f32")
-    extent = end - start if shifted else (end - start).max(1.0)
-    cell = extent / float(room.cells)
-    ratio = room.ratio
+def _place_samples(axis: _Axis, start: Val, cell: Val, size: Val, mean: bool) -> Val:
+    """Emit code that writes the tables of `axis`: which elements of an image of `size` each cell of
+    the region that begins at `start` samples, and their weights. `cell`: the extent of a cell.
+    Returns the number of samples of a cell."""
+    b, ratio = start.b, axis.room.ratio
     count = b.index(ratio) if ratio > 0 else ceil(cell).to("i64").max(0)
     many = count.max(1).to("f32")
-    with b.loop(0, room.cells, carry=[b.index(0)]) as loop:
-        used = loop.vars[0]
-        (axis.places + used).store(b.index(-1))
-        (axis.places + used + 1).store(b.index(-1))
-        base = start + loop.index.to("f32") * cell
+
+    def fill(number: Val, used: Val) -> Val:
+        base = start + number.to("f32") * cell
         first, last = b.index(0), count
         if ratio <= 0:  # of a large region most samples may be outside the image
             step = cell / many
@@ -186,36 +196,29 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
             at = base + (samples.index.to("f32") + 0.5) * cell / many
             inside = (at >= -1.0) & (at <= size)
             samples.next([axis.add_sample(samples.vars[0], at, inside.to("f32"), mean)])
-        (axis.spans + loop.index * 2).store(used + 2)
-        (axis.spans + loop.index * 2 + 1).store(samples.out[0])
-        loop.next([samples.out[0]])
+        return samples.out[0]
+
+    axis.fill(fill)
     return count
 
 
-def _place_cut_samples(
-    b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool
-) -> Val:
+def _place_cut_samples(axis: _Axis, start: Val, cell: Val, size: Val, mean: bool) -> Val:
     """`_place_samples` for cells that are cut off at the edges of the image: each cell has its own
     number of samples, and weights divided by it. Returns 1: the caller need not divide."""
-    room = axis.room
-    size = b.index(room.size).to("f32")
-    extent = end - start if shifted else (end - start).max(1.0)
-    cell = extent / float(room.cells)
-    with b.loop(0, room.cells, carry=[b.index(0)]) as loop:
-        used = loop.vars[0]
-        (axis.places + used).store(b.index(-1))
-        (axis.places + used + 1).store(b.index(-1))
-        ends = [start + (loop.index + k).to("f32") * cell for k in (0, 1)]
+    b, ratio = start.b, axis.room.ratio
+
+    def fill(number: Val, used: Val) -> Val:
+        ends = [start + (number + k).to("f32") * cell for k in (0, 1)]
         low, high = (e.max(0.0).min(size) for e in ends)
-        count = b.index(room.ratio) if room.ratio > 0 else ceil(high - low).to("i64")
+        count = b.index(ratio) if ratio > 0 else ceil(high - low).to("i64")
         count = (high > low).select(count, b.index(0))
         many = count.max(1).to("f32")
         with b.loop(b.index(0), count, carry=[used + 2]) as samples:
             at = low + (samples.index.to("f32") + 0.5) * cell / many
             samples.next([axis.add_sample(samples.vars[0], at, 1.0 / many, mean)])
-        (axis.spans + loop.index * 2).store(used + 2)
-        (axis.spans + loop.index * 2 + 1).store(samples.out[0])
-        loop.next([samples.out[0]])
+        return samples.out[0]
+
+    axis.fill(fill)
     return b.index(1)
 
 

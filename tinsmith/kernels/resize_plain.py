@@ -9,7 +9,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase
 from tinsmith.kernels.layout import lanes_of, plain_strides
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.move.strided import copy_row
 from tinsmith.kernels.resize_axes import (
     Axis,
     Row,
@@ -174,7 +174,6 @@ def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
     done = 0
     for lo, hi, place in axis.copied(lanes):
         run(b, done, lo, element)
-        copy = plan_copy((hi - lo,), (1,), (1,), dst.elem.bits)
-        emit_copy(b, copy, row + place, dst + lo, 0, 1)
+        copy_row(b, hi - lo, row + place, dst + lo)
         done = hi
     run(b, done, axis.out, element)

@@ -12,15 +12,13 @@ from tinsmith.codegen.math import floor, rint, trunc
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
-from tinsmith.ops.deform import MODES
+from tinsmith.ops.deform import MODES, REACH
 from tinsmith.records import dataclass
 
 POINT, CORNER = 6e-9, 1.2e-9
 """Seconds to locate a point, and to read one of its elements. Estimated."""
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
 """Mode -> the numbers of spatial axes for which there is code."""
-REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
-"""Mode -> the elements that are read along each axis, relative to the one at or below the point."""
 A = -0.75  # the parameter of cubic interpolation, as PyTorch and ONNX Runtime have it
 CUBIC = [(-4 * A, 1, 1, -4 * A), (8 * A, 0, 0, 8 * A), (-5 * A, -A - 3, -A - 3, -5 * A),
          (A, A + 2, A + 2, A)]  # fmt: skip

@@ -9,7 +9,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.move.strided import copy_row
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import around
 from tinsmith.sizes import typical
@@ -112,7 +112,6 @@ def compress_slices(site: Site) -> Choice:
     outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)
     moved = site.target.time(0, 2 * outer * given * inner * x.dtype.itemsize)
     parts = parts_for(given, moved + typical(outer * given) * TAKE)
-    line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)
 
     def note(em: Emit) -> None:
         condition = em.input(1)
@@ -131,7 +130,7 @@ def compress_slices(site: Site) -> Choice:
             with b.loop(first, last) as k:
                 place = (_notes(em, 1) + k).load().to("i64")
                 come = source.pointer + (o * extent + place) * inner
-                emit_copy(b, line, come, em.outs[0].pointer + (o * count + k) * inner, 0, 1)
+                copy_row(b, inner, come, em.outs[0].pointer + (o * count + k) * inner)
 
     cost = 1e-6 + typical(given) * (LOOK + TAKE) + moved + typical(outer * given) * TAKE
     phases = Phase(1, note), Phase(outer * parts, copy)

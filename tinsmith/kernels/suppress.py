@@ -220,7 +220,7 @@ class _Heap:
     def sink(self, start: Val, key: Val, count: Val) -> None:
         """Put a key in place of the one at `start` of `count` keys, and move it down until all keys
         below it are greater."""
-        below = _zeros(start + 1) - _zeros(count)  # levels
+        below = (start + 1).unary("ctlz") - count.unary("ctlz")  # levels
         with self.b.loop(0, below, carry=[start]) as loop:
             here = loop.vars[0]
             left = (here * 2 + 1).min(count - 1)
@@ -237,11 +237,6 @@ class _Heap:
 def place_of(key: Val) -> Val:
     """The index of the box that a key belongs to."""
     return (key & 0xFFFFFFFF).to("i64")
-
-
-def _zeros(x: Val) -> Val:
-    """The number of leading zero bits."""
-    return x.b.intrinsic("llvm.ctlz.i64", x.ty, text=f"i64 {x.ref}, i1 false", params="i64, i1")
 
 
 def _box(at: Ptr, task: _Task) -> list[Val]:

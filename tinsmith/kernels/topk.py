@@ -7,7 +7,7 @@ from math import log
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
-from tinsmith.codegen.types import I1, I64, U64
+from tinsmith.codegen.types import U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.move.strided import emit_fill
@@ -180,8 +180,7 @@ class _Heap(_Kept):
         """How often an entry moves down at most."""
         if not isinstance(self.count, Size):
             return self.count.bit_length() - 1
-        b = self.b
-        return 63 - b.intrinsic("llvm.ctlz.i64", I64, [b.index(self.count), b.const(0, I1)])
+        return 63 - self.b.index(self.count).unary("ctlz")
 
     def clear(self) -> None:
         self.fill(0, self.count + 1, 0)
@@ -241,7 +240,7 @@ def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
         on = better.lanes_on()
         with b.loop(0, on.unary("ctpop"), carry=[on]) as loop:
             left = loop.vars[0]
-            place = at + b.intrinsic("llvm.cttz.i64", I64, [left, b.const(0, I1)])
+            place = at + left.unary("cttz")
             entry = kept.entry((x + place).load(), place)
             with b.when(_less(kept.at(kept.worst), entry)):
                 kept.push(entry)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
@@ -73,6 +74,40 @@ def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
         return
     with b.loop(0, (count + (size - 1)) // size) as k:
         yield b.minimum(k * size, count - size)
+
+
+# ---- vectors side by side
+
+
+def spots(widths: Sequence[int]) -> list[tuple[int, int]]:
+    """(first element, lanes) of vectors that lie side by side: (8, 4) gives (0, 8), (8, 4)."""
+    return list(zip(accumulate(widths, initial=0), widths, strict=False))
+
+
+def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
+    """(how many elements of the row come before it, vector) for each vector of a row."""
+    return list(zip(accumulate((v.ty.lanes for v in values), initial=0), values, strict=False))
+
+
+def load_row(at: Ptr, widths: Sequence[int]) -> list[Val]:
+    """Load neighbouring elements from `at` on, as consecutive vectors of `widths` lanes."""
+    return [(at + first).load(width) for first, width in spots(widths)]
+
+
+def store_rows(at: Ptr, tile: Sequence[Sequence[Val]], pitch: int) -> None:
+    """Emit stores of the rows of a tile, `pitch` elements apart, from `at` on."""
+    for r, values in enumerate(tile):
+        for offset, v in offsets(values):
+            (at + (r * pitch + offset)).store(v)
+
+
+def copy(b: Builder, source: Ptr, sink: Ptr, count: Position, lanes: int) -> None:
+    """Emit a copy of `count` neighbouring elements, in vectors of `lanes`."""
+
+    def body(i: Position, width: int, mask: Val | None) -> None:
+        (sink + i).store((source + i).load(width, mask), mask)
+
+    b.vectors(count, lanes, body)
 
 
 # ---- axes
@@ -252,7 +287,7 @@ Line = Callable[[Emit, list[View], Position, int, Index], None]
 
 
 def each_line(
-    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int = 0
+    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int
 ) -> None:
     """Emit `body(em, others, position, length, index)` for each line of a walk over dimensions
     `first` and after of `dims`, for plain views.

@@ -13,7 +13,7 @@ from tinsmith import budget
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
-from tinsmith.graph.types import name_of
+from tinsmith.graph.types import element_name, name_of
 from tinsmith.ops._op import OPS, Op, broadcast, fresh, need, op
 from tinsmith.ops.precision import HALVES, is_float, is_half
 from tinsmith.sizes import NUMBER, Number, Size
@@ -68,15 +68,11 @@ def need_same(*values: Value | None) -> None:
     """Raise TypeRuleError unless all values have one element type; absent ones (None) pass."""
     dtypes = dict.fromkeys([v.type.dtype for v in values if v is not None])
     if len(dtypes) > 1:
-        names = list(dict.fromkeys(map(_name, dtypes)))
+        names = list(dict.fromkeys(map(element_name, dtypes)))
         need(
             len(names) <= 1,
             f"the inputs have different element types: {', '.join(names)}; cast one of them",
         )
-
-
-def _name(dtype: np.dtype[Any]) -> str:
-    return "string" if dtype.kind == "O" else name_of(dtype)
 
 
 def pointwise(

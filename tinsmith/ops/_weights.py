@@ -37,28 +37,19 @@ class Weights:
     bias: int | None = None
     scaled: bool = False
 
-    @property
-    def multiply_matrices(self) -> bool:
-        """Whether the operator is a matrix product: data [..., m, k] times weights [..., k, n]."""
-        return self.axis == self.channels == -1
-
-    @property
-    def convolve(self) -> bool:
-        """Whether the operator is a convolution, no transposed one: its weights are [output
-        channels, input channels of a group, *kernel]."""
-        return bool(self.data) and self.axis == 0 and self.channels == 1
-
 
 def is_convolution(node: Node | None) -> bool:
-    """Whether a node is a convolution (of any rank), but no transposed one; False for None."""
-    found = None if node is None else weights_of(node)
-    return found is not None and found.convolve
+    """Whether a node is a convolution (of any rank), but no transposed one: its weights are [output
+    channels, input channels of a group, *kernel]. False for None."""
+    of = None if node is None else weights_of(node)
+    return of is not None and bool(of.data) and of.axis == 0 and of.channels == 1
 
 
 def is_matrix_product(node: Node | None) -> bool:
-    """Whether a node is a product of two matrices; neither need be constant. False for None."""
-    found = None if node is None else weights_of(node)
-    return found is not None and found.multiply_matrices
+    """Whether a node is a product of two matrices, data [..., m, k] times weights [..., k, n];
+    neither need be constant. False for None."""
+    of = None if node is None else weights_of(node)
+    return of is not None and of.axis == of.channels == -1
 
 
 def weights_of(node: Node) -> Weights | None:

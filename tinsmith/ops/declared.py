@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.errors import DataError, TypeRuleError
 from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of, shapes_agree
-from tinsmith.graph.types import name_of
+from tinsmith.graph.types import element_name
 from tinsmith.ops._op import OPS, Op, fresh, need, op
 from tinsmith.ops._rules import need_data
 from tinsmith.sizes import NUMBER
@@ -141,7 +141,7 @@ def refuse(
             continue
     if types is None or any(isinstance(t, Holder) for t in types):
         raise error
-    names = tuple("string" if t.dtype == object else name_of(t.dtype) for t in types)
+    names = tuple(element_name(t.dtype) for t in types)
     message = str(error).removeprefix(f"{origin}: ")
     return graph.add(
         OPS["Refused"], *inputs, message=message, dtypes=names, name=name, origin=origin

@@ -21,6 +21,8 @@ from tinsmith.sizes import NUMBER
 
 MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic"}
 MODES["bicubic"] = "cubic"
+REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+"""Mode -> the elements that are read along each axis, relative to the one at or below the point."""
 
 
 def read(x: Array, places: Sequence[Array]) -> Array:
@@ -177,10 +179,9 @@ def _sample(
 ) -> Array:
     """x [C,*spatial] interpolated at fractional places by the rules of GridSample: [C,*P]. `at`: an
     array of shape P, in elements of x, for each spatial axis."""
-    reach = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     low = [np.floor(a) for a in at]
     total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
-    for corner in itertools.product(reach, repeat=len(at)):
+    for corner in itertools.product(REACH[mode], repeat=len(at)):
         weight, places = np.ones(at[0].shape, x.dtype), []
         for o, a, b, size in zip(corner, at, low, x.shape[1:], strict=True):
             if mode != "nearest":
@@ -223,7 +224,7 @@ def _(x, grid, *, mode, padding_mode, align_corners):
 
 @GridSample.cost
 def _(x, grid, *, mode, padding_mode, align_corners):
-    reach = {"nearest": 1, "linear": 2, "cubic": 4}[MODES[mode]] ** (len(x.dims) - 2)
+    reach = len(REACH[MODES[mode]]) ** (len(x.dims) - 2)
     return 2.0 * reach * prod(x.dims[:2]) * prod(grid.dims[1:-1])
 
 

@@ -28,7 +28,7 @@ def MaxPool(
     in the flat x, int64; storage_order 1 counts spatial places with the first axis fastest.
     """
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
-    fill = _lowest(x.dtype)
+    fill = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
     if not with_indices:
         return _separable(padded(x, win, fill), win, np.maximum)
     sizes = x.shape[2:]
@@ -50,10 +50,6 @@ def MaxPool(
     assert y is not None and where is not None
     planes = np.arange(prod(x.shape[:2]), dtype=np.int64) * prod(sizes)
     return y, where + planes.reshape(*x.shape[:2], *(1,) * len(sizes))
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    return -np.inf if is_float(dtype) else np.iinfo(dtype).min
 
 
 def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) -> Array:

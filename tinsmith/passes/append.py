@@ -36,7 +36,7 @@ class AppendInPlace:
         for node in list(graph.nodes):
             if node.op.name not in self.operators or node not in graph:
                 continue
-            if not all(v is None or v.type.is_static for v in (*node.inputs, node.output)):
+            if not node.is_static:
                 continue
             try:
                 changes += _shortened(graph, node)

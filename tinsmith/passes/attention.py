@@ -237,18 +237,19 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
     """`term` * `scale`, which is added to scores of this `shape` [..., queries, keys], as
     RowAttention reads it: a value [slabs, queries or 1, keys or 1], and a vector with the index of
     its slab for each item. Raises Skip if the scale is not 1 and `term` no constant."""
+    array = term.const
+    if scale != 1:
+        if array is None:
+            raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
+        array = array * np.float32(scale)
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     if term.type.is_free or any(isinstance(d, Size) for d in shape):
-        return free_term(term, dims, shape, scale)
+        return free_term(term, array, dims, shape)
     slabs = np.arange(prod(dims[:-2]), dtype=np.int32).reshape(dims[:-2])
     table = np.broadcast_to(slabs, shape[:-2]).reshape(-1)
-    wanted = (-1, *dims[-2:])
-    if term.const is not None:
-        array = term.const if scale == 1 else term.const * np.float32(scale)
-        array = np.ascontiguousarray(array.reshape(wanted))
+    if array is not None:
+        array = np.ascontiguousarray(array.reshape(-1, *dims[-2:]))
         return term.graph.const(array, term.name), table
-    if scale != 1:
-        raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
     return OPS["Reshape"](term, np.array((prod(dims[:-2]), *dims[-2:]), np.int64)), table
 
 

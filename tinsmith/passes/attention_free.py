@@ -116,18 +116,15 @@ def take_in_strides(graph: Graph, node: Node) -> bool:
 
 
 def free_term(
-    term: Value, dims: tuple[Any, ...], shape: tuple[Any, ...], scale: float
+    term: Value, array: Array | None, dims: tuple[Any, ...], shape: tuple[Any, ...]
 ) -> tuple[Value, Array]:
-    """`attention.term_of` for free sizes. `dims` are those of the term, with ones before them up to
-    the rank of `shape`. The table is a formula; the value keeps the term's axes instead of slabs.
-    Raises Skip as `term_of` does."""
+    """`attention.term_of` for free sizes. `array` is the scaled term, if that is constant, `dims`
+    are the term's, with ones before them up to the rank of `shape`. The table is a formula; the
+    value keeps the term's axes instead of slabs."""
     groups = [[axis] for axis in dense(dims[:-2])]
     table = formula(0, 1, (), items_over(dims[:-2], groups, shape[:-2]))
-    if term.const is not None:
-        array = term.const if scale == 1 else term.const * np.float32(scale)
+    if array is not None:
         return term.graph.const(np.ascontiguousarray(array.reshape(dims)), term.name), table
-    if scale != 1:
-        raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
     if len(term.dims) >= 2:
         return term, table
     return OPS["Unsqueeze"](term, np.array([0], np.int64)), table

@@ -55,7 +55,7 @@ class _Heads:
 def attention(node: Node) -> tuple[Value, ...]:
     """attention(q, k, v) -> row_attention(q, k, v), which reads the rows of heads where they lie;
     keys of the past are joined before, masks are added to the scores."""
-    if not all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs)):
+    if not node.is_static:
         raise Skip("a shape is not static")
     q, k, v = map(node.operand, range(3))
     mask, past_key, past_value, lengths = (*node.inputs[3:], *[None] * 4)[:4]

@@ -86,13 +86,13 @@ class Context:
         nodes = self.matches.get(rules, [])
         if seen is None:
             return Start(nodes, graph.edited)
-        return Start([n for n in nodes if not _is_static(n)], graph.edited[seen:])
+        return Start([n for n in nodes if not n.is_static], graph.edited[seen:])
 
     def _open(self, graph: Graph) -> list[Node]:
         """The nodes that read or give values of which some size is not known."""
         edits = len(graph.edited or ())
         if self.open[0] != edits:
-            self.open = edits, [n for n in graph.nodes if not _is_static(n)]
+            self.open = edits, [n for n in graph.nodes if not n.is_static]
         return self.open[1]
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
@@ -124,10 +124,6 @@ def has_bytes(context: Context) -> bool:
 def has_pairs(context: Context) -> bool:
     """Whether the machine multiplies bytes faster than floats, but less than FASTER times."""
     return has_bytes(context) and not has_fast_bytes(context)
-
-
-def _is_static(node: Node) -> bool:
-    return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 
 
 @dataclass(frozen=True)
@@ -172,7 +168,7 @@ def register(
             label, summary, rules = name or what.name, what.summary, what
             make = lambda: RunRules(rules, when)  # noqa: E731
         elif isinstance(what, type) and is_dataclass(what):
-            label = name or _kebab(what.__name__)
+            label = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", what.__name__).lower()
             summary = (what.__doc__ or "").strip().split("\n")[0]
             options = {f.name: f.default for f in fields(what)}
             make = cast(Any, what)
@@ -186,10 +182,6 @@ def register(
         return cast(Any, what)
 
     return decorate
-
-
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 # ---- running

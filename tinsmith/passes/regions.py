@@ -18,8 +18,24 @@ def enclose(
     region's values that are read outside. It takes the place of the region's last node in the
     graph's order, and the name of the node `named`. Constants of at most `inner` elements (None:
     all) lie in the body; other values that the region reads become its inputs."""
-    last, inside = region[-1], set(region)
-    body = Graph(last.output.name, graph.file)
+    last = region[-1]
+    body, outer, results = body_of(graph, region, last.output.name, inner)
+    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs)
+    made.seq = last.seq
+    for old, new in zip(results, made.outputs, strict=True):
+        new.type = old.type
+        take_place(graph, old, new)
+    graph.sweep(region)
+    made.name, named.name = named.name, made.name
+    return made
+
+
+def body_of(
+    graph: Graph, region: list[Node], name: str, inner: int | None = None
+) -> tuple[Graph, list[Value], list[Value]]:
+    """Copy the nodes of a region, in graph order, into a graph called `name`. Returns it, the
+    values that are its inputs, and those that are its outputs, as `enclose` says."""
+    body, inside = Graph(name, graph.file), set(region)
     env: dict[Value, Value] = {}
     outer: list[Value] = []
 
@@ -40,14 +56,7 @@ def enclose(
         v for n in region for v in n.outputs if v in graph.outputs or not inside.issuperset(v.uses)
     ]
     body.outputs = [env[v] for v in results]
-    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body, **attrs)
-    made.seq = last.seq
-    for old, new in zip(results, made.outputs, strict=True):
-        new.type = old.type
-        _take_place(graph, old, new)
-    graph.sweep(region)
-    made.name, named.name = named.name, made.name
-    return made
+    return body, outer, results
 
 
 def inlined(
@@ -74,7 +83,7 @@ def inlined(
     return tuple(v for v in found if v is not None)
 
 
-def _take_place(graph: Graph, old: Value, new: Value) -> None:
+def take_place(graph: Graph, old: Value, new: Value) -> None:
     """Let all readers of `old` read `new`, which gets the name of `old`."""
     name = old.name
     graph.replace(old, new)
@@ -106,7 +115,7 @@ def release(graph: Graph, owner: str) -> None:
         before = set(graph.nodes)
         new = inlined(graph, part, part.attrs["body"], part.inputs)
         for old, value in zip(part.outputs, new, strict=True):
-            _take_place(graph, old, value)
+            take_place(graph, old, value)
         for heir in [n for n in graph.nodes if n not in before and n.origin is part.origin][-1:]:
             heir.name, part.name = part.name, heir.name
         graph.sweep([part])

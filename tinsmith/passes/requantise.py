@@ -46,7 +46,7 @@ def _moved(of: Any, x: Any = "x") -> Any:
 def _before(x: Value, move: Node, scale: Array, change: Node) -> Value:
     if scale.size != 1:
         raise Skip("it has a scale for each place")
-    if x.producer is None or x.const is not None:
+    if x.producer is None:
         raise Skip("nothing is computed with it")
     return with_(move, x=with_(change, x=x))
 

@@ -194,7 +194,7 @@ def explicit_transposed_pads(x: Value, w: Value, n: Node) -> Value:
     numbers: Any = kernel
     rest = (n.stride, n.pad, n.dilation, n.output_padding)
     win = transposed_window(sizes, numbers, *rest, n.output_shape, n.auto_pad)
-    same = transposed_window(sizes, numbers, n.stride, win.begin + win.end, *rest[2:])
-    if same.out != win.out:
+    full = transposed_window(sizes, numbers, n.stride, win.begin + win.end, *rest[2:])
+    if full.out != win.out:
         raise Skip("the output is larger than the full sum")
     return with_(n, auto_pad="NOTSET", output_shape=None, pad=win.begin + win.end)

@@ -17,6 +17,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops.precision import is_half
 from tinsmith.ops.quant import spread
 from tinsmith.passes.facts import BYTES, LARGE, LARGE_LAYER, Array, shape_of
+from tinsmith.passes.integers import float32
 from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, copy_with, opt, p
@@ -31,10 +32,6 @@ FEW = 4
 """The most rows for which products read weights of 16 bits, or weights of few bits where the left
 factor is dequantised, too. With more rows arithmetic counts, in which other kernels are faster.
 `FEW_ROWS` of the kernels is the same."""
-
-
-def _few(*numbers: float) -> Any:
-    return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
 def _whole(graph: Graph, _: Any) -> Value:
@@ -81,7 +78,7 @@ _right = p.DequantizeLinear(const("w"), const("s"), opt(const("z"))).named("righ
     | p.MatMul("x", _right.shared()).named("product"),
     x=given("float32", 2, 128),
     w=_whole,
-    s=_few(0.5),
+    s=float32(0.5),
     z=lambda graph, _: graph.const(np.array(3, np.int8)),
     product={},
 )
@@ -178,7 +175,7 @@ def _outputs(v: Value, rounded: bool) -> tuple[Array, Array] | None:
     than LARGE_LAYER elements, unless the layer multiplies `rounded` data, which takes no other
     weights."""
     node = v.producer
-    if v.const is not None or node is None or (v.type.size < LARGE_LAYER and not rounded):
+    if node is None or (v.type.size < LARGE_LAYER and not rounded):
         return None
     w = node.inputs[0]
     if w is None or w.const is None or v.dtype != FLOAT32:

@@ -55,7 +55,7 @@ def strided(value: Value) -> Strided:
     followed upwards as long as formulas tell for all sizes where elements lie."""
     node = value.producer
     if node is None or not all(
-        v is None or (v.type.is_static and 0 not in _numbers(v)) for v in (*node.inputs, value)
+        v is None or (v.type.is_static and not v.type.is_empty) for v in (*node.inputs, value)
     ):
         return own(value)
     with trial() as found:
@@ -86,10 +86,6 @@ def strided(value: Value) -> Strided:
         axes.append((count_of(along.places), along.places.step * stride))
     meet(found)
     return Strided(source.base, first, tuple(axes))
-
-
-def _numbers(value: Value) -> list[int]:
-    return [d for d in value.dims if isinstance(d, int)]
 
 
 def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:

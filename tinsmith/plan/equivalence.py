@@ -120,18 +120,15 @@ def _site(known: Site, node: Node) -> Site | None:
     """The site `known` with the anchor, operands and results of another node of its class. None if
     answers for `known` may not hold: only one of the two nodes has a first input of whole numbers
     (`is_whole`), or an extra is no input of its node, so that its counterpart is not known."""
-    inner, outer = fused_body(known.node), fused_body(node)
-    values: dict[Value | None, Value | None] = dict(
-        zip(known.node.inputs, node.inputs, strict=True)
-    )
-    anchor = known.anchor
+    anchor, values = known.anchor, dict[Value | None, Value | None]()
     if anchor is known.node:
         anchor = node
     elif anchor is not None:
+        inner, outer = fused_body(known.node), fused_body(node)
         assert inner is not None and outer is not None
-        anchor = outer.nodes[inner.nodes.index(anchor)]
-        values |= dict(zip(known.anchor.inputs, anchor.inputs, strict=True))  # type: ignore[union-attr]
-        values |= dict(zip(known.node.inputs, node.inputs, strict=True))
+        first, anchor = anchor, outer.nodes[inner.nodes.index(anchor)]
+        values = dict(zip(first.inputs, anchor.inputs, strict=True))
+    values |= dict(zip(known.node.inputs, node.inputs, strict=True))
     inputs = tuple([values[v] for v in known.inputs])
     if inputs and is_whole(inputs[0]) != (
         known.inputs[0] is not None and is_whole(known.inputs[0])

@@ -179,7 +179,7 @@ def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> T
     """The tensor of the value `outer`, of which micro-batches write the parts `inner`: plain, if
     `plain`, else in the layout of `inner`. The tensor of `inner` comes to lie inside it; if that
     cannot be, a conversion that copies each part into it is added to the steps."""
-    home = placement.home(inner)
+    home = placement.homes[inner]
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)
     if home.parent is None and home.space == "arena" and home.block == block:

@@ -298,7 +298,7 @@ def _place_micro_batches(
     first = len(placement.steps)
     region = 1 + max((s.region for s in placement.steps), default=0)
     for outer, inner in micro_batch.cut.items():
-        placement.set(inner, part_in(placement.home(outer), inner))
+        placement.set(inner, part_in(placement.homes[outer], inner))
     placement.rename({inner: outer for outer, inner in micro_batch.whole.items()})
     leaving = {micro_batch.results[v] for v in micro_batch.results if v in results}
     threads = placement.threads

@@ -193,10 +193,6 @@ class Placement:
             if old in self._copies:
                 self._copies[new] |= self._copies[old]
 
-    def home(self, value: Value) -> Tensor:
-        """The tensor in which a value was first put."""
-        return self.homes[value]
-
     def tensors(self, value: Value) -> list[Tensor]:
         """The tensor in which a value was first put, and its copies in other layouts."""
         return [self.homes[value], *self._copies[value].values()]

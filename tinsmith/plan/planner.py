@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.target import Target
 from tinsmith.errors import CodegenError
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
@@ -33,7 +33,7 @@ from tinsmith.plan.micro_batching import choose_micro_batches, forced_micro_batc
 from tinsmith.plan.options import PlanOptions
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
-from tinsmith.plan.placement import Placement
+from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights
 from tinsmith.plan.state import Sink, State
@@ -118,7 +118,7 @@ def make_plan(
         target=str(target),
         isa=target.isa,
         threads=threads,
-        inputs=tuple(map(_port, graph.inputs)),
+        inputs=tuple(Port(v.name, name_of(v.dtype), dims_of(v)) for v in graph.inputs),
         outputs=tuple(
             _output(name, dims if k in kept else t.dims, t, state, offsets)
             for k, ((name, dims), t) in enumerate(zip(shown, placement.outputs, strict=True))
@@ -179,10 +179,6 @@ def _place(
         return None
     generate()
     return placed
-
-
-def _port(value: Value) -> Port:
-    return Port(value.name, name_of(value.dtype), value.dims if value.type.is_static else ())
 
 
 def _constants(

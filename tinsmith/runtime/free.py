@@ -167,7 +167,8 @@ class FreeProgram:
     @cached_property
     def _all_numbers(self) -> tuple[list[Form], Callable[..., Any]]:
         program = self.program
-        told = [_told(program.plan), *(a.reshape(-1).tolist() for a in _sized(program))]
+        sized = [a for a in program.constants.values() if has_sizes(a)]
+        told = [_told(program.plan), *(a.reshape(-1).tolist() for a in sized)]
         forms = list(dict.fromkeys(s.form for s in _sizes(told)))
         return forms, computed(forms, self.names)
 
@@ -326,11 +327,6 @@ class _Numbers(dict[Form, int]):
 def _picked(at: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """Return a function from a sequence to the tuple of its elements at the places `at`."""
     return itemgetter(*at) if len(at) > 1 else lambda numbers: tuple([numbers[k] for k in at])
-
-
-def _sized(program: Program) -> list[Array]:
-    """Return the constants that hold Sizes."""
-    return [a for a in program.constants.values() if has_sizes(a)]
 
 
 def _form(value: Any) -> Form:

@@ -183,7 +183,7 @@ class Session(OfThisProcess):
         if it does not fit."""
         memory = self._memory
         if memory.thread is not None and memory.foreign:
-            self._leave_memory()
+            self._move(RunMemory())  # of its own: another thread runs it than that which shares
             memory = self._memory
         if memory.busy:
             return self.program.session().run_checked(inputs, cycles, into)
@@ -200,11 +200,6 @@ class Session(OfThisProcess):
             ) from error
         finally:
             memory.busy = False
-
-    def _leave_memory(self) -> None:
-        """Change to memory of its own, when another thread runs it than that whose memory it
-        shares."""
-        self._move(RunMemory())
 
     def _run(
         self,

@@ -40,13 +40,6 @@ def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
     return tuple(node.attr(f"kernel_{a}") for a in letters), node.attr("num_output"), group
 
 
-def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
-    """x with its spatial axes padded with `value`; `pad` is all begins, then all ends."""
-    n = len(letters)
-    widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
-    return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
-
-
 @layer(
     "Convolution", "ConvolutionDepthWise", "Convolution1D", "ConvolutionDepthWise1D",
     "Convolution3D", "ConvolutionDepthWise3D",
@@ -65,7 +58,7 @@ def convolution(node: Node) -> Result:
 
     def product(op: str, x: Value, *weights: Any) -> Value:
         if value and any(pad.get("pad", ())):
-            return node.emit(op, filled(node, x, pad["pad"], value, letters), *weights, **attrs)
+            return node.emit(op, node.padded(x, pad["pad"], value), *weights, **attrs)
         return node.emit(op, x, *weights, **attrs, **pad)
 
     if node.attr("dynamic_weight"):

@@ -119,11 +119,13 @@ class Node(SourceNode):
         parts = [self.ints(s) if isinstance(s, int) else s for s in sizes]
         return self.emit("Concat", *parts, axis=0)
 
-    # ---- arithmetic
+    def padded(self, x: Value, pad: tuple[int, ...], value: float) -> Value:
+        """x with its spatial axes padded with `value`; `pad` is all begins, then all ends."""
+        n = len(pad) // 2
+        widths = self.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
+        return self.emit("Pad", x, widths, self.number(value, x))
 
-    def scaled(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return x if factor == 1 else self.emit("Mul", x, self.number(factor, x))
+    # ---- arithmetic
 
     def shifted(self, x: Value, term: float) -> Value:
         """x + term."""
@@ -185,17 +187,13 @@ ACTIVATIONS = {
 attributes that its activation_params are)."""
 
 
-def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
-    """The activation of y: `kind` is ncnn's activation_type (0: none), `params` are the
-    activation_params. Raises Unsupported for an unknown one."""
+def active(node: Node, y: Value) -> Value:
+    """The activation of y that the parameters of the layer ask for. Raises Unsupported for an
+    unknown one."""
+    kind, params = node.attr("activation_type"), node.attr("activation_params")
     if kind == 0:
         return y
     op, names = ACTIVATIONS.get(kind, ("", ()))
     if not op or len(params) < len(names):
         raise Unsupported(f"its activation {kind} with {len(params)} parameters is not known")
     return node.emit(op, y, **dict(zip(names, params, strict=False)))
-
-
-def active(node: Node, y: Value) -> Value:
-    """The activation of y that the parameters of the layer ask for."""
-    return activated(node, y, node.attr("activation_type"), node.attr("activation_params"))

@@ -96,9 +96,8 @@ def _far_padded(
     attributes without padding."""
     if not _is_far(attrs):
         return x, attrs
-    pad, n = attrs["pad"], len(attrs["kernel"])
-    widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
-    return node.emit("Pad", x, widths, node.number(value, x)), attrs | {"pad": (0,) * 2 * n}
+    pad = attrs["pad"]
+    return node.padded(x, pad, value), attrs | {"pad": (0,) * len(pad)}
 
 
 def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:

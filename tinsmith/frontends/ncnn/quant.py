@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinsmith.frontends.ncnn.conv import quantised
-from tinsmith.frontends.ncnn.node import Array, Node, Result, activated, layer, rank
+from tinsmith.frontends.ncnn.node import Array, Node, Result, active, layer, rank
 from tinsmith.graph import Value
 
 
@@ -20,22 +20,20 @@ def quantize(node: Node) -> Result:
     return quantised(node, node[0], scale[:1] if rank(node[0]) == 1 else scale)
 
 
-def _real(node: Node, scale: str, bias: str) -> Value:
+def _real(node: Node, scale: str) -> Value:
     x = node.emit("Cast", node[0], to="float32")
     y = node.emit("Mul", x, _by(node, node.weight(scale), x))
-    offset = node.weight(bias)
+    offset = node.weight("bias")
     return node.emit("Add", y, _by(node, offset, x)) if offset.size else y
 
 
 @layer("Dequantize")
 def dequantize(node: Node) -> Result:
     node.ignore("scale_data_size", "bias_data_size")
-    return _real(node, "scale", "bias")
+    return _real(node, "scale")
 
 
 @layer("Requantize")
 def requantize(node: Node) -> Result:
     node.ignore("scale_in_size", "scale_out_size", "bias_size")
-    y = _real(node, "scale_in", "bias")
-    y = activated(node, y, node.attr("activation_type"), node.attr("activation_params"))
-    return quantised(node, y, node.weight("scale_out"))
+    return quantised(node, active(node, _real(node, "scale_in")), node.weight("scale_out"))

@@ -20,10 +20,6 @@ def load(source: Any, input_shapes: Mapping[str, Any] | None = None) -> Graph:
     return import_model(files.read(source), input_shapes)
 
 
-def _accepts(source: Any) -> bool:
-    return hasattr(source, "opset_import") and hasattr(source, "graph")
-
-
 FRONTENDS.register(
-    "onnx", Frontend("ONNX", (".onnx",), files.sniff, load, _accepts, ("input_shapes",))
+    "onnx", Frontend("ONNX", (".onnx",), files.sniff, load, files.is_proto, ("input_shapes",))
 )

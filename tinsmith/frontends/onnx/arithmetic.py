@@ -145,19 +145,10 @@ def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
     if call.attr("transB", 0):
         b = call.emit("Transpose", b, perm=(1, 0))
     call.ignore("broadcast")
-    y = scaled(call, call.emit("MatMul", a, b), alpha)
+    y = call.scaled(call.emit("MatMul", a, b), alpha)
     if c is None or beta == 0:
         return y
-    return call.emit("Add", y, scaled(call, c, beta))
-
-
-def scaled(call: Call, x: Value, factor: float) -> Value:
-    """x * factor. Raises Unsupported for integers and a factor that is no integer."""
-    if factor == 1:
-        return x
-    if x.dtype.kind in "iu" and factor != int(factor):
-        raise Unsupported(f"it scales integers by {factor}")
-    return call.emit("Mul", x, call.number(factor, x))
+    return call.emit("Add", y, call.scaled(c, beta))
 
 
 REDUCTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.formats.onnx_names import RENAMED
-from tinsmith.frontends.onnx.arithmetic import gemm_of, scaled
+from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.neural import POOL
 from tinsmith.frontends.onnx.rows import renamed
@@ -60,7 +60,7 @@ def skip_rms_norm(call: Call) -> Result:
 def fused_matmul(call: Call) -> Result:
     a, b = (_transposed(call, _batch_last(call, call[i], side), f"trans{side}")
             for i, side in enumerate("AB"))  # fmt: skip
-    return scaled(call, call.emit("MatMul", a, b), call.attr("alpha", 1.0))
+    return call.scaled(call.emit("MatMul", a, b), call.attr("alpha", 1.0))
 
 
 def _batch_last(call: Call, x: Value, side: str) -> Value:
@@ -169,14 +169,15 @@ def _channels_last(call: Call, x: Value) -> Value:
     return call.emit("Transpose", x, perm=(0, *range(2, x.rank), 1))
 
 
-@importer(_MS + "NhwcConv", _MS + "NhwcFusedConv")
-def channels_last_conv(call: Call) -> Result:
-    """Import a convolution of images [N,H,W,C] with the weights of a Conv; an optional input
-    [N,H,W,M] is added, then an optional activation applied."""
+@importer(_MS + "FusedConv", _MS + "NhwcConv", _MS + "NhwcFusedConv")
+def fused_conv(call: Call) -> Result:
+    """Import a convolution with the weights of a Conv, for Nhwc of images [N,H,W,C]; an optional
+    input like the result is added, then an optional activation applied."""
     call.ignore("kernel_shape")
-    attrs = renamed(call, "Conv", RENAMED["Conv"][1])
-    y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)
-    y = _biased(call, _channels_last(call, y), 3)
+    attrs, last = renamed(call, "Conv", RENAMED["Conv"][1]), "Nhwc" in call.type
+    x = _channels_first(call, call[0]) if last else call[0]
+    y = call.emit("Conv", x, call[1], call.arg(2), **attrs)
+    y = _biased(call, _channels_last(call, y) if last else y, 3)
     return _activated(call, y, call.attr("activation"), call.attr("activation_params", []))
 
 
@@ -184,14 +185,6 @@ def channels_last_conv(call: Call) -> Result:
 def channels_last_max_pool(call: Call) -> Result:
     y = call.emit("MaxPool", _channels_first(call, call[0]), **renamed(call, "MaxPool", POOL))
     return _channels_last(call, y)
-
-
-@importer(_MS + "FusedConv")
-def fused_conv(call: Call) -> Result:
-    call.ignore("kernel_shape")
-    attrs = renamed(call, "Conv", RENAMED["Conv"][1])
-    y = _biased(call, call.emit("Conv", call[0], call[1], call.arg(2), **attrs), 3)
-    return _activated(call, y, call.attr("activation"), call.attr("activation_params", []))
 
 
 @importer(_MS + "FusedGemm")

@@ -106,8 +106,7 @@ def gemm(call: Call) -> Result:
     if c is not None:
         scale = call.emit("Mul", call[1], call[4])
         c = call.emit("Mul", call.emit("Cast", c, to=scale.dtype.name), scale)
-        alpha = call.attr("alpha", 1.0)
-        c = c if alpha == 1 else call.emit("Mul", c, call.number(alpha, c))
+        c = call.scaled(c, call.attr("alpha", 1.0))
     y = gemm_of(call, a, b, c)
     return y if call.arg(7) is None else _low(call, y, 7, call[0])
 

@@ -84,10 +84,8 @@ def erase(call: Call) -> Result:
     known = _list(call)
     if known is None or not _constant(call, 1):
         return _emit(call)
-    items = list(known)
-    dtype = items[0].dtype.name if items else "float32"
-    del items[_position(call, len(items))]
-    return TensorList(items, dtype)
+    items, at = list(known), _position(call, len(known))
+    return TensorList(items[:at] + items[at + 1 :], items[0].dtype.name)
 
 
 @importer("SequenceLength", lists=True)

@@ -26,7 +26,7 @@ def rrelu(node: PnnxNode, input: Value, *, lower: float = 1 / 8, upper: float = 
 
 @operator("nn.Softplus", "F.softplus")
 def softplus(node: PnnxNode, input: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    scaled = input if beta == 1 else node.emit("Mul", input, node.number(beta, input))
+    scaled = node.scaled(input, beta)
     y = node.emit("Softplus", scaled)
     y = y if beta == 1 else node.emit("Div", y, node.number(beta, input))
     if threshold >= 15:  # beyond it x and softplus(x) are the same floats

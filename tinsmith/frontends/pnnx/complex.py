@@ -58,11 +58,9 @@ def parted(node: PnnxNode, x: Value) -> Complex:
 
 def scaled(node: PnnxNode, x: Any, factor: float) -> Any:
     """x, real or complex, times a real number."""
-    if factor == 1:
-        return x
-    if isinstance(x, Complex):
-        return Complex(*(scaled(node, v, factor) for v in (x.real, x.imag)))
-    return node.emit("Mul", x, node.number(factor, x))
+    if isinstance(x, Complex) and factor != 1:
+        return Complex(*(node.scaled(v, factor) for v in (x.real, x.imag)))
+    return node.scaled(x, factor)
 
 
 # ---- arithmetic

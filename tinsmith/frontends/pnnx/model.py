@@ -56,20 +56,18 @@ class Scope(nodes.Scope):
 
     def output(self, name: str) -> Value | Broken:
         value = self.look_up(name)
+        node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
         if isinstance(value, Complex):
-            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
             self.shared.note(
                 f"{name!r} is of complex numbers: an axis of two behind the others has their parts"
             )
             self.env[name] = value = complex.joined(node, value)
         elif isinstance(value, Value) and (grid := self.grids.get(name)):
-            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
             self.shared.note(f"{name!r} is quantised: its whole numbers are given")
             value.name = f"{name}/real"
             self.env[name] = whole = quantised.whole(node, value, grid)
             whole.name = name
         elif not isinstance(value, Value | Broken | None):
-            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
             self.env[name] = self.shared.attempt(node, lambda node: node.tensor(value))
         return super().output(name)
 

@@ -183,12 +183,6 @@ def _two(op: str, then: str = "") -> Callable[..., Value]:
     return run
 
 
-def _batch_norm(
-    node: PnnxNode, x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: Any
-) -> Value:
-    return layers.batch_norm(node, x, mean, var, weight, bias, eps=eps)
-
-
 FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "add": (2, _two("Add")),
     "add_relu": (2, _two("Add", "Relu")),
@@ -201,7 +195,10 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "relu6": (None, lambda node, x, *_: node.emit("Clip", x, min=0.0, max=6.0)),
     "leaky_relu": (3, lambda node, x, slope, *_: node.emit("LeakyRelu", x, alpha=slope)),
     "softmax": (2, lambda node, x, axis: node.emit("Softmax", x, axis=axis)),
-    "batch_norm2d": (6, _batch_norm),
+    "batch_norm2d": (
+        6, lambda node, x, w, b, mean, var, eps: layers.batch_norm(
+            node, x, mean, var, w, b, eps=eps),
+    ),
     "layer_norm": (
         5, lambda node, x, shape, w, b, eps: layers.layer_norm(
             node, x, w, b, normalized_shape=shape, eps=eps),

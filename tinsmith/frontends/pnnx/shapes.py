@@ -193,7 +193,7 @@ def addmm(
     batch2: Any = None, *, alpha: Any = 1, beta: Any = 1,
 ) -> Value:  # fmt: skip
     y = node.emit("MatMul", mat1 if batch1 is None else batch1, mat2 if batch2 is None else batch2)
-    y = y if alpha == 1 else node.emit("Mul", y, node.number(alpha, y))
+    y = node.scaled(y, alpha)
     x = input if beta == 1 else node.emit("Mul", input, node.number(beta, y))
     return node.emit("Add", x, y) if beta else y
 

@@ -149,7 +149,8 @@ def spectrum(
     n = len(w)
     rank = node.rank(x)
     lead = x.shape[:-1] if x.shape is not None else ()
-    x = node.emit("Reshape", floats(node, x), node.ints(-1, 0) if rank == 2 else _flat(node, x))
+    last = 0 if rank == 2 else node.size(x, rank - 1)
+    x = node.emit("Reshape", floats(node, x), node.ints(-1, last))
     for mode in pads:
         x = padded(node, x, (n // 2, n // 2), mode, None)
     y = node.emit(
@@ -164,10 +165,6 @@ def spectrum(
         raise Unsupported("it needs known sizes of the axes before that of time")
     bins = n // 2 + 1 if onesided is not False else n
     return Complex(*(node.emit("Reshape", v, [*lead, bins, -1]) for v in (z.real, z.imag)))
-
-
-def _flat(node: PnnxNode, x: Value) -> Value:
-    return node.ints(-1, node.size(x, node.rank(x) - 1))
 
 
 @takes("torch.stft")

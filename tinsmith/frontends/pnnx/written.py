@@ -103,16 +103,21 @@ def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
     axes = [axis for axis, _ in given]
     if not given or axes != list(range(axes[0], axes[0] + len(axes))):
         raise Unsupported("its indices are not of neighbouring axes")
-    values = [v for _, v in given]
-    if len({v.shape for v in values}) > 1:
-        sizes = [tuple(node.size(v, i) for i in range(node.rank(v))) for v in values]
-        shape = node.ints(*np.broadcast_shapes(*sizes))
-        values = [node.emit("Expand", v, shape) for v in values]
+    values = _alike(node, [v for _, v in given])
     whole = _columns_of(values)
     if whole is None:
         last = [node.emit("Unsqueeze", node.cast(v, "int64"), node.ints(-1)) for v in values]
         whole = node.emit("Concat", *last, axis=-1)
     return axes[0], len(axes), whole
+
+
+def _alike(node: PnnxNode, values: list[Value]) -> list[Value]:
+    """The values, broadcast to one shape."""
+    if len({v.shape for v in values}) == 1:
+        return values
+    sizes = [tuple(node.size(v, i) for i in range(node.rank(v))) for v in values]
+    shape = node.ints(*np.broadcast_shapes(*sizes))
+    return [node.emit("Expand", v, shape) for v in values]
 
 
 def _columns_of(values: list[Value]) -> Value | None:
@@ -194,11 +199,7 @@ def index_put(
 
 @operator("torch.masked_select")
 def masked_select(node: PnnxNode, input: Value, mask: Value) -> Value:
-    both = [input, mask]
-    if input.shape != mask.shape:
-        sizes = [tuple(node.size(v, i) for i in range(node.rank(v))) for v in both]
-        shape = node.ints(*np.broadcast_shapes(*sizes))
-        both = [node.emit("Expand", v, shape) for v in both]
+    both = _alike(node, [input, mask])
     node.counted = True
     return node.emit("Compress", *(node.emit("Reshape", v, node.ints(-1)) for v in both), axis=0)
 

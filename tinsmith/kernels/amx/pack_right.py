@@ -47,7 +47,7 @@ def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
     return Packed("weights", order, (w, row.parts), size * math.prod(taps), can_be_split)
 
 
-def pack(w: Array, parts: int = 2) -> Array:
+def pack(w: Array, parts: int) -> Array:
     """Return weights [outputs, channels, *taps] in the order of the module, flat, as the bits of
     bfloat16 (uint16). `parts`: 1, or 2 for split precision. Padding outputs and channels are 0."""
     found = registers(w)
@@ -61,7 +61,7 @@ def pack(w: Array, parts: int = 2) -> Array:
     return packed
 
 
-def pack_columns(w: Array, parts: int = 2) -> Array:
+def pack_columns(w: Array, parts: int) -> Array:
     """A matrix (k channels, n outputs) as `pack` packs it."""
     return pack(w.T, parts)
 

@@ -234,7 +234,7 @@ def _counts(rows: int) -> list[int]:
     return sorted(found)
 
 
-def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> float:
+def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> float:
     """Estimated seconds of a plan on one core. With several threads this is their number times the
     seconds of the busiest one, so that a plan whose tiles divide evenly costs as much as on one
     core; `_shared_cost` adds other delays. `nbytes`: of its input and output."""

@@ -12,12 +12,12 @@ from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_t
 from tinsmith.kernels.attention.operands import Reach, extents_of, operands_of
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
-from tinsmith.kernels.dot.skeleton import Operands, offsets, product
+from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, accumulators, choose, split_columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, offsets, spots, store_rows
 from tinsmith.records import dataclass
 from tinsmith.sizes import same, typical
 
@@ -88,10 +88,7 @@ class VectorBlocks(Blocks):
             right = (rooms.keys + at).fixed()
             at = Operands(rooms.queries, width, right, sum(widths), width)
             tile = product(b, at, height, widths)
-            place = (rooms.scores + column).fixed()
-            for i, line in enumerate(tile):
-                for at, value in offsets(line):
-                    (place + (i * self.pitch + at)).store(value)
+            store_rows((rooms.scores + column).fixed(), tile, self.pitch)
 
         each_column_panel(b, self.columns, 0, self.columns.count, panel)
 
@@ -239,9 +236,7 @@ def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> 
         source = v.at(row).fixed()
         for c, widths, valid in panels:
             sink = (to + c * depth * columns.size + row * sum(widths)).fixed()
-            at = 0
-            for j, width in enumerate(widths):
+            for j, (at, width) in enumerate(spots(widths)):
                 partial = j == len(widths) - 1 and valid < width
                 mask = b.first_lanes(valid, width) if partial else None
                 (sink + at).store((source + (c * columns.size + at)).load(width, mask))
-                at += width

@@ -36,7 +36,7 @@ from tinsmith.kernels.block.plan import BlockPlan, plan_block
 from tinsmith.kernels.block.stages import Stages, broadcast, stages_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.trace import make_site
-from tinsmith.kernels.window.contract import spots
+from tinsmith.kernels.walk import spots
 from tinsmith.kernels.window.depthwise import pack_taps
 from tinsmith.kernels.window.direct import direct, way_of
 from tinsmith.kernels.window.site import conv_site

@@ -16,7 +16,7 @@ def matmul_bfloat16(site: Site) -> Choice:
     row = float_product(site, VECTORS, constant_matrix(site))  # others are packed in the run
     if problem(site).n == 1:
         raise Skip("one column: matvec folds the rows")
-    return packed_product(site, row, *sides(row))
+    return packed_product(site, row, sides(row))
 
 
 def sides(row: Product) -> tuple[Side, Side]:

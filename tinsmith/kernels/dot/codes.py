@@ -17,15 +17,15 @@ takes a mask, a conversion and a multiply-add.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import BF16, F32, I32, Ty
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.dot.tiles import Columns, vectors_of
+from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.memo import is_weights
 from tinsmith.records import dataclass
 
@@ -236,8 +236,3 @@ def _words(w: Array, code: Code) -> Array:
     for place in range(code.group):
         found |= stored[:, place].astype(np.uint32) << np.uint32(code.shift(place))
     return found.view(np.int32)
-
-
-def vectors(at: Ptr, widths: Sequence[int]) -> list[Val]:
-    """Load neighbouring elements from `at` on, as consecutive vectors of `widths` lanes."""
-    return [(at + before).load(width) for before, width, _ in vectors_of(widths, None)]

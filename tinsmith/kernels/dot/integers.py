@@ -111,23 +111,17 @@ class Plan:
 def matmul_integer(site: Site) -> Choice:
     """Register-tiled products of bytes, exact in int32, with zero points of rows and columns."""
     a, b = site.input(0), site.input(1)
-    return byte_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
+    return packed_product(site, product_of(site.target, a.dtype.name, b.dtype.name))
 
 
-def byte_product(site: Site, row: Product) -> Choice:
-    """The choice for a MatMulInteger by a row of the table of products."""
-    a = site.input(0)
-    each = a.dims[-2] if len(a.dims) > 1 else 1
-    left, right = side_of(site, 0, row, each), side_of(site, 1, row, problem(site).n)
-    return packed_product(site, row, left, right)
-
-
-def packed_product(site: Site, row: Product, left: Side, right: Side) -> Choice:
-    """The choice for a product whose operands A (`left`) and B (`right`) are packed for `row` of
-    the table of products; B in a phase of its own, unless it is constant."""
+def packed_product(site: Site, row: Product, sides: tuple[Side, Side] | None = None) -> Choice:
+    """The choice for a product whose operands A and B are packed for `row` of the table of
+    products; B in a phase of its own, unless it is constant. `sides`: how they are packed; None: as
+    those of a MatMulInteger."""
     p, target = problem(site), site.target
     a, b = site.input(0), site.input(1)
-    each = a.dims[-2] if len(a.dims) > 1 else 1
+    each = prod(a.dims[-2:-1])
+    left, right = sides or (side_of(site, 0, row, each), side_of(site, 1, row, p.n))
     w = constant_matrix(site)
     zero = site.input(3).const if site.has(3) else None
     if row.unit == MATRICES:

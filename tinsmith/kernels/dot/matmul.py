@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.target import streamed
 from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
@@ -36,7 +36,7 @@ from tinsmith.kernels.dot.skeleton import (
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, by_positions
-from tinsmith.kernels.walk import Position, share
+from tinsmith.kernels.walk import Position, copy, share
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, estimate, typical
 
@@ -156,12 +156,7 @@ def copy_spread(
     """Emit code that copies the rows [lo, hi) of the matrix at `a`, k elements each, to the same
     rows of `to`, which are `stride` elements apart."""
     with b.loop(lo, hi) as row:
-        source, sink = (a + row * k).fixed(), (to + row * stride).fixed()
-
-        def move(i: Position, width: int, mask: Val | None) -> None:
-            (sink + i).store((source + i).load(width, mask), mask)
-
-        b.vectors(k, block_of(b.target), move)
+        copy(b, (a + row * k).fixed(), (to + row * stride).fixed(), k, block_of(b.target))
 
 
 UNHIDDEN = 0.5

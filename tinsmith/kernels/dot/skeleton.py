@@ -21,7 +21,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.walk import Position, shifted, walk_of
+from tinsmith.kernels.walk import Position, load_row, offsets, shifted, spots, store_rows, walk_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
 
@@ -93,12 +93,11 @@ class Operands:
             yield from narrow.lines(start, last - first, self.b_row, widths, self.unit)
             return
         for k in range(first, last):
-            row, vectors, offset = self.b + k * self.b_row, [], 0
-            for j, width in enumerate(widths):
+            row, found = self.b + k * self.b_row, []
+            for j, (offset, width) in enumerate(spots(widths)):
                 mask = self.mask if j == len(widths) - 1 else None
-                vectors.append(self.row.widened((row + offset).load(width, mask)))
-                offset += width
-            yield vectors
+                found.append(self.row.widened((row + offset).load(width, mask)))
+            yield found
 
     @property
     def _streams(self) -> tuple[Ptr, ...]:
@@ -299,18 +298,6 @@ def finish_tile(
             finish(r, values)
         return
     size = sum(v.ty.lanes for v in tile[0])
-    for r, values in enumerate(tile):
-        for offset, v in offsets(values):
-            (buffer + (r * size + offset)).store(v)
+    store_rows(buffer, tile, size)
     with em.b.loop(0, len(tile)) as r:
-        line = (buffer + r * size).fixed()
-        finish(r, [(line + offset).load(v.ty.lanes) for offset, v in offsets(tile[0])])
-
-
-def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
-    """(how many elements of the row come before it, vector) for each vector of a row."""
-    found, at = [], 0
-    for v in values:
-        found.append((at, v))
-        at += v.ty.lanes
-    return found
+        finish(r, load_row((buffer + r * size).fixed(), [v.ty.lanes for v in tile[0]]))

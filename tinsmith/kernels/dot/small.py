@@ -6,14 +6,14 @@ from __future__ import annotations
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.dot.codes import Blocks, blocks_of, vectors
+from tinsmith.kernels.dot.codes import Blocks, blocks_of
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, finish_tile, product
 from tinsmith.kernels.dot.small_few import DECODING, Plan, choice_of
 from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position, share
+from tinsmith.kernels.walk import Position, load_row, share
 from tinsmith.sizes import Size, typical
 
 
@@ -74,11 +74,11 @@ def _expand(b: Builder, blocks: Blocks, words: Ptr, to: Ptr, widths: tuple[int, 
     def block(words: Ptr, to: Ptr, depth: int) -> None:
         count = blocks.words(depth)
         line = (words + count * size).cast(F32)
-        scales = None if code.is_float else vectors(line, widths)
-        zeros = vectors(line + size, widths) if blocks.zeros else None
+        scales = None if code.is_float else load_row(line, widths)
+        zeros = load_row(line + size, widths) if blocks.zeros else None
         with b.loop(0, count) as i:
             source, sink = words + i * size, (to + i * (code.group * size)).fixed()
-            found = vectors(source, widths)
+            found = load_row(source, widths)
             for place in range(code.group):
                 offset = place * size
                 for j, word in enumerate(found):

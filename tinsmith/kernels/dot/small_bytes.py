@@ -23,10 +23,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.products import I8, PRODUCTS
 from tinsmith.codegen.types import F32, I32, Ty
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
-from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of, vectors
+from tinsmith.kernels.dot.codes import BYTES, Blocks, blocks_of
 from tinsmith.kernels.dot.small_few import WIDE, FewRows, Tile, less_zeros, rows_of, streamed
 from tinsmith.kernels.layout import LINE, block_of
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, load_row
 
 DIGITS = 3
 """Bytes of a fixed-point number."""
@@ -148,7 +148,7 @@ def _add(few: FewRows, tile: Tile, words: list[Val], row: int, sums: list[list[V
 def _scaled(few: FewRows, tile: Tile, size: int, sums: list[Val], totals: Values) -> list[Val]:
     """Do `FewRows.scaled`: add scale * (s - zero point * sum of A's numbers) * value of A's last
     bit to `totals`, where s = 65536 s2 + 256 s1 + s0 of the sums of digits; then `_in_floats`."""
-    n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
+    n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
     found: list[Val] = []
     for i in range(few.rows):
         facts = tile.facts + i * few.blocks.count * FACTS
@@ -174,8 +174,8 @@ def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) ->
     float32, if the block's facts say that these are needed."""
     b, blocks = tile.words.b, few.blocks
     code, width = blocks.code, sum(tile.widths)
-    scales = vectors(tile.words.cast(F32), tile.widths)
-    zeros = vectors(tile.words.cast(F32) + width, tile.widths) if blocks.zeros else None
+    scales = load_row(tile.words.cast(F32), tile.widths)
+    zeros = load_row(tile.words.cast(F32) + width, tile.widths) if blocks.zeros else None
     panel = (tile.words + -blocks.words(size) * width).fixed()
     line = (tile.x + row * blocks.depth).fixed()
     facts = (tile.facts + row * blocks.count * FACTS).cast(I32)
@@ -185,7 +185,7 @@ def _in_floats(few: FewRows, tile: Tile, size: int, row: int, totals: Values) ->
         place = (at % code.group).to("i32")
         shift = place % 4 * 8 + place // 4 * code.bits
         found = []
-        for j, word in enumerate(vectors(panel + at // code.group * width, tile.widths)):
+        for j, word in enumerate(load_row(panel + at // code.group * width, tile.widths)):
             raw = (word >> shift.splat(word.ty.lanes)) & ((1 << code.bits) - 1)
             zero = zeros[j] if zeros else None
             weight = blocks.weight(raw.to("f32"), 1, scales[j], zero)

@@ -14,14 +14,14 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
-from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack, vectors
+from tinsmith.kernels.dot.codes import Blocks, blocks_of, pack
 from tinsmith.kernels.dot.matmul import few_rows
 from tinsmith.kernels.dot.panels import Grid, each_column_panel
 from tinsmith.kernels.dot.skeleton import DISTANCE, buffer_bytes, finish_tile
 from tinsmith.kernels.dot.tiles import Tiling, split_columns, split_rows
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, parts_for
-from tinsmith.kernels.walk import Position, share
+from tinsmith.kernels.walk import Position, load_row, share
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number
 
@@ -270,7 +270,7 @@ def _words(few: FewRows, tile: Tile, rows: int, sums: Sequence[Val], count: int)
         (tile.words + (DISTANCE * line // LINE + i * line)).prefetch(locality=3)
     chains = [list(sums[i : i + count]) for i in range(0, len(sums), count)]
     for row in range(rows):
-        few.add(few, tile, vectors(tile.words + row * size, tile.widths), row, chains)
+        few.add(few, tile, load_row(tile.words + row * size, tile.widths), row, chains)
     return [s for chain in chains for s in chain]
 
 
@@ -336,7 +336,7 @@ def _scaled(
     """`totals` + scale * (sums - zero point * sum of A's elements) for one block."""
     if few.blocks.code.is_float:
         return [t + s for t, s in zip(totals, sums, strict=True)]
-    n, scales = len(tile.widths), vectors(tile.words.cast(F32), tile.widths)
+    n, scales = len(tile.widths), load_row(tile.words.cast(F32), tile.widths)
     found = []
     for i in range(few.rows):
         mine = list(sums[i * n : (i + 1) * n])
@@ -354,5 +354,5 @@ def less_zeros(blocks: Blocks, tile: Tile, sums: Sequence[Val], total: Val) -> l
     if not blocks.zeros:
         less = less * blocks.zero
         return [less.splat(s.ty.lanes) + s for s in sums]
-    zeros = vectors(tile.words.cast(F32) + sum(tile.widths), tile.widths)
+    zeros = load_row(tile.words.cast(F32) + sum(tile.widths), tile.widths)
     return [z.fma(less.splat(s.ty.lanes), s) for z, s in zip(zeros, sums, strict=True)]

@@ -24,9 +24,9 @@ from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
 from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import Emit, Site, Skip
 from tinsmith.kernels.dot.matmul import pack_columns
-from tinsmith.kernels.dot.skeleton import Tile, offsets
+from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.dot.tiles import Columns
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, load_row
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -182,9 +182,9 @@ def taken_off(
     """
     if rows is None and lefts is None:
         return tile
-    places = [(at, v.ty.lanes) for at, v in offsets(tile[0])]
-    zeros = [(table + at).load(n) for at, n in places] if rows is not None else []
-    sums = [(table + (padded + at)).load(n) for at, n in places] if lefts is not None else []
+    widths = [v.ty.lanes for v in tile[0]]
+    zeros = load_row(table, widths) if rows is not None else []
+    sums = load_row(table + padded, widths) if lefts is not None else []
     found: Tile = [[] for _ in tile]
     for i, line in enumerate(tile):
         left = None if lefts is None else lefts[i]

@@ -10,11 +10,11 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
-from tinsmith.codegen.types import I64, Ty
+from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
 from tinsmith.kernels.layout import PLAIN, Layout, block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.move.strided import copy_row, words
 from tinsmith.kernels.walk import digits
 from tinsmith.sizes import typical
 
@@ -49,11 +49,6 @@ def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
     return total
 
 
-def _word(site: Site) -> Ty:
-    """The unsigned integer type as wide as the moved elements."""
-    return Ty(f"u{site.input(0).dtype.itemsize * 8}")
-
-
 def _slice_at(em: Emit, start: Ptr, row: Val, dims: Sequence[int], steps: Sequence[int]) -> Ptr:
     """Emit and return the address of the slice that tuple number `row` of the indices (input 1)
     selects in the array at `start`. The tuple has an index for each of `dims`, which it is checked
@@ -69,13 +64,13 @@ def gather_elements(site: Site) -> Choice:
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
-    steps, word, length = plain_strides(dims), _word(site), counts[-1]
+    steps, length = plain_strides(dims), counts[-1]
     fixed = [0 if k == axis else step for k, step in enumerate(steps)]
     rows, lanes = prod(counts[:-1]), block_of(site.target) // 2
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.input(0), em.input(1)
-        x, y = source.pointer.cast(word), em.outs[0].pointer.cast(word)
+        b, table = em.b, em.input(1)
+        x, y = (words(v.pointer) for v in (em.input(0), em.outs[0]))
         with b.loop(em.begin, em.end) as row:
             line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
             at, out = (table.pointer + row * length).fixed(), (y + row * length).fixed()
@@ -106,7 +101,6 @@ def gather_slices(site: Site) -> Choice:
     depth, last = counts[-1], batch + counts[-1]
     steps, inner = plain_strides(dims), prod(dims[last:])
     rows, each = prod(counts[:-1]), prod(counts[batch:-1])
-    line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as row:
@@ -114,7 +108,7 @@ def gather_slices(site: Site) -> Choice:
             if batch:
                 x = x + row // each * prod(dims[batch:])
             x = _slice_at(em, x, row, dims[batch:last], steps[batch:last])
-            emit_copy(em.b, line, x, em.outs[0].pointer + row * inner, 0, 1)
+            copy_row(em.b, inner, x, em.outs[0].pointer + row * inner)
 
     cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes) + typical(rows * depth) * ELEMENT
     fault = FAULT.format("the size of its axis")
@@ -179,7 +173,6 @@ def scatter_rows(site: Site) -> Choice:
     extent, count = y.dims[axis], update.dims[axis]
     outer, inner = prod(y.dims[1:axis]), prod(y.dims[axis + 1 :])
     each = 1 if wraps else count  # rows that are copied together: all, unless they wrap around
-    line = plan_copy((each * inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def place(em: Emit, item: Val, row: Val | int) -> Val:
         """Emit and return the index along `axis` to which row `row` of an item goes. An item is all
@@ -197,7 +190,7 @@ def scatter_rows(site: Site) -> Choice:
             item, row = (tile // count, tile % count) if wraps else (tile, 0)
             to = item * (extent * inner) + place(em, em.b.index(item), row) * inner
             come = em.input(1).pointer + tile * (each * inner)
-            emit_copy(em.b, line, come, em.outs[0].pointer + to, 0, 1)
+            copy_row(em.b, each * inner, come, em.outs[0].pointer + to)
 
     phases = copy_all(y), Phase(y.dims[0] * outer * (count if wraps else 1), scatter)
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes)

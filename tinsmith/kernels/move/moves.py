@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Val
-from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
-from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
+from tinsmith.kernels.move.computed import FAULT
+from tinsmith.kernels.move.strided import Copy, copy_row, emit_copy, emit_fill, plan_copy, words
 from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
 from tinsmith.ops._move import EVEN, Move, Part, count_of, moves_of
@@ -28,11 +28,6 @@ Copied = tuple[Copy, int, int, int]
 """(copy, which, source offset, target offset): `which` is the number of the operand that the copy
 reads, or, if there are several outputs, of the output that it writes. Offsets are those of the
 copy's first element, in elements."""
-
-
-def _bits(site: Site) -> int:
-    """The bits of an element."""
-    return site.input(0).dtype.itemsize * 8
 
 
 def _choice(
@@ -62,7 +57,7 @@ def _choice(
         (1.5 if c.columns is not None else 1.0 if c.axes[-1].src in (0, 1) else 8.0)
         for c, *_ in parts
     )
-    cost = 1e-6 + slow * site.target.time(0, 2 * elements * _bits(site) / 8)
+    cost = 1e-6 + slow * site.target.time(0, 2 * elements * site.input(0).dtype.itemsize)
     return Choice(cost, wanted, (PLAIN,) * len(site.outputs), (*extra, Phase(bases[-1], emit)))
 
 
@@ -76,11 +71,11 @@ def moved(site: Site) -> tuple[Move, ...]:
     return tuple(moves)
 
 
-def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
+def _part(part: Part, move: Move, at: int) -> tuple[Copy, int, int]:
     """The copy that makes one part of a result, without places outside the input (padding),
     and the offsets of its first element in the input and in the result. `at`: where the part begins
-    on the axis along which parts are joined; `bits`: of an element. Raises Skip if places step
-    unevenly, or only padding remains."""
+    on the axis along which parts are joined. Raises Skip if places step unevenly, or only
+    padding remains."""
     inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, plain_strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
@@ -102,7 +97,7 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
     place = sum(lo * s for (lo, _), s in zip(inside, dst, strict=True))
     if len(move.parts) > 1:
         place += at * dst[move.axis]
-    return plan_copy([hi - lo for lo, hi in inside], src, dst, bits), first, place
+    return plan_copy([hi - lo for lo, hi in inside], src, dst), first, place
 
 
 def copies(site: Site) -> Choice:
@@ -116,7 +111,7 @@ def copies(site: Site) -> Choice:
         at = 0
         for part in move.parts:
             if not same(prod(part.box), 0) or len(move.parts) == 1:
-                copy, first, place = _part(part, move, at, _bits(site))
+                copy, first, place = _part(part, move, at)
                 parts.append((copy, part.source if len(moves) == 1 else i, first, place))
             at += part.box[move.axis]
     extra = () if moves[0].fill is None else (_filled(site, moves[0].fill),)
@@ -125,14 +120,14 @@ def copies(site: Site) -> Choice:
 
 def _filled(site: Site, fill: np.ndarray) -> Phase:
     """A phase that fills the whole output with the element `fill`."""
-    total, chunk, ty = site.out.type.size, 4096, Ty(f"u{_bits(site)}")
-    word = np.asarray(fill, site.out.dtype).reshape(1).view(f"u{ty.nbytes}")[0]
+    total, chunk, dtype = site.out.type.size, 4096, site.out.dtype
+    word = int(np.asarray(fill, dtype).reshape(1).view(f"u{dtype.itemsize}")[0])
 
     def emit(em: Emit) -> None:
-        b = em.b
+        b, out = em.b, words(em.outs[0].pointer)
         end = b.minimum(b.index(em.end) * chunk, total)
-        begin, lanes = b.index(em.begin) * chunk, lanes_of(em.target, ty.nbytes)
-        emit_fill(b, b.const(int(word), ty), em.outs[0].pointer.cast(ty), begin, end, lanes)
+        begin, lanes = b.index(em.begin) * chunk, lanes_of(em.target, dtype.itemsize)
+        emit_fill(b, b.const(word, out.elem), out, begin, end, lanes)
 
     return Phase(-(-total // chunk), emit)
 
@@ -165,7 +160,6 @@ def _gather(
     `choice`: fields of the Choice, and `each`, the seconds of a row besides those of its bytes."""
     x, y = site.input(0), site.out
     outer, extent, inner = around(x.dims, axis)
-    row = plan_copy((inner,), (1,), (1,), _bits(site))
 
     def emit(em: Emit) -> None:
         source = em.input(0)
@@ -173,7 +167,7 @@ def _gather(
             o, k = tile // count, tile % count
             at = offset(em, k)
             x_row = source.pointer + o * (extent * inner) + at
-            emit_copy(em.b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
+            copy_row(em.b, inner, x_row, em.outs[0].pointer + tile * inner)
 
     each = choice.pop("each")
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(outer * count) * each
@@ -213,6 +207,5 @@ def gather_rows(site: Site) -> Choice:
 
     return _gather(
         site, axis, indices.type.size, offset, each=4e-9, reads=(PLAIN, PLAIN), scratch=64,
-        detail=f"rows of {inner}",
-        fault=f"an index is out of range: it must lie in [-{extent}, {extent})",
+        detail=f"rows of {inner}", fault=FAULT.format(extent),
     )  # fmt: skip

@@ -6,12 +6,11 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.builder import Val
-from tinsmith.codegen.types import Ty
 from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.move.strided import copy_row, words
+from tinsmith.kernels.walk import copy
 
 CHUNK = 1 << 13
 """Elements of a tile of the copy of the input, and the most of a line of updates. Estimated."""
@@ -61,13 +60,12 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
         raise Skip("nothing is scattered")
     lines, sources, length = _lines(rows, CHUNK // inner if inner else 1)
     targets, sources, inner = lines * inner, sources * inner, length * inner
-    line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
         source = em.input(2)
         with em.b.loop(em.begin, em.end) as k:
             to, come = ((p + k).load() for p in em.packed)
-            emit_copy(em.b, line, source.pointer + come, em.outs[0].pointer + to, 0, 1)
+            copy_row(em.b, inner, source.pointer + come, em.outs[0].pointer + to)
 
     nbytes = 2 * (y.type.nbytes + updates.type.nbytes)
     return Choice(
@@ -95,16 +93,12 @@ def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 def copy_all(y: Value) -> Phase:
     """A phase that copies input 0 to the output y, CHUNK elements a tile."""
-    size, word = y.type.size, Ty(f"u{y.dtype.itemsize * 8}")
+    size = y.type.size
 
-    def copy(em: Emit) -> None:
+    def emit(em: Emit) -> None:
         b = em.b
         first, end = b.index(em.begin) * CHUNK, b.minimum(b.index(em.end) * CHUNK, size)
-        source, out = ((v.pointer.cast(word) + first).fixed() for v in (em.input(0), em.outs[0]))
+        source, out = ((words(v.pointer) + first).fixed() for v in (em.input(0), em.outs[0]))
+        copy(b, source, out, b.index(end) - first, lanes_of(b.target, out.elem.nbytes))
 
-        def body(i: Val | int, lanes: int, mask: Val | None) -> None:
-            (out + i).store((source + i).load(lanes, mask), mask)
-
-        b.vectors(b.index(end) - first, lanes_of(b.target, word.nbytes), body)
-
-    return Phase(-(-size // CHUNK), copy, copies=0)
+    return Phase(-(-size // CHUNK), emit, copies=0)

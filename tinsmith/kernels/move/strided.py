@@ -32,13 +32,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of elements of so many `bits`. Its axes are merged, and sorted by the target's
-    strides, the innermost last. `columns`: if source and target are contiguous along different
-    axes, so that the copy transposes, the index of the source's in `axes`; otherwise None."""
+    """A copy of elements. Its axes are merged, and sorted by the target's strides, the innermost
+    last. `columns`: if source and target are contiguous along different axes, so that the copy
+    transposes, the index of the source's in `axes`; otherwise None."""
 
     axes: tuple[Axis, ...]
     columns: int | None
-    bits: int
 
     @property
     def tiles(self) -> int:
@@ -51,7 +50,7 @@ class Copy:
         return prod(a.extent for a in self.axes)
 
 
-def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits: int) -> Copy:
+def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> Copy:
     """The copy of a box of `dims` from strides `src` to strides `dst`, in elements."""
     axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if not same(d, 1)]
     axes.sort(key=lambda a: -abs(a.dst))
@@ -61,13 +60,17 @@ def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits:
     inner, columns = axes[-1], None
     if inner.src not in (0, 1) and inner.dst == 1:
         columns = next((i for i, a in enumerate(axes[:-1]) if a.src == 1), None)
-    return Copy(tuple(axes), columns, bits)
+    return Copy(tuple(axes), columns)
+
+
+def words(at: Ptr) -> Ptr:
+    """A pointer to the same elements as unsigned integers."""
+    return at.cast(Ty(f"u{at.elem.bits}"))
 
 
 def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end: Val | int) -> None:
     """Emit the copy of the tiles [begin, end). `src` and `dst` point to the elements of index 0."""
-    word = Ty(f"u{copy.bits}")
-    src, dst = src.cast(word), dst.cast(word)
+    src, dst = words(src), words(dst)
     outer = [(a.extent, i) for i, a in enumerate(copy.axes[:-1]) if i != copy.columns]
     with b.loop(begin, end) as tile:
         x, y = src, dst
@@ -75,12 +78,17 @@ def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end:
             x, y = x + at * copy.axes[i].src, y + at * copy.axes[i].dst
         inner = copy.axes[-1]
         if copy.columns is not None:
-            _transpose(b, copy.axes[copy.columns], inner, x, y, copy.bits)
+            _transpose(b, copy.axes[copy.columns], inner, x, y)
         else:
-            _row(b, inner, x, y, copy.bits)
+            _row(b, inner, x, y)
 
 
-def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
+def copy_row(b: Builder, count: int, src: Ptr, dst: Ptr) -> None:
+    """Emit the copy of `count` consecutive elements."""
+    emit_copy(b, plan_copy((count,), (1,), (1,)), src, dst, 0, 1)
+
+
+def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr) -> None:
     """Emit the copy along one axis, from x to y: in vectors if possible."""
     x, y = x.fixed(), y.fixed()
     if axis.dst == 1 and axis.src in (0, 1):
@@ -89,16 +97,16 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
             value = x.splat(lanes) if axis.src == 0 else (x + i).load(lanes, mask)
             (y + i).store(value, mask)
 
-        b.vectors(axis.extent, lanes_of(b.target, bits // 8), body)
+        b.vectors(axis.extent, lanes_of(b.target, x.elem.nbytes), body)
         return
     with b.loop(0, axis.extent) as i:
         (y + i * axis.dst).store((x + i * axis.src).load())
 
 
-def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int) -> None:
+def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
     """Emit y[c][r] = x[r][c] for all indices c of `columns`, along which x is contiguous, and r of
     `rows`, along which y is: by squares that fit in registers, or as is best for few of either."""
-    widest = min(lanes_of(b.target, bits // 8), 8 if b.target.registers < 32 else 16)
+    widest = min(lanes_of(b.target, x.elem.nbytes), 8 if b.target.registers < 32 else 16)
     free = [e for e in (rows.extent, columns.extent) if isinstance(e, Size)]
     if free:
         least = min([widest, *(e for e in (rows.extent, columns.extent) if isinstance(e, int))])

@@ -14,11 +14,12 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.math import nearest, rint
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.dot.skeleton import Tile, offsets
+from tinsmith.kernels.dot.skeleton import Tile
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.recurrent.layer import Layer
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, offsets
 from tinsmith.records import dataclass
+from tinsmith.sizes import largest
 
 LEVELS = 255.0  # the greatest byte
 
@@ -48,7 +49,7 @@ def left_bytes(layer: Layer, rows: int) -> int:
     inputs, recurrent = layer.matrices
     if not (layer.rounded or inputs.halves or recurrent.halves):
         return 0
-    return 4 * (rows * inputs.depth + layer.batch * recurrent.depth)
+    return 4 * largest(rows * inputs.depth, layer.batch * recurrent.depth)
 
 
 def quantisation_of(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid
-from tinsmith.kernels.dot.skeleton import Operands, offsets, product
+from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.left import left_bytes, left_rows, quantisation_of, real
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
-from tinsmith.kernels.walk import Position, share
+from tinsmith.kernels.walk import Position, offsets, share
 from tinsmith.sizes import typical
 
 

@@ -12,7 +12,7 @@ from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.left import left_rows, quantisation_of, real
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, copy
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
@@ -178,15 +178,6 @@ def buffers(states: int) -> int:
     """How many buffers [row][padded] one direction has in scratch. Two states (LSTM): two for h,
     one for c. One state: two for h, and two more, where a GRU has r * h and z."""
     return 3 if states > 1 else 4
-
-
-def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
-    """Emit a copy of `count` neighbouring elements."""
-
-    def body(i: Position, width: int, mask: Val | None) -> None:
-        (sink + i).store((source + i).load(width, mask), mask)
-
-    b.vectors(count, lanes, body)
 
 
 def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:

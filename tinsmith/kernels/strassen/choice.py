@@ -25,14 +25,14 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.dot.matmul import flat_rows, right_matrix
-from tinsmith.kernels.dot.skeleton import finish_row, offsets
+from tinsmith.kernels.dot.skeleton import finish_row
 from tinsmith.kernels.float_products import LARGE, are_moderate
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
 from tinsmith.kernels.strassen.sums import Room, table
-from tinsmith.kernels.walk import Position, share, shifted_to
+from tinsmith.kernels.walk import Position, offsets, share, shifted_to
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink

@@ -16,15 +16,14 @@ from typing import Protocol
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel
-from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, offsets, product
+from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, product
 from tinsmith.kernels.float_products import LARGE
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.sums import FIELDS, Room
-from tinsmith.kernels.walk import Position
-from tinsmith.kernels.window.contract import spots
+from tinsmith.kernels.walk import Position, load_row, store_rows
 from tinsmith.records import dataclass
 
 SMALL = 2.0**-13
@@ -317,16 +316,10 @@ class _Unit:
 
     def _load(self, at: Val) -> Tile:
         place, size = (self.panel.sums + at).fixed(), sum(self.widths)
-        return [
-            [(place + (i * size + offset)).load(width) for offset, width in spots(self.widths)]
-            for i in range(self.panel.height)
-        ]
+        return [load_row(place + i * size, self.widths) for i in range(self.panel.height)]
 
     def _keep(self, place: Ptr, sums: Tile) -> None:
-        size = sum(self.widths)
-        for i, line in enumerate(sums):
-            for offset, value in offsets(line):
-                (place + (i * size + offset)).store(value)
+        store_rows(place, sums, sum(self.widths))
 
     def _plus(self, sums: Tile, at: Val) -> Tile:
         more = self._load(at)
@@ -344,7 +337,6 @@ class _Unit:
         number = at_row * panel.height
         unit, limit = number + panel.row, panel.limit.load()
         with b.loop(0, w.real(unit, panel.height)) as i:
-            line = (source + i * size).fixed()
-            values = [(line + offset).load(width) for offset, width in spots(self.widths)]
+            values = load_row((source + i * size).fixed(), self.widths)
             with b.when((panel.sizes + (number + i)).load() > limit):
                 w.ends.store(unit + i, at_column * size + self.column, values)

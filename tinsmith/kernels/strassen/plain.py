@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.strassen.form import PRODUCTS
-from tinsmith.kernels.walk import Position
-from tinsmith.kernels.window.contract import spots
+from tinsmith.kernels.walk import Position, spots
 
 NOTHING = 2.0**-21
 """Elements of the right operand that are computed from factors, and smaller than this, are taken

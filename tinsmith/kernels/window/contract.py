@@ -10,6 +10,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.walk import load_row
 from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.records import dataclass
 
@@ -130,8 +131,7 @@ def products(
         if weights is not None:
             ws = [next(weights)]
         else:
-            taps = [w + (tap.weights + u * row) for tap in it.taps]
-            ws = [[(tap + f).load(n) for f, n in spots(lanes)] for tap in taps]
+            ws = [load_row(w + (tap.weights + u * row), lanes) for tap in it.taps]
         for offset, seen in _seen(pixels, it.taps):
             one = (x + offset + u * it.stride).load(it.sides)
             for o, n in enumerate(lanes):
@@ -155,11 +155,6 @@ def _seen(
         for t, tap in enumerate(taps):
             found.setdefault(offset + tap.input, []).append((p, t))
     return sorted(found.items())
-
-
-def spots(lanes: Sequence[int]) -> list[tuple[int, int]]:
-    """(first element, lanes) of vectors that lie side by side: (8, 4) gives (0, 8), (8, 4)."""
-    return [(sum(lanes[:o]), n) for o, n in enumerate(lanes)]
 
 
 def _repeated(values: Val, lanes: int) -> Val:
@@ -212,4 +207,4 @@ def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
 def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
     """A pixel's first accumulators, side by side, a vector of n lanes for each n of `lanes`: from
     `bias`, which points to the first lane's, or zeros."""
-    return [b.zero(F32.x(n)) if bias is None else (bias + f).load(n) for f, n in spots(lanes)]
+    return [b.zero(F32.x(n)) for n in lanes] if bias is None else load_row(bias, lanes)

@@ -120,7 +120,7 @@ def unrolled(geo: Geometry) -> bool:
 
 
 @cached(1024)
-def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
+def reach(outputs: int, stride: int, taps: int, dilation: int) -> int:
     """How many different inputs along an axis `outputs` neighbouring outputs read."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
 
@@ -141,7 +141,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
         if high > rows:
             continue
         for wide in range(1, min(most // high, cols) + 1):
-            columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
+            columns = reach(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
             holds = rich or unrolled(geo)  # a row of inputs; but 32 registers hold small kernels
             if holds and not (rich and unrolled(geo)) and wide > 1 and high * wide + columns > room:
                 break  # it would not stay in registers
@@ -150,8 +150,8 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
                 continue
             cost = 0.0
             for (n, h), (m, w) in itertools.product(down, across):
-                columns = _places(w, geo.stride[2], min(geo.kernel[2], WIDEST_ROW), geo.dilation[2])
-                lines = _places(h, geo.stride[1], kernel_rows, geo.dilation[1])
+                columns = reach(w, geo.stride[2], min(geo.kernel[2], WIDEST_ROW), geo.dilation[2])
+                lines = reach(h, geo.stride[1], kernel_rows, geo.dilation[1])
                 products = rate * h * w * geo.taps
                 loads = rate * lines * columns * (geo.taps / geo.kernel[2] / kernel_rows)
                 loads += 0.0 if rich and unrolled(geo) else rate * geo.taps

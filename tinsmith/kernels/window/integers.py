@@ -28,8 +28,7 @@ from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.float_products import fits_of
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions, whole_shares
-from tinsmith.kernels.walk import Position, Walk, share
-from tinsmith.kernels.window.contract import spots
+from tinsmith.kernels.walk import Position, Walk, load_row, share, store_rows
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
@@ -139,7 +138,7 @@ def plan_of(site: Site, geo: Geometry, row: Product, left: Side, right: Side) ->
     most = tiling.rows.count if flat else rows
     parts, near = _shares(site, geo, cut, row, most, tiling.columns.count)
     return Plan(geo, cut, row, tiling, left, right, parts, near, block, constant, off_rows,
-                taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
+                taken is None and not left.is_zero, direct, flat, taken or 0)  # fmt: skip
 
 
 @estimate
@@ -262,7 +261,7 @@ class _Panel:
         """The vectors with which the sums of each pixel begin; None: with 0."""
         if self.start is None:
             return None
-        return [(self.start + first).load(width) for first, width in spots(self.widths)]
+        return load_row(self.start, self.widths)
 
     def _taken_off(
         self, sums: Tile, pixels: Sequence[Position], run: Position, pixel: Position
@@ -307,19 +306,15 @@ class _Panel:
 
     def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
         """Emit epilogue and stores of a tile, in a loop over pixels if the epilogue is long."""
-        em, n = self.em, len(self.widths)
-        place = self._places(run, pixel)
+        em, place = self.em, self._places(run, pixel)
         if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
             for i, line in enumerate(sums):
                 _put(line, *place(i))
             return
-        buffer, width = em.workspace.cast(self.plan.row.sums), self.plan.block
-        for i, line in enumerate(sums):
-            for j, v in enumerate(line):
-                (buffer + (i * n + j) * width).store(v)
+        buffer, size = em.workspace.cast(self.plan.row.sums), sum(self.widths)
+        store_rows(buffer, sums, size)
         with em.b.loop(0, len(sums)) as i:
-            line = (buffer + i * (n * width)).fixed()
-            _put([(line + j * width).load(width) for j in range(n)], *place(i))
+            _put(load_row((buffer + i * size).fixed(), self.widths), *place(i))
 
     def _places(self, run: Position, pixel: Position) -> Callable[[Position], tuple[Sink, Spot]]:
         """A function from a pixel's number in the tile to its place: (sink, index from there)."""

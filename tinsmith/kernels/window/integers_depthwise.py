@@ -20,7 +20,7 @@ from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
-from tinsmith.kernels.window.depthwise import Extent, Sums, each_block, rows_read
+from tinsmith.kernels.window.depthwise import Extent, Sums, each_block, reach, rows_read
 from tinsmith.kernels.window.edges import NO_EDGES, Edges, edges_of, pack_start
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, image_of
 from tinsmith.kernels.window.site import ConvSite
@@ -118,11 +118,9 @@ def _tile_cost(geo: Geometry, high: int, wide: int) -> float:
     """Vector instructions of a tile of high x wide outputs: to reorder pixels, to multiply, to
     finish results, and to begin the tile."""
     groups = -(-geo.kernel[2] // GROUP)
-    lines = {q * geo.stride[1] + k * geo.dilation[1] for q in range(high)
-             for k in range(geo.kernel[1])}  # fmt: skip
-    places = {p * geo.stride[2] + g * GROUP for p in range(wide) for g in range(groups)}
+    lines = reach(high, geo.stride[1], geo.kernel[1], geo.dilation[1])
     each = geo.kernel[1] * groups + ORDER
-    return ORDER * len(lines) * len(places) + high * wide * each + START
+    return ORDER * lines * reach(wide, geo.stride[2], groups, GROUP) + high * wide * each + START
 
 
 def _emit(em: Emit, geo: Geometry, plan: Tiling, count: int, edges: Edges) -> None:

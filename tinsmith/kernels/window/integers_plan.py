@@ -83,12 +83,8 @@ class Plan:
     off_rows: bool  # whether weights may have zero points, for which sums are corrected
     off_columns: bool  # whether finished sums are corrected for the input's zero point
     direct: bool = False  # whether the input is read in place
+    flat: bool = False  # whether all pixels of an image are one run
     zero: int = 0  # if not 0: the input's zero point, for which `pack_start` corrects sums
-
-    @property
-    def flat(self) -> bool:
-        """Whether all pixels of an image are one run."""
-        return not self.direct and self.geo.is_pointwise and not any(self.geo.after)
 
     @property
     def starts(self) -> bool:

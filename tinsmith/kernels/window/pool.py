@@ -104,7 +104,7 @@ def _pool(
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = typical(geo.points) * blocks * width * geo.taps
-    runs = 1 if geo.is_free else len(_runs(geo, None if shares is None else shares[2]))
+    runs = 1 if geo.is_free else len(_runs(geo, shares))
     if runs > MOST_RUNS:
         raise Skip(f"{runs} runs of columns, each with code of its own")
     several = work > PARALLEL_VALUES
@@ -145,16 +145,16 @@ class Run:
     share: float
 
 
-def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
-    """All columns of the output as runs. `shares`: the width's table of an average, or None. With
-    free sizes: one run, of the columns whose windows lie inside the input."""
+def _runs(geo: Geometry, shares: tuple[np.ndarray, ...] | None) -> list[Run]:
+    """All columns of the output as runs. `shares`: the tables of an average, or None. With free
+    sizes: one run, of the columns whose windows lie inside the input."""
     if geo.is_free:
         first, behind = inner_columns(geo)
         return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
     runs: list[Run] = []
     for o in range(geo.out[2]):
         low, high = _taps_inside(geo, 2, o)
-        share = 1.0 if shares is None else float(shares[o])
+        share = 1.0 if shares is None else float(shares[2][o])
         if runs and (runs[-1].low, runs[-1].high, runs[-1].share) == (low, high, share):
             last = runs.pop()
             runs.append(Run(last.start, last.count + 1, low, high, share))
@@ -211,7 +211,7 @@ def emit_pool(
     that was written last is still in the cache."""
     b, image = em.b, image_of(em.input(0), geo)
     step, stride = image.step, image.stride
-    runs = _runs(geo, None if shares is None else shares[2])
+    runs = _runs(geo, shares)
     with b.loop(em.begin, em.end) as i:
         t = em.begin + em.end - 1 - i
         block, band, n = digits(t, blocks, count)

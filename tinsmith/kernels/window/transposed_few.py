@@ -277,7 +277,7 @@ def _finish(
     b, geo, (planes, rows, across), pitch = em.b, few.axes.geometry, few.phases, few.pitch
     (d, first, left), (_, high, wide) = at.place, few.step
     whole = across * wide
-    turn = plan_copy((pitch, whole), (1, pitch), (whole, 1), 32)
+    turn = plan_copy((pitch, whole), (1, pitch), (whole, 1))
     count = b.minimum(at.wide * whole, (0 - left * whole) + geo.out[2])
 
     def row(k: Val | int) -> None:

@@ -200,7 +200,7 @@ def free_plan(
 
 @cached(1024)
 def taps_plan(
-    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1
+    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
 ) -> tuple[WinogradPlan, float] | None:
     """The plan of an algorithm whose weights are kept as taps, and its seconds; None if it needs
     more accumulators than `taps.MOST_SUMS`."""

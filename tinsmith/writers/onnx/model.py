@@ -157,9 +157,10 @@ class Scope:
     def body(self, graph: Graph) -> Any:
         """Return the GraphProto of a graph that is an attribute of the node being written. The last
         inputs of both are captured values: in ONNX no inputs, but read by their outer names."""
-        assert self._node is not None
-        count = captured_of(self._node)
-        inner, outer = graph.inputs, self._node.inputs
+        node = self._node
+        assert node is not None
+        inner, outer = graph.inputs, node.inputs
+        count = len(outer) - 1 if "branch" in node.op.traits else node.attrs["captured"]
         names = {
             v: self.operand(o, "") for v, o in zip(inner[len(inner) - count :],
                                                   outer[len(outer) - count :], strict=True)
@@ -226,11 +227,6 @@ class Scope:
         keys = producer.attrs.get("keys", (0,)) if producer is not None else (0,)
         text = isinstance(keys[0], str)
         return ValueInfoProto(name=name, type=type_proto(type, "object" if text else "int64"))
-
-
-def captured_of(node: Node) -> int:
-    """Return how many of a control node's last inputs are captured values, no inputs in ONNX."""
-    return len(node.inputs) - 1 if "branch" in node.op.traits else node.attrs["captured"]
 
 
 def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
