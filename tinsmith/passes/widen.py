@@ -19,7 +19,6 @@ from tinsmith.ops import OPS
 from tinsmith.ops.precision import HALVES, is_half
 from tinsmith.passes.facts import is_small_half
 from tinsmith.passes.manager import Context, register
-from tinsmith.passes.regions import take_place
 from tinsmith.records import dataclass
 
 FLOAT32 = np.dtype(np.float32)
@@ -137,7 +136,9 @@ class _Widening:
             half = is_half(old.dtype)
             new.type = old.type.like(dtype=FLOAT32) if half else old.type
             result = self._added(node, new, old.dtype.name) if half else new
-            take_place(self.graph, old, result)
+            self.graph.replace(old, result)
+            if result not in self.graph.outputs:
+                old.name, new.name = new.name, old.name
             if half:
                 self.wide[result] = new
         kinds = {v.dtype.name for v in (*node.inputs, *node.outputs) if v and is_half(v.dtype)}
