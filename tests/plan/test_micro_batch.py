@@ -247,14 +247,16 @@ def test_programs_in_micro_batches_agree_with_the_reference(name, micro_batches,
 
 def test_threads_read_equal_tables_in_two_regions():
     g = Graph("alike")
-    x = g.input("x", Type("float32", (6, 32, 40, 40)))
-    g.outputs = [ops.Exp(ops.Softmax(ops.Exp(x), axis=0))]
+    x, y = (g.input(name, Type("float32", (6, 32, 40, 40))) for name in "xy")
+    first = ops.Exp(g.input("z", Type("float32", (6, 8, 9, 9))))  # its table is another one
+    g.outputs = [first, ops.Sub(ops.Exp(ops.Softmax(ops.Sub(ops.Exp(x), y), axis=0)), y)]
     made = compile_placed(placed(g), level("host"), threads=2, micro_batches=3)
     steps = made.program.plan.steps
-    assert [s.region for s in steps if s.calls and s.calls[0].sizes] == [1, 2]
+    places = [(s.region, s.calls[0].sizes) for s in steps if s.calls and s.calls[0].sizes][1:]
+    assert [region for region, _ in places] == [1, 2] and len({refs for _, refs in places}) == 1
     assert made.program.plan.threads == 2
-    (fed,) = feeds(g).values()
-    np.testing.assert_allclose(made.run([fed])[0], run_graph(g, [fed])[0], rtol=2e-4, atol=2e-5)
+    fed = list(feeds(g).values())
+    np.testing.assert_allclose(made.run(fed)[1], run_graph(g, fed)[1], rtol=2e-4, atol=2e-5)
 
 
 def test_what_lies_inside_takes_the_room_of_one_micro_batch():
