@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
 from tests.passes.build import Builder, ops_of
 from tinsmith import ops
+from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import COURSE, run_passes
@@ -126,3 +128,14 @@ def test_a_scatter_between_transposes_of_unknown_rank_stays():
     y = ops.Transpose(ops.ScatterND(ops.Transpose(x), b.i([0]), updates))
     run_passes(b.out(y), "portable")
     assert ops_of(b.graph) == ["Transpose", "ScatterND", "Transpose"]
+
+
+@pytest.mark.parametrize("shapes", ["fixed", "free"])
+def test_a_reshape_to_sizes_of_another_input_is_checked(shapes):
+    b = Builder()
+    x, y = b.x("n"), b.x("m", name="y")
+    z = ops.Reshape(x, ops.Concat(ops.Shape(y), b.i(4), axis=0))
+    net = ts.compile(b.out(ops.Neg(z)), cache=False, shapes=shapes)
+    assert net(b.array(20), b.array(5)).shape == (5, 4)
+    with pytest.raises(TypeRuleError, match="has"):
+        net(b.array(24), b.array(5))

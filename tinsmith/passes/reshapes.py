@@ -14,6 +14,7 @@ from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
+from tinsmith.passes.shapes import misfits
 from tinsmith.rewrite import RuleSet, Skip, copy_with, p, with_
 from tinsmith.sizes import same
 
@@ -45,6 +46,8 @@ def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
         raise Skip("the shape says what stays")
     if not is_of_shapes(shape):
         raise Skip("the shape arrives in the run, and may not fit")
+    if shape.const is None and misfits(x.shape or (), shape_of(y.output)):
+        raise Skip("a size need not fit")
     target = target_of(shape_of(y.output), x.shape or ())
     if shape.const is not None and tuple(shape.const.reshape(-1)) == target:
         raise Skip("the shape is explicit")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -154,12 +154,24 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
 def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
     """The target of a Reshape, of which `target` (numbers, symbols, None) is known, as numbers: 0
     where the dim of the input's `shape` stays, -1 for one other entry that is no number. None with
-    `allowzero`, or for several such entries."""
+    `allowzero`, for several such entries, and for a named symbol that need not fit."""
     numbers = [
         d if isinstance(d, NUMBER) else 0 if d is not None and shape[i : i + 1] == [d] else -1
         for i, d in enumerate(target)
     ]
-    return None if node.allowzero or numbers.count(-1) > 1 else numbers
+    return None if node.allowzero or numbers.count(-1) > 1 or misfits(shape, target) else numbers
+
+
+def misfits(shape: Sequence[Any], target: Sequence[Any]) -> bool:
+    """Whether a Reshape of `shape` to `target`, numbers and symbols, may fail where -1 would take
+    the place of one of these: a named symbol that the other dims do not tell."""
+    return any(
+        isinstance(d, str)
+        and d[0] != "?"
+        and tuple(shape[i : i + 1]) != (d,)
+        and _remaining(shape, [*target[:i], *target[i + 1 :]]) != d
+        for i, d in enumerate(target)
+    )
 
 
 def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
