@@ -300,7 +300,7 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
     else:
         words = np.array(t.int32_data, np.int32)
         if name in BITS:
-            flat = _from_raw(memoryview(words.astype(np.uint8)), dtype, count, label)
+            flat = _from_raw(words.astype(np.uint8).data, dtype, count, label)
         elif name in ("int8", "int16", "int32", "uint8", "uint16", "bool"):
             flat = words.astype(dtype)
         else:  # the bit patterns of 16-bit and 8-bit floats

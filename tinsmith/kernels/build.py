@@ -34,7 +34,7 @@ class Code:
     text: str
     pointers: int
     finishes: bool
-    sizes: tuple[Number, ...] = ()
+    sizes: tuple[Any, ...] = ()
     """The table of sizes that it reads, its last parameter: free ones, or, of generic code, numbers
     of this layer. (): it gets no such table."""
     reads_numbers: bool = False
@@ -81,7 +81,7 @@ def build_generic(
     with deciding(), trial() as conditions:
         writes: Any = specs[count:]
         code = _emitted(site, choice.phases[phase], specs[:count], writes, packed, more)
-    forms, names = [s.form for s in code.sizes], [str(s) for s in symbols]  # type: ignore[union-attr]
+    forms, names = [s.form for s in code.sizes], [str(s) for s in symbols]
     return Shared(code, computed(forms, names, conditions))
 
 

@@ -58,9 +58,9 @@ def parted(node: PnnxNode, x: Value) -> Complex:
 
 def scaled(node: PnnxNode, x: Any, factor: float) -> Any:
     """x, real or complex, times a real number."""
-    if isinstance(x, Complex) and factor != 1:
-        return Complex(*(node.scaled(v, factor) for v in (x.real, x.imag)))
-    return node.scaled(x, factor)
+    if not isinstance(x, Complex):
+        return node.scaled(x, factor)
+    return x if factor == 1 else Complex(*(node.scaled(v, factor) for v in (x.real, x.imag)))
 
 
 # ---- arithmetic

@@ -135,7 +135,7 @@ def corrections(w: Array, zero: Array | None, row: Product) -> tuple[Array, Arra
     are multiplied: the zero points that these still have, and for each of the n places the sum over
     k of w - zero. Both are 0 for a row that is not of bytes. `zero` has one number, or n."""
     if not row.is_whole or row.centred:
-        return (np.zeros(len(w), np.int64),) * 2
+        return np.zeros(len(w), np.int64), np.zeros(len(w), np.int64)
     zeros = np.zeros(len(w), np.int64)
     zeros += 0 if zero is None else zero.reshape(-1)
     sums = w.sum(axis=1, dtype=np.int32) - w.shape[1] * zeros

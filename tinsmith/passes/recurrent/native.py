@@ -48,7 +48,8 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
 
 
 def _is_plain(node: Node) -> bool:
-    x, given = node.inputs[0], dict(zip(node.op.inputs, node.inputs, strict=False))
+    inputs: tuple[str, ...] = node.op.inputs  # type: ignore[attr-defined]
+    x, given = node.inputs[0], dict(zip(inputs, node.inputs, strict=False))
     names = tuple(a.lower() for a in node.activations or PLAIN[node.op.name])
     return (
         x is not None
