@@ -327,9 +327,9 @@ def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Va
 
 @cache
 def zeros_of(param: tuple[int, str]) -> dict[str, np.generic]:
-    """The constants of a "narrowed" node with this `param`, by name: the zero point as int32
-    (`zero`) and as float32 (`float`), and for the operand, to which it is not yet added, its bounds
-    (`least`, `most`) and the number that stands for NaN (`nan`)."""
+    """The constants, by name, of a "narrowed" node, whose `param` is (zero point z, integer type):
+    `zero` is z as int32; float32 are `float`, z; `least` and `most`, the type's bounds minus z, to
+    which the operand is clipped before z is added; `nan`, -z, which replaces NaN and so gives 0."""
     zero, low = param
     info = np.iinfo(low)
     floats = {"nan": -zero, "least": info.min - zero, "most": info.max - zero, "float": zero}

@@ -157,7 +157,8 @@ class Compilation:
 
     @cached_property
     def matches(self) -> Matches:
-        """The places of the graph where rules may apply once shapes are known."""
+        """The nodes at which rules' patterns match, found once: as patterns see no shapes, they are
+        the same in the copies for all signatures."""
         return find_matches(self._precise, self.column, self.passes)
 
     def compile(

@@ -107,8 +107,9 @@ def ranges_of(hints: Hints | None) -> dict[str, tuple[int, int]]:
 
 def typical(hint: Hint) -> int:
     """Return the size for which kernels are chosen: the hint, if it is a number; for a range its
-    geometric mean, rounded to a multiple of ROUND, or of the largest smaller power of two that
-    stays in the range."""
+    geometric mean (but not 1 if the range has 2), rounded to a multiple of a power of two: of the
+    largest, from ROUND down, that is at most the mean and keeps the result in the range. (1, 2048)
+    gives 32, (1, 64) gives 8."""
     if isinstance(hint, int):
         return hint
     least, most = hint

@@ -189,8 +189,8 @@ class Model(Provider):
 
     @still
     def _apart(self, signature: Signature) -> tuple[Program, Told]:
-        """Compile the program for this signature alone, on another thread than calls: with a
-        `Compilation` of its own, since these are not thread-safe."""
+        """Compile the program for this signature alone. `Takeover` calls this on a thread of its
+        own, so it makes a `Compilation` of its own: these are not thread-safe."""
         with working(), budget.told("compiling this model"):
             made = self._made
             graph = self._request.graph() if made is None else made.imported

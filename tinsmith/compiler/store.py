@@ -67,8 +67,9 @@ def source_fingerprint() -> str:
 
 
 def sources(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Yield (path, size in bytes, time of change in ns) of each .py file below a folder, unsorted.
-    Raises OSError."""
+    """Yield (path, size in bytes, time of change in ns) of each .py file below a folder, unsorted;
+    paths begin with `folder`. Leaves out subfolders whose name has a dot, and __pycache__. Raises
+    OSError."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # names below it are found faster so
     try:
         for name in os.listdir(here):

@@ -77,9 +77,10 @@ class Contest:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of `tune`: `winners`, signature of a kind of site -> the fastest candidate; how
-    many of them are not the cost model's choice (`changed`); milliseconds of a whole run `before`
-    and `after`; `why` nothing was measured."""
+    """The result of `tune`: `winners`, signature of a kind of site -> the fastest candidate (or the
+    cost model's choice for all, if the fastest ones made the whole run slower); how many of them
+    are not the cost model's choice (`changed`); milliseconds of a whole run `before` and `after`;
+    `why` nothing was measured."""
 
     winners: dict[str, Preference]
     changed: int

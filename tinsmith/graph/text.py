@@ -329,8 +329,9 @@ class _Parser:
         return type.like(shape=tuple(dims))
 
     def defines(self) -> bool:
-        """Whether the string at token `i` is the name of an output in the next statement, not a
-        file name of this one: `=` or `,` follows."""
+        """Whether the string at token `i` is the name of an output, with which the next statement
+        begins (`=` or `,` follows), not the file name that may end `from "Conv" "conv1" "a.onnx"`.
+        """
         following = self.tokens[self.i + 1]
         return following[0] == "punct" and following[1] in "=,"
 

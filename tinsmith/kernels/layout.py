@@ -138,7 +138,7 @@ def plain_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
-    """The spec of a tensor that has memory of its own, in a layout: no gaps but the halo."""
+    """The spec of a tensor with its own memory, in a layout: no gaps but halo and padding lanes."""
     dtype = np.dtype(dtype)
     if layout.is_plain:
         return Spec(dtype, dims, layout, plain_strides(dims), size=prod(dims))

@@ -50,9 +50,9 @@ STRETCH = 1 << 15  # elements that are packed at a time, so that they stay in ca
 
 
 def unpacking(target: Target) -> float:
-    """The issue slots of multiply-adds that unpacking one vector of words takes: its three
-    instructions compete with multiply-adds, or run beside them on a pipe of their own.
-    Estimated."""
+    """How many multiply-adds could be issued in the time that unpacking one vector of words takes:
+    3, as many as its instructions, where these need the pipes of multiply-adds; less where other
+    pipes help: 1 if one pipe multiplies, else 2 for vectors of fewer than 16 lanes. Estimated."""
     return 1.0 if target.pipes == 1 else 2.0 if target.lanes < 16 else 3.0
 
 

@@ -203,8 +203,8 @@ def _place_samples(axis: _Axis, start: Val, cell: Val, size: Val, mean: bool) ->
 
 
 def _place_cut_samples(axis: _Axis, start: Val, cell: Val, size: Val, mean: bool) -> Val:
-    """`_place_samples` for cells that are cut off at the edges of the image: each cell has its own
-    number of samples, and weights divided by it. Returns 1: the caller need not divide."""
+    """`_place_samples` for cells that are clipped to the image first (`mean` is True): each has its
+    own number of samples, and weights divided by it. Returns 1: the caller need not divide."""
     b, ratio = start.b, axis.room.ratio
 
     def fill(number: Val, used: Val) -> Val:

@@ -40,7 +40,8 @@ LONGEST = 1 << 12  # elements of an axis of free size that is repeated; estimate
 
 @kernel("Resize", Tier.VECTOR)
 def resize_separable(site: Site) -> list[Choice]:
-    """Nearest, linear and cubic resizing of any axes; sizes may be free."""
+    """Resizing of any axes, antialiased or not: nearest, and, of float32 only, linear and cubic.
+    Sizes may be free, but not of crops, which must lie within the input."""
     x = site.input(0)
     site.need_no_epilogue("the result is not finished in place")
     every = _repeated(site)

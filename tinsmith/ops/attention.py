@@ -94,10 +94,11 @@ def _terms(
     """The masks of an Attention, which broadcast to the scores [N,H,Q,K]: bool, True where a query
     may attend to a key, or numbers that are added to the scores.
 
-    lengths  [N], the number of valid keys of each sequence, or None: all. The queries belong to the
-             last of these keys
+    mask     the caller's, or None; if it has fewer than K keys, the others are masked
+    lengths  [N], the number of valid keys of each sequence, or None: all. Query i of sequence n has
+             the place of key lengths[n] - Q + i
     limits   (causal, left window, right window); a window of -1 has no bound
-    sizes    (keys before the first query, queries Q, keys K)
+    sizes    (keys before the first query if there are no lengths, queries Q, keys K)
     """
     (causal, left, right), (before, queries, keys) = limits, sizes
     found: list[Tensor] = []

@@ -274,7 +274,8 @@ def leaky_relu_from_one_slope(x: Value, slope: Array) -> Value:
     p.Reduce("x", ...).named("mean"), x=(1, 3, 4, 4), mean={"kind": "mean", "#1": np.array([2, 3])}
 )
 def global_pool_from_reduce(x: Value, mean: Node) -> Value:
-    """reduce(mean or max, all spatial axes of [N, C, H, W, ...]) -> global_pool(x)."""
+    """reduce(mean or max, all spatial axes of [N, C, H, W, ...]) -> global_pool(x), of floats with
+    at least two spatial axes; without keepdims reshaped to [N, C]."""
     need_float(x)
     shape = shape_of(x)
     if mean.kind not in ("mean", "max"):

@@ -125,9 +125,9 @@ class GatherChannels:
             graph.replace(value, new)
 
     def _made(self, node: Node, lanes: list[Lane], origins: list[Value], keep: bool) -> Value:
-        """A value with the channels `lanes` of `origins`: the origin itself, if it is all of one
-        (unless `keep`: the name of a graph output must stay), a Slice or a Concat where that needs
-        no copy, else a ChannelGather."""
+        """A value with the channels `lanes` of `origins`: if they are all of one origin, that
+        origin; a Slice or a Concat where that needs no copy; else a ChannelGather. `keep`: the
+        value becomes a graph output, whose name must stay, so always the result of a new node."""
         runs = _runs(lanes, origins)
         whole = [lo == 0 and n == _channels(origins[i]) for i, lo, n in runs]
         names = {"name": f"{node.name}.gathered", "origin": node.origin, "before": node}

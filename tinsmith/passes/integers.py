@@ -236,8 +236,9 @@ def _is_narrowed(conv: Node) -> bool:
 
 
 def _has_one_tap(node: Node) -> int | None:
-    """Of a convolution of floats whose weights have one tap: the smaller of its numbers of input
-    and output channels. None for other nodes."""
+    """The smaller of the first two dims of a node's weights (channels: inputs of a group, outputs),
+    if it is a float32 convolution and they have one tap; else None. Raises Skip if their dims are
+    not known."""
     if "anchor" not in node.op.traits or node.output.dtype != FLOAT32 or len(node.inputs) < 2:
         return None
     w = node.inputs[1]

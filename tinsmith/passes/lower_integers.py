@@ -113,7 +113,7 @@ def most_of(summed: Sequence[int]) -> int:
 
 def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
     """The sums of a ConvInteger as the result of a Conv in float32, of bytes less their zero
-    points: exact as long as they are at most EXACT."""
+    points: exact if no sum can exceed EXACT, which callers test (`_has_few`)."""
     tail = (1,) * (len(filled_dims(w)) - 1)
     left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
     right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))

@@ -198,8 +198,8 @@ def _repeated(value: Value) -> Array:
 
 
 def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
-    """An array reshaped to `dims`: a view of it where the dims differ only in ones, else a copy.
-    Raises Skip if more than `MOST` numbers would be copied."""
+    """An array reshaped to `dims`. Raises Skip for more than `MOST` numbers, as numpy might copy
+    them, unless the dims differ only in ones: then the result is a view."""
     alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
     if not alike and numbers.size > MOST:
         raise Skip("the places are arranged anew")

@@ -343,7 +343,9 @@ register("machine")(factors)
     zero=np.array([7], np.uint8),
 )
 def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> Value:
-    """quantise(x, s, z) -> saturate(round(x * (1 / s)) + z), if nodes make x: division is slow."""
+    """quantise(x, s, z) -> saturate(round(x * (1 / s)) + z), as division is slow; results may
+    differ by 1 where x / s is near k + 1/2. For a scalar s, and x of float32 that a node computes.
+    """
     need_bytes(q.output, scale)
     if x.producer is None:
         raise Skip("nothing is computed with it")

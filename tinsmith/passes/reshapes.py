@@ -188,7 +188,8 @@ def explicit_pads(x: Value, n: Node, w: Value | None = None) -> tuple[Value, ...
     n={"auto_pad": "SAME_UPPER", "stride": (2, 2)},
 )
 def explicit_transposed_pads(x: Value, w: Value, n: Node) -> Value:
-    """conv_transpose(auto_pad or output_shape) -> conv_transpose(pads in numbers)."""
+    """conv_transpose(auto_pad or output_shape) -> conv_transpose(pads in numbers), where sizes are
+    known and the output is no larger than without pads (`output_padding` stays)."""
     if n.output_shape is None:
         _known(shape_of(x)[2:], n.auto_pad)
     sizes, kernel = shape_of(x)[2:], shape_of(w)[2:]

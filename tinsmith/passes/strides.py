@@ -201,9 +201,9 @@ def _through(axis: Axis, axes: Sequence[Axis], steps: Sequence[Number]) -> list[
 def items_over(
     dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
 ) -> list[Axis]:
-    """The axes over all items of an attention: the outer dimensions `dims` of an operand, broadcast
-    to the dimensions `lead` of the items, with stride 0 along broadcast axes. groups[k] are the
-    axes that make dims[k]."""
+    """The axes by which an attention's operand is read for each item in turn: those of its outer
+    dimensions `dims` (groups[k] make dims[k]), broadcast to the dimensions `lead` of the items with
+    stride 0, neighbours `merged`. dims (B, 1), lead (B, H): [(B, stride), (H, 0)]."""
     items: list[Axis] = []
     missing = len(lead) - len(dims)
     for k, extent in enumerate(lead):

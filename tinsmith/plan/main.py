@@ -110,10 +110,10 @@ def _take(module: Module, threads: int) -> None:
     that the thread has finished to the number that are done, and takes a piece of the thread's own
     part, or else of another thread's. The piece is in the words FIRST to END of `own`.
 
-    Each thread's part is an equal share of the `tiles` of every one of the `sweeps`. It is taken in
-    pieces: a piece is one of `groups` groups of sweeps, and of each sweep one of `pieces` pieces of
-    the share. If nothing is left, BEGIN is not below END, and the words are ready for the next
-    call.
+    The parameters of `take` (NUMBERS) say how a call is cut. A thread's part is an equal share of
+    the `tiles` of every one of the `sweeps`. A piece of it is one stretch of the share, of `pieces`
+    equal ones, in all sweeps of one group, of `groups` equal ones. If nothing is left, BEGIN is not
+    below END, and the words are ready for the next call.
     """
     b = module.function(TAKE.name, TAKE.params)
     own, done = b.pointer("own", I64), b.pointer("done", I64)

@@ -120,7 +120,7 @@ class Rule:
         self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
     ) -> tuple[Value, ...] | None:
         """`apply` for one match, of the alternative `root` of the pattern, with the bindings `env`.
-        Conditions on free sizes that the rule relies on hold for the program only if it fires."""
+        Only if the rule fires, the conditions on free sizes on which it relies are recorded."""
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
             return None

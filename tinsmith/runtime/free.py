@@ -177,8 +177,8 @@ class FreeProgram:
         return Lives([(first, last) for _, first, last in self.program.plan.buffers])
 
     def memory_at(self, program: SizedProgram) -> str:
-        """Return as text, such as "64*n + 128", the bytes of the arena that are alive at one step:
-        that at which most are for the sizes of `program`."""
+        """Return the peak of the bytes that are alive in the arena as a formula in text, such as
+        "64*n + 128": of the step at which most are for the sizes of `program`."""
         buffers = self.program.plan.buffers
         rows = self.rows(program.buffer_bytes)
         moments = sorted({first for _, first, _ in buffers})

@@ -41,7 +41,7 @@ def window(memory: Array, offset: int, operand: Operand) -> Array:
 
 def owned(value: Any) -> Any:
     """Copy a result, since the memory of the original will be used again: an array, a list of
-    results, None, or a map (a dict with the same values)."""
+    results, None, or a map (a dict, whose values are numbers)."""
     if isinstance(value, list):
         return list(map(owned, value))
     if isinstance(value, dict):

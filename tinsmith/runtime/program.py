@@ -37,9 +37,9 @@ class Library(Protocol):
 
 
 class Frame(NamedTuple):
-    """The numbers of a program that a session needs and that depend on sizes: bytes of arena and
-    workspace, dims of outputs (-1: only the run tells), and (offset in the arena, error text) of
-    each fault that a step may report."""
+    """The numbers of a program that a session needs and that depend on sizes: bytes of the arena,
+    bytes of the workspaces of all threads together, dims of outputs (-1: only the run tells), and
+    (offset in the arena, error text) of each fault that a step may report."""
 
     arena: int
     workspace: int

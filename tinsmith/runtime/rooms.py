@@ -158,8 +158,9 @@ class Runner:
     def _taken(
         self, results: list[Array], arrays: list[Array], states: States, session: Session | None
     ) -> dict[str, Held]:
-        """Return the states after a run: one in a room stays there, with its new number of rows;
-        others are the results. Raises StateError for one that does not fit the next run."""
+        """Return the states after a run of `session` (None: of one of the net's own). A state that
+        the run updated in its room stays there, with the rows that the session's sizes tell; any
+        other is its result. Raises StateError for one that does not fit the next run."""
         taken: dict[str, Held] = {}
         for at, state in self._from:
             result, name = results[at], state.input

@@ -152,7 +152,7 @@ class Session(OfThisProcess):
 
     @property
     def counter(self) -> int:
-        """The cycle counter at the end of the last timed run; 0 if there was none."""
+        """The cycle counter when the last timed segment of native code ended; 0 before any has."""
         return int(self._stamps[:, 0].max())
 
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:

@@ -139,8 +139,9 @@ class StateSession(OfThisProcess):
 
     @property
     def net_of_runs(self) -> Net:
-        """The net that computes the runs: one that updates states in place, where any can be (its
-        inputs are whole rooms), else `net`. Raises StateError before the first run."""
+        """The net that computes the runs. If a state can be updated in place, it is a variant of
+        `net` that does so and takes growing states as whole rooms (`rooms.py`), else `net` itself.
+        Raises StateError before the first run."""
         if self._runner is None:
             raise StateError(f"nothing has run in this session of {self.net.name} yet")
         return self._runner.net

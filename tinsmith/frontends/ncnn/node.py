@@ -172,8 +172,8 @@ def known(x: Value, what: str) -> list[int]:
 
 
 def pick(table: Sequence[Any], number: int, what: str = "operation") -> Any:
-    """table[number], for a parameter that tells a `what` by number. Raises Unsupported for other
-    numbers."""
+    """table[number], for a parameter that tells a `what` by number. Raises Unsupported for a number
+    outside of the table."""
     if not 0 <= number < len(table):
         raise Unsupported(f"its {what} {number} is not known; they are 0 to {len(table) - 1}")
     return table[number]

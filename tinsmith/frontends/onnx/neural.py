@@ -212,8 +212,8 @@ def recurrent_of(call: Call, kind: str, inputs: list[Value | None], **more: Any)
 
 @importer("QuantizeLinear")
 def quantize(call: Call) -> Result:
-    """Import QuantizeLinear. The result has the type of the zero point, else `output_dtype`, else
-    uint8."""
+    """Import QuantizeLinear. The result has the type of the zero point or of `output_dtype`, which
+    must agree if both are given; uint8 without either."""
     attrs = call.given("axis", "block_size")
     if not call.attr("saturate", 1):
         attrs["saturate"] = False

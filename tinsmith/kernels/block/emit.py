@@ -95,8 +95,8 @@ def _convolve_panel(
 
 
 class _Step:
-    """The code of one step: output rows [row, row + size) of image n, of all channels or of one
-    `panel` of expanded ones."""
+    """Emits one step: output rows [row, row + size) of image n. `panel`: only these channels of the
+    first convolution's result, and of the depthwise one's; None: all channels."""
 
     def __init__(
         self, em: Emit, stages: Stages, plan: BlockPlan, n: Val | int, row: Val, size: int,

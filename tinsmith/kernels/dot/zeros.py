@@ -68,9 +68,9 @@ class Side:
         return self.centred or (self.zero is None and not self.shift)
 
     def zeros(self, em: Emit, at: Position, lanes: int, count: int | None = None) -> Val | None:
-        """Emit and return a vector of `lanes` zero points plus `shift`, as int32, from number `at`
-        on; if there is one zero point, it fills all lanes. `count`: how many are read, if not all.
-        None if all are known to be 0."""
+        """Emit and return an int32 vector: zero points number `at`, `at` + 1, ..., plus `shift`; a
+        single one fills all `lanes`. `count`: how many lanes are read, if not all. An operand
+        without zero points has zeros plus `shift`: None, and no code, if that is 0, too."""
         if self.zero is None:
             return em.b.const(self.shift, I32.x(lanes)) if self.shift else None
         view = em.input(self.zero)

@@ -92,7 +92,7 @@ def convolve(
 
     band   (its number, how many there are)
     x      the address at which the image's first window begins
-    sink   stores the results, which are whole blocks even where sums are half vectors
+    sink   stores the results, in whole blocks: half vectors of sums are joined before
     ahead  how tiles prefetch weights, or None
     plan   how rows and columns are cut into tiles; None: as is cheapest
     """

@@ -43,8 +43,8 @@ def pack_row(em: Emit, plan: Plan, t: Position, to: Ptr, zero: Val | None) -> No
 
 
 def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:
-    """Emit the packing of the row at `place` (number among the groups of all images, depth, height)
-    of the input, with padding at both ends."""
+    """Emit the packing of one row of the input to `to`, with padding at both ends. `place`: the
+    row's (image * groups + group, depth, height) in the unpadded input; `zero` as in `pack_row`."""
     b, pixel = em.b, plan.cut.lanes * plan.row.group
     begin, width, after = plan.geo.begin[2], plan.geo.size[2], plan.geo.after[2]
     _padding(em, plan, to, begin, zero)

@@ -131,8 +131,8 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
 
 @cached(4096)
 def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
-    """The cheapest tiles for rows x cols outputs of a panel with vectors of `lanes`. `depth`: the
-    steps of a sum, one for each input channel and tap.
+    """The cheapest tiles for rows x cols outputs of a panel with vectors of `lanes`; for free sizes
+    those of `free_tiling`. `depth`: the steps of a sum, one for each input channel and tap.
 
     Tiles that wrap over rows waste no registers at the ends of short rows. But distances between
     their pixels are not constant, so each pixel takes an address register.

@@ -101,8 +101,8 @@ class Few:
 
     @property
     def reads_inside(self) -> bool:
-        """Whether the input is one row, cut into parts, of which those without padding are read in
-        place."""
+        """Whether only segments that reach into padding copy their input, and the others read it in
+        place: where the plan copies, has one way, and cuts an input of one row into parts."""
         places, cut = self.places, self.cut
         one = places.size[:2] == places.kernel[:2] == (1, 1)
         return one and cut.parts > 1 and cut.copied and not self.saves

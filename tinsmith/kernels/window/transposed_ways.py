@@ -153,7 +153,7 @@ def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
 def way_of(axes: Axes, outputs: int, algorithm: Bilinear, axis: int) -> Way:
     """The way that computes m neighbouring places of `axis` as one by `algorithm`, F(m, r). Columns
     with the same offsets are neighbours in it. `outputs`: output channels of a group. Offsets count
-    from the first input that a place reads (`Axes.least`)."""
+    from the first input that a place reads (`Axes.least`), along `axis` in steps of m inputs."""
     sequences: dict[Terms, int] = {}
     step, count, across = algorithm.m, algorithm.products, len(axes.phases[2])
     factors = floats(algorithm.g).tolist()

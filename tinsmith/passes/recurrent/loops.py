@@ -169,7 +169,8 @@ class _LoopStep:
 
     def _cut(self, edit: Editor, base: Value, axis: int, read: Read) -> Value:
         """The part of `base` along `axis` that the iterations read by `read`, in ascending order of
-        indices; `base` if that is all. Raises Skip where it is not known, or lies outside."""
+        indices; `base` if that is all, as in a Scan. Raises Skip if indices lie outside, or if the
+        number of iterations or the axis's size is not known (unless they are known to be equal)."""
         count, size = self.iterations.count, base.shape[axis]  # type: ignore[index]
         if read.first is None or count is None:
             return base
