@@ -121,10 +121,10 @@ Tile = list[list[Val]]
 
 def product(
     b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0,
-    add: Tile | None = None,
+    add: Tile | None = None, steps: int = UNROLL,
 ) -> Tile:  # fmt: skip
     """Emit and return the sums over k of a tile of `rows` rows by vectors of `widths` lanes. They
-    start from `add`, or from 0.
+    start from `add`, or from 0. `steps`: how many lanes of k one iteration of the loop should take.
 
     Tiles of few accumulators add consecutive k to several sets of them ("chains") in turn, so that
     an addition need not wait for the one before. `full` is the number of accumulators of the
@@ -132,7 +132,7 @@ def product(
     columns give equal results wherever they lie.
     """
     count = rows * len(widths)
-    unroll = _unroll(at.depth)
+    unroll = _unroll(at.depth, steps)
     chains = 1
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
@@ -188,11 +188,14 @@ def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
     ]
 
 
-def _unroll(depth: int) -> int:
-    """The steps along k of an iteration: the first of 4, 3, 5 that divides `depth`, else 4."""
+def _unroll(depth: Number, steps: int) -> int:
+    """The steps along k of an iteration: all of a `depth` of at most UNROLL, else the first of
+    `steps`, 3, 5 that divides `depth`, else `steps`."""
     if not isinstance(depth, int):
-        return UNROLL
-    return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
+        return steps
+    if 1 <= depth <= UNROLL:
+        return depth
+    return next((u for u in (steps, 3, 5) if depth % u == 0), steps)
 
 
 def _steps(
