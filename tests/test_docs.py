@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib.util
 import inspect
@@ -196,3 +197,14 @@ def test_the_layout_names_every_folder_and_module() -> None:
     there = {p for p in there if not p.endswith("__init__.py")}
     assert not there - named, f"docs/layout.md lacks {', '.join(sorted(there - named))}"
     assert not named - there, f"docs/layout.md names {', '.join(sorted(named - there))}, now gone"
+
+
+def test_the_layout_says_of_a_room_what_its_package_says() -> None:
+    text = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    told = re.findall(r"^##+ `(?:tinsmith/)?([\w/]+)/`\n\n(.+?)\n\n", text, re.M | re.S)
+    rooms = [(ROOT / "tinsmith" / name / "__init__.py", sentence) for name, sentence in told]
+    said = [(room, sentence) for room, sentence in rooms if room.exists()]
+    assert len(said) > 8
+    for room, sentence in said:
+        doc = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+        assert " ".join(doc.split("\n\n")[0].split()) == " ".join(sentence.split()), room

@@ -1,1 +1,1 @@
-"""Convolutions and products in split precision on matrix registers."""
+"""Convolutions and products on matrix registers: floats in split precision, and bytes."""

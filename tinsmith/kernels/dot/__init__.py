@@ -1,1 +1,1 @@
-"""Products of matrices: one register-tiled skeleton for all of them. See `skeleton`."""
+"""Products of matrices: one register-tiled skeleton for all of them (`skeleton`)."""
