@@ -184,19 +184,30 @@ def test_links_lead_somewhere(name: str) -> None:
             assert anchor in slugs, f"{name} links to {target}; its headings are {slugs}"
 
 
-def test_the_layout_names_every_folder_and_module() -> None:
-    """A line that starts with - and the file name in backticks, under the heading of its folder."""
+def paragraph(path: Path) -> str:
+    """The first paragraph of a module's docstring, as one line."""
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return " ".join(doc.split("\n\n")[0].split())
+
+
+def test_the_layout_says_of_every_module_what_its_docstring_begins_with() -> None:
+    """A line that starts with - and the file name in backticks, under the heading of its folder,
+    followed by the docstring's first sentence."""
     named, folder = set(), ""
     for line in (ROOT / "docs" / "layout.md").read_text(encoding="utf-8").splitlines():
         if head := re.match(r"#+ (?:`(?:tinsmith/)?([\w/]*)`)?", line):
             folder = head[1] or ""
         if item := re.match(r"- `(\w+\.py)`: ", line):
-            named.add(folder + item[1])
-    package = ROOT / "tinsmith"
-    there = {p.relative_to(package).as_posix() for p in package.rglob("*.py")}
-    there = {p for p in there if not p.endswith("__init__.py")}
-    assert not there - named, f"docs/layout.md lacks {', '.join(sorted(there - named))}"
-    assert not named - there, f"docs/layout.md names {', '.join(sorted(named - there))}, now gone"
+            named.add((folder + item[1], line[item.end() :]))
+    package, there = ROOT / "tinsmith", set()
+    for path in package.rglob("*.py"):
+        if path.name != "__init__.py":
+            sentence = re.match(r".+?[.?](?= [A-Z`]|$)", paragraph(path))
+            assert sentence, f"the docstring of {path} does not begin with a sentence"
+            there.add((path.relative_to(package).as_posix(), sentence[0]))
+    lacks, gone = sorted(there - named), sorted(named - there)
+    assert not lacks, "docs/layout.md lacks\n" + "\n".join(f"- `{n}`: {s}" for n, s in lacks)
+    assert not gone, "docs/layout.md says\n" + "\n".join(f"- `{n}`: {s}" for n, s in gone)
 
 
 def test_the_layout_says_of_a_room_what_its_package_says() -> None:
@@ -206,5 +217,4 @@ def test_the_layout_says_of_a_room_what_its_package_says() -> None:
     said = [(room, sentence) for room, sentence in rooms if room.exists()]
     assert len(said) > 8
     for room, sentence in said:
-        doc = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
-        assert " ".join(doc.split("\n\n")[0].split()) == " ".join(sentence.split()), room
+        assert paragraph(room) == " ".join(sentence.split()), room
