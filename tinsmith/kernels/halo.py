@@ -41,7 +41,7 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.sizes))
+    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.tables.sizes))
     return code, spec.dims[0] * spec.blocks * parts
 
 
