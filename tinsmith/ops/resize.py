@@ -169,10 +169,7 @@ def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
 
 
 def resized(
-    dims: Sequence[Dim],
-    scales: Sequence[float] | None,
-    sizes: Sequence[int] | None,
-    policy: str,
+    dims: Sequence[Dim], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
 ) -> list[Dim]:
     """The output sizes of the resized axes, from their input sizes `dims` and scales or sizes. A
     size by a scale is floor(size * scale) in float32, as ONNX infers it. With `sizes` and a
