@@ -290,9 +290,7 @@ def shown_atom(atom: Atom) -> str:
 
 
 def computed(
-    forms: Sequence[Form],
-    symbols: Iterable[str],
-    conditions: Iterable[tuple[Form, str]] = (),
+    forms: Sequence[Form], symbols: Iterable[str], conditions: Iterable[tuple[Form, str]] = ()
 ) -> Callable[..., Any]:
     """Compile forms to one Python function: from the values of `symbols` (names), in order, to the
     tuple of all forms' values. Each atom, product of atoms and cut into pieces is computed once.

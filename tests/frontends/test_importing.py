@@ -156,8 +156,12 @@ def test_an_importer_that_gives_nothing_is_a_problem() -> None:
         ([one("Relu", "x", "y"), one("Relu", "x", "y")], "computes the value 'y' twice"),
         ([one("Relu", "x", "x")], "computes the value 'x' twice|cycle"),
         ([one("Relu", "y", "a"), one("Relu", "a", "y")], "has a cycle through 'the a', 'the y'"),
+        (
+            [one("Relu", "b", "a"), one("Relu", "a", "b"), one("Relu", "b", "y")],
+            "'the a', 'the b'$",
+        ),
     ],
-    ids=["unknown", "misspelled", "no output", "twice", "an input", "cycle"],
+    ids=["unknown", "misspelled", "no output", "twice", "an input", "cycle", "cycle and reader"],
 )
 def test_graphs_that_are_none(net: list[Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):

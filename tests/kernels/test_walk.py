@@ -17,7 +17,8 @@ from tinsmith.codegen.builder import Builder, Module
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import level
 from tinsmith.codegen.types import F32, I64, PTR
-from tinsmith.kernels.walk import Blocks, Position, Walk, around, digits, merged, run
+from tinsmith.kernels.layout import around
+from tinsmith.kernels.walk import Blocks, Position, Walk, digits, merged, run
 
 Strides = tuple[int, ...]
 

@@ -40,9 +40,7 @@ TOP, ROWS = 5, 16
     "--labels", type=click.Path(exists=True, dir_okay=False), help="Class names, one a line."
 )
 @click.option(
-    "--top",
-    type=click.IntRange(1),
-    help=f"How many classes to show; {TOP}, where nothing is said.",
+    "--top", type=click.IntRange(1), help=f"How many classes to show; {TOP}, where nothing is said."
 )
 @click.option(
     "--save",

@@ -15,12 +15,13 @@ Python ints wherever a bound is known and emits nothing for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tinsmith.codegen.module import Function, Module
 from tinsmith.codegen.pointers import Ptr
+from tinsmith.codegen.tables import NUMBERS, SIZES, Tables
 from tinsmith.codegen.types import F32, I1, I32, I64, PTR, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
@@ -29,12 +30,6 @@ from tinsmith.sizes import Number, Size, largest, smallest
 ADDRESSING = ("getelementptr ", "bitcast ", "mul i64", "add i64", "udiv i64", "urem i64")
 """Instructions that are written once in a basic block: LLVM finds equal ones too, but their text
 takes time to write and to read."""
-SIZES = "sizes"
-"""Name of the last parameter of a generated function that reads sizes which are known only when a
-model is called (`tinsmith/sizes.py`): the address of a table of i64."""
-NUMBERS = "numbers"
-"""Name of the parameter before `sizes` of a generated function that reads numbers of 4 bytes, such
-as scales, from a table of its layer: the table's address."""
 
 
 class Loop:
@@ -61,12 +56,7 @@ class Builder:
         self._count = 0
         self._block = "entry"
         self._written: dict[str, str] = {}  # ADDRESSING of the block so far -> its results
-        self.sizes: dict[Size, str] = {}
-        """The sizes that the function reads, in the order of its table -> their LLVM names."""
-        self._sizes_from: tuple[str, ...] = ()
-        self.numbers: Mapping[Hashable, int] = {}
-        """Keys of the numbers that are read from the table of numbers -> their index in it."""
-        self._read: dict[tuple[int, Ty], str] = {}
+        self.tables = Tables()
         self.args = {name: Val(self, ty, f"%{name}") for name, ty in function.params}
 
     # ---- raw emission
@@ -170,31 +160,18 @@ class Builder:
 
     def size(self, value: Size) -> Val:
         """The value of a Size, an i64, which the function reads from its table of sizes."""
-        ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
+        ref = self.tables.sizes.setdefault(value, f"%z{len(self.tables.sizes)}")
         return Val(self, I64, ref)
 
     def number(self, key: Hashable, value: float, ty: Ty) -> Val:
-        """A number of 4 bytes in all lanes of `ty`. If `numbers` has the key, it is read from the
-        table, so that layers that differ only in such numbers share code; else it is the constant
-        `value`."""
-        if key not in self.numbers:
+        """A number of 4 bytes in all lanes of `ty`. If `Tables.numbers` has the key, it is read
+        from the table, so that layers that differ only in such numbers share code; else it is the
+        constant `value`."""
+        tables = self.tables
+        if key not in tables.numbers:
             return self.const(value, ty)
-        place = self.numbers[key], ty
-        return Val(self, ty, self._read.setdefault(place, f"%n{len(self._read)}"))
-
-    @property
-    def reads_numbers(self) -> bool:
-        return bool(self._read)
-
-    def share_tables(self, caller: Builder) -> None:
-        """Read sizes and numbers from the tables of another function of the module, `caller`. Only
-        it, and functions that share its tables, may call this one."""
-        self.sizes, self.numbers, self._read = caller.sizes, caller.numbers, caller._read
-
-    def sizes_from(self, *lines: str) -> None:
-        """Let the function compute the address of the table of sizes, `%sizes`, by these lines of
-        LLVM text, instead of taking it as a parameter."""
-        self._sizes_from = lines
+        place = tables.numbers[key], ty
+        return Val(self, ty, tables.read.setdefault(place, f"%n{len(tables.read)}"))
 
     def index(self, value: Val | Number) -> Val:
         """A Val, int or Size as an i64 value."""
@@ -404,30 +381,12 @@ class Builder:
     def ret(self) -> Function:
         """End the function and hand its text to the module."""
         self.line("ret void")
-        if self._read:
-            self.function.params.append((NUMBERS, PTR))
-        if self.sizes and not self._sizes_from:
-            self.function.params.append((SIZES, PTR))
+        self.function.params += self.tables.params()
         linkage = "internal " if self._internal else ""
         params = ", ".join(f"{ty.llvm} %{name}" for name, ty in self.function.params)
         head = f"define {linkage}void @{self.function.name}({params}) #0 {{\nentry:"
-        self.module.bodies.append("\n".join([head, *self._reads(), *self._lines, "}"]))
+        self.module.bodies.append("\n".join([head, *self.tables.loads(), *self._lines, "}"]))
         return self.function
-
-    def _reads(self) -> Iterator[str]:
-        """The lines at the function's start that load the sizes and numbers that it reads."""
-        yield from (f"  {line}" for line in self._sizes_from if self.sizes)
-        for k, ref in enumerate(self.sizes.values()):
-            yield f"  {ref}.at = getelementptr i64, ptr %{SIZES}, i64 {k}"
-            yield f"  {ref} = load i64, ptr {ref}.at, align 8"
-        for (k, ty), ref in self._read.items():
-            yield f"  {ref}.at = getelementptr i32, ptr %{NUMBERS}, i64 {k}"
-            one = ref if ty.lanes == 1 else f"{ref}.one"
-            yield f"  {one} = load {ty.elem.llvm}, ptr {ref}.at, align 4"
-            if ty.lanes > 1:
-                all_of_one = f"<{ty.lanes} x i32> zeroinitializer"
-                yield f"  {ref}.in = insertelement {ty.llvm} poison, {ty.elem.llvm} {one}, i64 0"
-                yield f"  {ref} = shufflevector {ty.llvm} {ref}.in, {ty.llvm} poison, {all_of_one}"
 
 
 __all__ = [

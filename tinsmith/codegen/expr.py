@@ -185,7 +185,7 @@ def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
         if e.name == "leaf":
             given = leaves[e.param]
             return given.to("i1") if e.dtype == np.bool_ else given
-        if (id(e), "") in b.numbers:
+        if (id(e), "") in b.tables.numbers:
             return b.number((id(e), ""), e.param, F32.x(lanes))
         return emit_function(b, e, args, lanes)
 

@@ -328,10 +328,7 @@ def _symbols(form: Form) -> set[Atom]:
 
 
 def _shapes(
-    made: Compilation,
-    signature: Signature,
-    scope: Scope,
-    told: Mapping[str, str | int],
+    made: Compilation, signature: Signature, scope: Scope, told: Mapping[str, str | int]
 ) -> tuple[tuple[Any, ...], dict[Any, str]]:
     """Return the signature with symbols (`Size`), made in `scope`, for named dimensions, and symbol
     -> the model's name of its dimension. Dimensions of one name get one symbol. Sizes below LEAST

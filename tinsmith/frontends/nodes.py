@@ -4,6 +4,7 @@ they read each other's values (`Scope`). All formats share this module."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -387,18 +388,11 @@ def _sorted(nodes: list[SourceNode], model: str) -> list[SourceNode]:
     needs = [{producer[name] for name in node.needs if name in producer} for node in nodes]
     if all(j < i for i, need in enumerate(needs) for j in need):
         return nodes
-    users: list[list[int]] = [[] for _ in nodes]
+    order = TopologicalSorter(dict.fromkeys(range(len(nodes)), ()))
     for i, need in enumerate(needs):
-        for j in need:
-            users[j].append(i)
-    waiting = [len(need) for need in needs]
-    ready = [i for i, count in enumerate(waiting) if not count]
-    for i in ready:
-        for user in users[i]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    if len(ready) != len(nodes):
-        stuck = [nodes[i].label for i, count in enumerate(waiting) if count][:5]
-        raise GraphError(f"{model} has a cycle through {', '.join(map(repr, stuck))}")
-    return [nodes[i] for i in ready]
+        order.add(i, *need)
+    try:
+        return [nodes[i] for i in order.static_order()]
+    except CycleError as error:
+        stuck = [nodes[i].label for i in sorted({*error.args[1]})[:5]]
+        raise GraphError(f"{model} has a cycle through {', '.join(map(repr, stuck))}") from None

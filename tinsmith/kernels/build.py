@@ -97,7 +97,7 @@ def _emitted(
     numbers = ["begin", "end", "step"] if repeated else ["begin", "end"]
     b = module.function("kernel", [*((n, PTR) for n in names), *((n, I64) for n in numbers)])
     if site.epilogue is not None:
-        b.numbers = {key: i for i, key in enumerate(site.epilogue.numbers)}
+        b.tables.numbers = {key: i for i, key in enumerate(site.epilogue.numbers)}
 
     def view(name: str, spec: Spec) -> View:
         return View(b.pointer(name, from_dtype(spec.dtype)), spec)
@@ -127,5 +127,5 @@ def _emitted(
     symbol = f"k_{digest}"
     return Code(
         symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished),
-        tuple(b.sizes), b.reads_numbers,
+        tuple(b.tables.sizes), bool(b.tables.read),
     )  # fmt: skip

@@ -12,9 +12,9 @@ from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel
 from tinsmith.kernels.fold import short_rows
-from tinsmith.kernels.layout import lanes_of
+from tinsmith.kernels.layout import Around, around, lanes_of
 from tinsmith.kernels.sharing import each_unit
-from tinsmith.kernels.walk import Around, Blocks, Part, Position, around, finish_run, shifted_to
+from tinsmith.kernels.walk import Blocks, Part, Position, finish_run, shifted_to
 from tinsmith.sizes import typical
 
 Pair = tuple[Val, Val]

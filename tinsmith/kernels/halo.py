@@ -12,7 +12,7 @@ from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position, run, share
 
 
-def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
+def zero_halo(spec: Spec, target: Target, parts: int) -> tuple[Code, int]:
     """Code that zeroes the halo of a blocked tensor, and its number of tiles: for each (n, channel
     block) `parts` about equal shares of the first spatial axis, as a sweep. The first and the last
     share also zero the halo before and behind all rows.
@@ -41,7 +41,7 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.sizes))
+    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.tables.sizes))
     return code, spec.dims[0] * spec.blocks * parts
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.target import Target
-from tinsmith.records import cached_property, dataclass
+from tinsmith.records import NamedTuple, cached_property, dataclass
 from tinsmith.sizes import same
 
 Halo = tuple[tuple[int, int], ...]
@@ -169,3 +169,21 @@ def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, An
     wide[:, :c, *inner] = array
     wide = wide.reshape(n, spec.blocks, layout.block, *wide.shape[2:])
     return np.ascontiguousarray(np.moveaxis(wide, 2, -1)).reshape(-1)
+
+
+class Around(NamedTuple):
+    """A dense tensor seen as [outer][n][inner]: n is the extent of one axis, `outer` and `inner`
+    are the products of the extents before and after it."""
+
+    outer: int
+    n: int
+    inner: int
+
+    def __str__(self) -> str:
+        return f"{self.outer} x {self.n} x {self.inner}"
+
+
+def around(dims: Sequence[int], axis: int) -> Around:
+    """The `Around` for one axis of a tensor of these dims; a negative axis counts from the end."""
+    axis %= len(dims)
+    return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))

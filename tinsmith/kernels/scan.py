@@ -9,9 +9,9 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel
 from tinsmith.kernels.fold import PRODUCT, SUM, Fold, combine
-from tinsmith.kernels.layout import lanes_of
+from tinsmith.kernels.layout import around, lanes_of
 from tinsmith.kernels.sharing import each_unit
-from tinsmith.kernels.walk import Blocks, Part, Position, around, finish_run, shifted, shifted_to
+from tinsmith.kernels.walk import Blocks, Part, Position, finish_run, shifted, shifted_to
 from tinsmith.sizes import typical
 
 VECTORS = 4

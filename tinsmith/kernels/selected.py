@@ -8,10 +8,9 @@ from collections.abc import Callable
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.layout import plain_strides
+from tinsmith.kernels.layout import around, plain_strides
 from tinsmith.kernels.move.strided import copy_row
 from tinsmith.kernels.sharing import parts_for
-from tinsmith.kernels.walk import around
 from tinsmith.sizes import typical
 
 LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note its place; estimated

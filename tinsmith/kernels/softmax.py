@@ -11,15 +11,13 @@ from tinsmith.codegen.types import F32
 from tinsmith.conditions import by_formula
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, View, kernel
 from tinsmith.kernels.fold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import Around, around, block_of
 from tinsmith.kernels.sharing import each_unit
 from tinsmith.kernels.walk import (
-    Around,
     Blocks,
     Index,
     Part,
     Position,
-    around,
     each_line,
     finish_run,
     shifted,

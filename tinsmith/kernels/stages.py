@@ -23,7 +23,7 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
     """
     names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]
     b = em.b.module.function(name, [*em.b.function.params, *names], internal=True)
-    b.share_tables(em.b)
+    b.tables = em.b.tables
 
     def pointer(p: Ptr) -> Ptr:
         return Ptr(b, p.ref, p.elem, p.offset)

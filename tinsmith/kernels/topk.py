@@ -9,10 +9,9 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
 from tinsmith.codegen.types import U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.layout import lanes_of
+from tinsmith.kernels.layout import around, lanes_of
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.selected import LOOK
-from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size, typical
 

@@ -393,21 +393,3 @@ class Blocks:
             some(0, rest)
         else:
             whole()
-
-
-class Around(NamedTuple):
-    """A dense tensor seen as [outer][n][inner]: n is the extent of one axis, `outer` and `inner`
-    are the products of the extents before and after it."""
-
-    outer: int
-    n: int
-    inner: int
-
-    def __str__(self) -> str:
-        return f"{self.outer} x {self.n} x {self.inner}"
-
-
-def around(dims: Sequence[int], axis: int) -> Around:
-    """The `Around` for one axis of a tensor of these dims; a negative axis counts from the end."""
-    axis %= len(dims)
-    return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))

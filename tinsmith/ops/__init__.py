@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tinsmith.errors import UnknownName
-from tinsmith.ops._op import OPS, Op, axis_of, broadcast, fresh, need, op, reserve
+from tinsmith.ops._dims import broadcast, fresh, reserve
+from tinsmith.ops._op import OPS, Op, need, op
+from tinsmith.ops._rules import axis_of
 
 __all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op", "reserve"]
 

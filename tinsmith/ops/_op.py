@@ -62,13 +62,14 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
-from tinsmith.graph import Dim, Holder, Node, Type, Value
+from tinsmith.graph import Holder, Node, Type, Value
 from tinsmith.ops import _apart
+from tinsmith.ops._dims import broadcast
 from tinsmith.ops._kinds import checks_of, kind_of
 from tinsmith.ops._move import Move, Part, view
 from tinsmith.ops._weights import Weights
 from tinsmith.registry import Registry
-from tinsmith.sizes import NUMBER, same
+from tinsmith.sizes import NUMBER
 
 TRAITS = frozenset((
     "elementwise", "activation", "commutative", "homogeneous", "associative", "view", "move",
@@ -363,84 +364,3 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
-
-
-# ---- what type rules share
-
-
-def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """The shape that numpy broadcasts `shapes` to; None where one is unknown. A symbol and a number
-    other than 1 give the number; two different symbols give a new one, as either may turn out to
-    be 1. Raises TypeRuleError."""
-    known = [s for s in shapes if s is not None]
-    if len(known) != len(shapes):
-        return None
-    if (numbers := _of_numbers(known)) is not None:
-        return numbers
-    rank = max((len(s) for s in known), default=0)
-    out: list[Dim] = []
-    for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
-        rest = [d for d in dict.fromkeys(dims) if not same(d, 1)]
-        if len(rest) > 1:
-            rest = [d for d in rest if d != 1]
-        numbers = [d for d in rest if not isinstance(d, str)]
-        if any(d != numbers[0] for d in numbers[1:]):
-            raise TypeRuleError(
-                f"the shapes {', '.join(map(_show, known))} do not broadcast together"
-            )
-        if len(rest) > 1 and not numbers:
-            out.append(fresh())  # either symbol may turn out to be 1
-        else:
-            out.append(numbers[0] if numbers else (rest[0] if rest else 1))
-    return tuple(out)
-
-
-def _of_numbers(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
-    """`broadcast` of shapes whose dims are all ints; None for others, and if they do not fit."""
-    longest: tuple[Dim, ...] = ()
-    for shape in shapes:
-        for d in shape:
-            if type(d) is not int:
-                return None
-        if len(shape) > len(longest):
-            longest = shape
-    out = longest
-    for shape in shapes:
-        if shape is out or shape == out:
-            continue
-        start = len(out) - len(shape)
-        for i, d in enumerate(shape, start):
-            if d == 1 or d == out[i]:
-                continue
-            if out[i] != 1:
-                return None
-            out = (*out[:i], d, *out[i + 1 :])
-    return out
-
-
-def _show(shape: tuple[Dim, ...]) -> str:
-    return f"[{','.join(map(str, shape))}]"
-
-
-def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """`axis` of `rank` axes, negative if counted from the end, as a number from 0 on. Raises
-    TypeRuleError, which calls it `what`, if it is out of range."""
-    need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
-    return axis % rank
-
-
-_counter = 0
-
-
-def fresh(prefix: str = "?") -> str:
-    """A new symbol, such as "?7", for a dim that is not known before the run."""
-    global _counter
-    _counter += 1
-    return f"{prefix}{_counter}"
-
-
-def reserve(symbol: str) -> None:
-    """Keep `fresh` from returning `symbol`, which a graph read from text has already."""
-    global _counter
-    if symbol.startswith("?") and symbol[1:].isdecimal():
-        _counter = max(_counter, int(symbol[1:]))

@@ -14,7 +14,8 @@ from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, agree, dtype_of
 from tinsmith.graph.types import element_name, name_of
-from tinsmith.ops._op import OPS, Op, broadcast, fresh, need, op
+from tinsmith.ops._dims import broadcast, fresh
+from tinsmith.ops._op import OPS, Op, need, op
 from tinsmith.ops.precision import HALVES, is_float, is_half
 from tinsmith.sizes import NUMBER, Number, Size
 
@@ -236,6 +237,13 @@ def unknown(rank: int | None) -> Shape | None:
     """A shape of `rank` new symbols, for unknown dims; None where the rank is None (unknown).
     Raises TypeRuleError for a rank that arrays cannot have."""
     return None if rank is None else tuple(fresh() for _ in range(bounded(rank)))
+
+
+def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    """`axis` of `rank` axes, negative if counted from the end, as a number from 0 on. Raises
+    TypeRuleError, which calls it `what`, if it is out of range."""
+    need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
+    return axis % rank
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:

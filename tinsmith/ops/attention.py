@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree, dtype_of
-from tinsmith.ops._op import OPS, fresh, need, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import OPS, need, op
 from tinsmith.ops._rules import Tensor, as_dtype, cut, in_float32_of, need_data, need_float
 from tinsmith.ops.precision import is_float
 from tinsmith.sizes import NUMBER

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import broadcast, need_one_of, op
+from tinsmith.ops._dims import broadcast
+from tinsmith.ops._op import need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOAT8,

@@ -24,8 +24,9 @@ from tinsmith.graph import (
     bare,
     same_kind,
 )
-from tinsmith.ops._op import axis_of, fresh, need, op
-from tinsmith.ops._rules import Array, need_data
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, op
+from tinsmith.ops._rules import Array, axis_of, need_data
 from tinsmith.ops.interpret import Refusal, flops_of_graph, infer_graph, run_graph
 from tinsmith.ops.sequence import either, item_of
 from tinsmith.sizes import NUMBER

@@ -10,7 +10,8 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree
 from tinsmith.ops._apart import images
-from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import Array, need_axes, need_same
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen

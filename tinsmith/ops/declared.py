@@ -11,7 +11,8 @@ import numpy as np
 from tinsmith.errors import DataError, TypeRuleError
 from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of, shapes_agree
 from tinsmith.graph.types import element_name
-from tinsmith.ops._op import OPS, Op, fresh, need, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import OPS, Op, need, op
 from tinsmith.ops._rules import need_data
 from tinsmith.sizes import NUMBER
 

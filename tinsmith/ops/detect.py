@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, agree
-from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import Array, need_room
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import smallest

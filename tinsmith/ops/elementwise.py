@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value
-from tinsmith.ops._op import OPS, broadcast, need, op
+from tinsmith.ops._dims import broadcast
+from tinsmith.ops._op import OPS, need, op
 from tinsmith.ops._rules import (
     FLOATS,
     INTS,

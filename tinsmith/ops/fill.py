@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import (
     INTS,
     NUMBERS,

@@ -8,7 +8,8 @@ import numpy as np
 
 from tinsmith.errors import DataError, MissingPackage
 from tinsmith.graph import Type
-from tinsmith.ops._op import fresh, need_one_of, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need_one_of, op
 from tinsmith.ops._rules import need_dtype, need_rank
 
 FORMATS = {"RGB": 3, "BGR": 3, "Grayscale": 1}

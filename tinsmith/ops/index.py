@@ -9,8 +9,8 @@ import numpy as np
 
 from tinsmith.graph import Dim, Shape, Type, Value, shapes_agree
 from tinsmith.ops._move import Part, placed, split_moved
-from tinsmith.ops._op import axis_of, need, need_one_of, op
-from tinsmith.ops._rules import INTS, need_data, need_dtype, need_same, unify
+from tinsmith.ops._op import need, need_one_of, op
+from tinsmith.ops._rules import INTS, axis_of, need_data, need_dtype, need_same, unify
 from tinsmith.sizes import NUMBER, Size
 
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}

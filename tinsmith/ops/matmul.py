@@ -11,7 +11,8 @@ import numpy as np
 from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Type, Value, agree
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._dims import broadcast, fresh
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_axes, need_float
 from tinsmith.ops._weights import Weights
 from tinsmith.ops.precision import widen

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith import budget
 from tinsmith.graph import Dim, Type, Value, agree
+from tinsmith.ops._dims import fresh
 from tinsmith.ops._move import (
     Along,
     Array,
@@ -21,10 +22,11 @@ from tinsmith.ops._move import (
     placed,
     spanned,
 )
-from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,
+    axis_of,
     const_ints,
     length_of,
     need_data,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._dims import fresh
 from tinsmith.ops._move import MOST, Move, Places, by_table, placed, spanned
-from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,

@@ -10,7 +10,8 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._apart import planes
-from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import Array, need_axes, need_float, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.reduce import Reduce

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
-from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, need_room
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER

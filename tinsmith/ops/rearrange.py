@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._dims import fresh
 from tinsmith.ops._move import Move, Part, placed, split_moved
-from tinsmith.ops._op import fresh, need, need_one_of, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import need_rank, need_same, product, unify
 from tinsmith.sizes import NUMBER
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Type, Value
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import axis_of, need, need_one_of, op
+from tinsmith.ops._op import need, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOATS,
     INTS,
     NUMBERS,
     axes_of,
+    axis_of,
     const_int,
     const_ints,
     length_of,

@@ -12,8 +12,9 @@ import numpy as np
 from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import axis_of, fresh, need, need_one_of, op
-from tinsmith.ops._rules import Array, need_data, need_room
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, need_one_of, op
+from tinsmith.ops._rules import Array, axis_of, need_data, need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import NamedTuple, dataclass
 from tinsmith.sizes import NUMBER, Size, same
@@ -168,10 +169,7 @@ def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
 
 
 def resized(
-    dims: Sequence[Dim],
-    scales: Sequence[float] | None,
-    sizes: Sequence[int] | None,
-    policy: str,
+    dims: Sequence[Dim], scales: Sequence[float] | None, sizes: Sequence[int] | None, policy: str
 ) -> list[Dim]:
     """The output sizes of the resized axes, from their input sizes `dims` and scales or sizes. A
     size by a scale is floor(size * scale) in float32, as ONNX infers it. With `sizes` and a

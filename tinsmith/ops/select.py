@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import (
     BOOL,
     INTS,
     NUMBERS,
+    axis_of,
     const_int,
     is_finite,
     length_of,

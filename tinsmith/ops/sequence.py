@@ -10,8 +10,9 @@ import numpy as np
 
 from tinsmith.errors import DataError
 from tinsmith.graph import Holder, OptionalType, SequenceType, Type, Value
-from tinsmith.ops._op import axis_of, fresh, need, op
-from tinsmith.ops._rules import const_ints, dtype_attr, need_dtype, scalar
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, op
+from tinsmith.ops._rules import axis_of, const_ints, dtype_attr, need_dtype, scalar
 
 POSITIONS = ("int32", "int64")
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, agree
+from tinsmith.ops._dims import broadcast, fresh
 from tinsmith.ops._move import Along, Part, spanned, split_moved
-from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,

@@ -8,7 +8,8 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, shapes_agree
 from tinsmith.ops._automaton import Matcher
-from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._dims import broadcast, fresh
+from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_dtype, need_room
 from tinsmith.ops.regex import compiled
 

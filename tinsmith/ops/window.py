@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim
-from tinsmith.ops._op import fresh, need, need_one_of
+from tinsmith.ops._dims import fresh
+from tinsmith.ops._op import need, need_one_of
 from tinsmith.ops._rules import Array
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER

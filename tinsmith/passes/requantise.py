@@ -16,14 +16,7 @@ from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array
-from tinsmith.passes.integers import (
-    PRODUCTS,
-    dequantised,
-    flat,
-    float32,
-    joined,
-    need_bytes,
-)
+from tinsmith.passes.integers import PRODUCTS, dequantised, flat, float32, joined, need_bytes
 from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero
 from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass

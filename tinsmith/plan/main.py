@@ -174,13 +174,13 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: in
             for k, step in group:
                 emit.step(k, step)
     emit.flush()
-    b.sizes_from(
+    b.tables.sizes_from = (
         f"%sizes.at = getelementptr ptr, ptr %table, i64 {SIZES}",
         "%sizes.all = load ptr, ptr %sizes.at, align 8",
         f"%sizes = getelementptr i64, ptr %sizes.all, i64 {first}",
     )
     b.ret()
-    return list(b.sizes)
+    return list(b.tables.sizes)
 
 
 def _enter(module: Module, plan: Plan) -> None:

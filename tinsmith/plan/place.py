@@ -230,11 +230,7 @@ def _take(placement: Placement, value: Value, room: Tensor) -> None:
 
 
 def _place_reference(
-    placement: Placement,
-    node: Node,
-    found: list[Candidate],
-    reason: str,
-    kernel: str = REFERENCE,
+    placement: Placement, node: Node, found: list[Candidate], reason: str, kernel: str = REFERENCE
 ) -> None:
     """Add the step of a node that its reference computes, or the backend that `kernel` names. Its
     operands are plain. `reason` says why no kernel does; if it is "", the reasons of the

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from tinsmith.errors import (
-    InputShapeError,
-    OptionError,
-    TinsmithError,
-    UnknownName,
-)
+from tinsmith.errors import InputShapeError, OptionError, TinsmithError, UnknownName
 from tinsmith.graph import Holder, Type, dtype_of
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature, run_arguments

@@ -15,15 +15,7 @@ import numpy as np
 from tinsmith.runtime.free import FreeProgram, SizedProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.session import Session
-from tinsmith.runtime.states import (
-    Array,
-    Held,
-    Room,
-    State,
-    capacity_for,
-    check_result,
-    rooms_of,
-)
+from tinsmith.runtime.states import Array, Held, Room, State, capacity_for, check_result, rooms_of
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
@@ -93,11 +85,11 @@ class Runner:
         session = self._ready(_shapes(arrays), build=True)
         if session is None:
             results = self.net.run(arrays)
-            return results, self._taken(results, arrays, states, None)
+            return results, self._taken(results, states, None)
         kept = session.program.entry.kept
         self.torn = len(kept) > len(self.rooms)
         results = session.run_checked(arrays)
-        return results, self._taken(results, arrays, states, session)
+        return results, self._taken(results, states, session)
 
     def _arrays(self, given: Mapping[str, Array], states: States) -> list[Array]:
         """Return the inputs of `net`, in order: given ones, states with their rooms, and for each
@@ -156,7 +148,7 @@ class Runner:
         return session
 
     def _taken(
-        self, results: list[Array], arrays: list[Array], states: States, session: Session | None
+        self, results: list[Array], states: States, session: Session | None
     ) -> dict[str, Held]:
         """Return the states after a run of `session` (None: of one of the net's own). A state that
         the run updated in its room stays there, with the rows that the session's sizes tell; any

@@ -8,16 +8,7 @@ import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.expression import sizes_of
-from tinsmith.frontends.ncnn.node import (
-    LETTERS,
-    Node,
-    Result,
-    Size,
-    known,
-    layer,
-    rank,
-    shape,
-)
+from tinsmith.frontends.ncnn.node import LETTERS, Node, Result, Size, known, layer, rank, shape
 from tinsmith.graph import Value
 
 AUTO, NO_BATCH = -233, 233

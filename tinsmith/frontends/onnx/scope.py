@@ -28,7 +28,7 @@ class OnnxImport(Import):
 
     def __init__(
         self, model: OnnxModel, functions: dict[tuple[str, str, str], Any],
-        shapes: Mapping[str, Any] | None = None,
+        shapes: Mapping[str, Any] | None,
     ) -> None:  # fmt: skip
         super().__init__(IMPORTERS, model.file, model.files, shapes)
         self.model, self.functions = model, functions

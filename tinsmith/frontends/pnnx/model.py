@@ -103,7 +103,7 @@ def import_model(
         for op in others:
             for o in op.outputs:
                 if (said := op.tensors.get(o)) and said.shape and _plain(said.dtype):
-                    scope.declared[o] = _type(scope, o, said)
+                    scope.declared[o] = _type(o, said)
     wanted = [op for op in others if op.type not in TUPLES or set(op.outputs) & _read(others)]
     scope.run(wanted, lambda op: PnnxNode(scope, op), results)
     scope.set_outputs(results)
@@ -142,13 +142,13 @@ def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
     if said is None or not _plain(said.dtype):
         scope.shared.fail(op.type, op.name, f"nothing says what type {operand!r} has")
         return Type("float32", None)  # type: ignore[arg-type]
-    type = _type(scope, operand, said)
+    type = _type(operand, said)
     if scope.free and type.shape:
         return Type(type.dtype, (BATCH, *type.shape[1:]))
     return type
 
 
-def _type(scope: Scope, operand: str, said: Tensor) -> Type:
+def _type(operand: str, said: Tensor) -> Type:
     """The Type of an operand by `said`, what the file says of it; unknown dims become symbols."""
     dims: list[Any] = [f"d{operand}_{i}" if d is None else d for i, d in enumerate(said.shape)]
     return Type(dtype_of(said.dtype), tuple(dims))

@@ -43,7 +43,7 @@ def placed(node: PnnxNode, results: Any) -> Any:
     return real(node, whole(node, results, grid), grid)
 
 
-def _constants(node: PnnxNode, grid: Grid) -> tuple[Any, ...]:
+def _constants(grid: Grid) -> tuple[Any, ...]:
     """The scale and the zero point of a grid as arrays for QuantizeLinear. Raises Unsupported if
     they are not possible ones."""
     scale, zero = np.asarray(grid.scale), np.asarray(grid.zero)
@@ -59,12 +59,12 @@ def _constants(node: PnnxNode, grid: Grid) -> tuple[Any, ...]:
 
 def whole(node: PnnxNode, x: Value, grid: Grid) -> Value:
     """Quantise floats: the integers of `grid`."""
-    return node.emit("QuantizeLinear", x, *_constants(node, grid), axis=grid.axis or 0)
+    return node.emit("QuantizeLinear", x, *_constants(grid), axis=grid.axis or 0)
 
 
 def real(node: PnnxNode, x: Any, grid: Grid) -> Value:
     """Dequantise integers of `grid` to floats."""
-    return node.emit("DequantizeLinear", x, *_constants(node, grid), axis=grid.axis or 0)
+    return node.emit("DequantizeLinear", x, *_constants(grid), axis=grid.axis or 0)
 
 
 def _known(value: Any, what: str) -> Any:

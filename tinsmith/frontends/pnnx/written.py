@@ -86,7 +86,7 @@ def _written(node: PnnxNode, x: Value, values: Value, cuts: list[Cut]) -> Value:
 # ---- listed places
 
 
-def places_of(node: PnnxNode, at: Any, x: Value) -> tuple[int, int, Value]:
+def places_of(node: PnnxNode, at: Any) -> tuple[int, int, Value]:
     """The indexes of x[at] in the form of GatherND: (first axis, number of axes, index tuples
     [..., number of axes]). `at` is a list of index tensors, None for a whole axis, and masks, which
     stand for the indexes where they are true. Raises Unsupported unless the axes are neighbours."""
@@ -159,7 +159,7 @@ def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
         axis = at.index(given[0]) if isinstance(at, list) else 0
         places = _true(node, values[0])[0] if mask else values[0]
         return node.emit("Gather", input, places, axis=axis)
-    first, count, pairs = places_of(node, at, input)
+    first, count, pairs = places_of(node, at)
     y = node.emit("GatherND", _turned(node, input, first, count), pairs)
     n, rank = node.rank(pairs) - 1, node.rank(input)
     order = (*range(n, n + first), *range(n), *range(n + first, rank - count + n))
@@ -187,7 +187,7 @@ def index_put(
         if not isinstance(indices, list) or indices[0] is not None:
             mask = node.emit("Unsqueeze", mask, node.ints(*range(-more, 0))) if more else mask
             return node.emit("Where", mask, node.cast(values, input.dtype.name), input)
-    first, count, pairs = places_of(node, indices, input)
+    first, count, pairs = places_of(node, indices)
     if first:
         raise Unsupported("it writes at indices of other axes than the first ones")
     rest = size_of(node, input)[count:]

@@ -140,7 +140,7 @@ class _Step:
         stage, dense = stages.expand, plan.expand
         assert stage is not None and dense is not None
         source = stages.source(self.em)
-        batch, _, step = steps(source.spec, 2)
+        batch, _, step = steps(source.spec)
         row_geo = replace(stage.geo, batch=1, size=(1, 1, geo.size[2]), out=(1, 1, geo.size[2]))
         plane = plan.slots * plan.pitch
         block = 0 if self.panel is not None else panel.block
@@ -230,7 +230,7 @@ class _Step:
             origin = (self.ring + local * (plan.slots * plan.pitch)).fixed()
             return (lambda i: origin + (base + i) % plan.slots * plan.pitch, self.stages.width)
         source = self.stages.source(self.em)
-        batch, plane, step = steps(source.spec, 2)
+        batch, plane, step = steps(source.spec)
         back = -(geo.begin[1] * step[1] + geo.begin[2] * step[2])
         start = source.pointer + self.n * batch + block * plane + back
         start = (start + base * step[1]).fixed()

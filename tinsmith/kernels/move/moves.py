@@ -15,11 +15,10 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, kernel, packed_table
-from tinsmith.kernels.layout import PLAIN, lanes_of, plain_strides
+from tinsmith.kernels.layout import PLAIN, around, lanes_of, plain_strides
 from tinsmith.kernels.move.computed import FAULT
 from tinsmith.kernels.move.strided import Copy, copy_row, emit_copy, emit_fill, plan_copy, words
 from tinsmith.kernels.resize import choices_for
-from tinsmith.kernels.walk import around
 from tinsmith.ops._move import EVEN, Move, Part, count_of, moves_of
 from tinsmith.ops.resize import Table
 from tinsmith.sizes import Number, largest, same, smallest, typical

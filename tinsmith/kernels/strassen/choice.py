@@ -195,7 +195,7 @@ class PixelEnds:
     def __init__(self, em: Emit, geo: Geometry) -> None:
         self.em, self.geo, self.input = em, geo, em.input(0)
         self.lanes = block_of(em.target)
-        _, self.step, _ = steps(self.input.spec, geo.rank)
+        _, self.step, _ = steps(self.input.spec)
         self.reads_even = set(geo.stride) == {1} and _is_even(self.input, geo)
         self.writes_even = all(_is_even(v, geo) for v in (em.outs[0], *em.extras))
 
@@ -238,7 +238,7 @@ class PixelEnds:
 
 def _is_even(view: View, geo: Geometry) -> bool:
     """Whether the pixels of an image lie one after the other, a vector each, without halo."""
-    strides = steps(view.spec, geo.rank)[2]
+    strides = steps(view.spec)[2]
     want = (prod(geo.out[1:]), geo.out[2], 1)
     width = view.spec.layout.block
     return all(o == 1 or s == f * width for o, s, f in zip(geo.out, strides, want, strict=True))

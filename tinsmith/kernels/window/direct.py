@@ -110,7 +110,7 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
 def lies_flat(em: Emit, geo: Geometry) -> bool:
     """Whether a convolution is pointwise, and no halo lies between the rows of its operands."""
     for view in (em.input(0), em.outs[0], *em.extras):
-        _, _, (plane, row, pixel) = steps(view.spec, geo.rank)
+        _, _, (plane, row, pixel) = steps(view.spec)
         with by_formula():
             flat_rows = geo.rank < 2 or row == pixel * geo.out[2]
             flat_planes = geo.rank < 3 or plane == row * geo.out[1]

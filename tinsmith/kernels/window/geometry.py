@@ -141,14 +141,14 @@ class Image:
 
 def image_of(view: View, geo: Geometry) -> Image:
     """The `Image` of `view`, the input of an operator with the geometry `geo`."""
-    batch, plane, step = steps(view.spec, geo.rank)
+    batch, plane, step = steps(view.spec)
     stride = triple([k * s for k, s in zip(geo.stride, step, strict=True)])
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
     return Image(view.pointer, batch, plane, step, stride, back)
 
 
-def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
-    """Strides of a tensor with `rank` spatial axes, in elements: of the batch, of channels (or
+def steps(spec: Spec) -> tuple[int, int, Triple]:
+    """Strides of a tensor with 1 to 3 spatial axes, in elements: of the batch, of channels (or
     blocks of channels), and of (depth, height, width), with 0 for missing axes."""
     return spec.strides[0], spec.strides[1], triple(spec.strides[2:], 0)
 

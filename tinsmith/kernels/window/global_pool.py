@@ -47,7 +47,7 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     """Emit the kernel; its tiles are (batch, channel block)."""
     b, source = em.b, em.input(0)
     rank = len(source.spec.spatial)
-    batch, plane, step = steps(source.spec, rank)
+    batch, plane, step = steps(source.spec)
     width = source.spec.layout.block
     walk = Walk(source.spec.spatial, [step[3 - rank :]])
     strides = [*(walk.strides[0][d] for _, d in walk.outer), walk.steps[0]]

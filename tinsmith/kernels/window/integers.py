@@ -321,7 +321,7 @@ class _Panel:
         out, views = self.plan.geo.out, (*self.em.extras, self.em.outs[0])
         panel = Sink(self.em, self.plan.geo).at(*self.place)
         if self.plan.flat:
-            walk = Walk(out, [steps(v.spec, self.plan.geo.rank)[2] for v in views])
+            walk = Walk(out, [steps(v.spec)[2] for v in views])
             if walk.outer:
                 return lambda i: (panel.at(0, 0, *walk.index(pixel + i)), (0, 0, 0))
             start, along = walk.index(pixel), walk.lane

@@ -218,7 +218,7 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
             first, end = ((em.packed[1] + (band * 2 + i)).load() for i in range(2))
             line = corner + first * image.stride[1]
             _copy(geo, plan, source.spec, line, b.index(group) * plan.in_blocks, space, end - first)
-            _, _, across = steps(room, geo.rank)
+            _, _, across = steps(room)
             x = space.pointer + first * (-geo.stride[1] * across[1])
             flat = replace(flat, dilation=(1, *geo.dilation[1:]))
         else:
@@ -255,8 +255,8 @@ def _copy(
     `spec`: how the input lies; `corner`: the address of the first element to copy, in channel block
     0; `first`: the set's first block. Blocks beyond the input's last are zeros."""
     b, width = corner.b, plan.width
-    _, plane, (deep, row, _) = steps(spec, geo.rank)
-    _, gap, (layer, line, _) = steps(space.spec, geo.rank)
+    _, plane, (deep, row, _) = steps(spec)
+    _, gap, (layer, line, _) = steps(space.spec)
     blocks = [first + k for k in range(plan.in_blocks)]
     starts = [(corner + b.minimum(k, spec.blocks - 1) * plane).fixed() for k in blocks]
     real = [k < spec.blocks for k in blocks]

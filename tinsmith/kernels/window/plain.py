@@ -231,7 +231,7 @@ class Segment:
         if cut.copied:
             copy_rows(em.b, self._reach(em, first, count), fill)
             return self.copied(em)
-        _, channel, step = steps(em.input(0).spec, geo.rank)
+        _, channel, step = steps(em.input(0).spec)
         corner = self._corner()
         image = self.image + first * channel
         x = image + corner[0] * step[0] + corner[1] * step[1] + corner[2]
@@ -258,7 +258,7 @@ class Segment:
     def _reach(self, em: Emit, first: Val | int, count: Val | int) -> Reach:
         """The part of the image to copy, of `count` channels from number `first` on."""
         geo, cut = self.geo, self.cut
-        _, channel, step = steps(em.input(0).spec, geo.rank)
+        _, channel, step = steps(em.input(0).spec)
         image, space = self.image + first * channel, em.workspace.cast(F32)
         extent = cut.lines, cut.pitch
         return Reach(image, space, geo, self._corner(), extent, count, channel, step)

@@ -243,7 +243,7 @@ def unroll(channels: int) -> int:
     return min(range(2, 8), key=lambda u: (-(-channels // u) * u, u != UNROLL, -u))
 
 
-def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
+def bands(units: int, most: int, threads: int = 1, flops: float = math.inf) -> int:
     """Into how many bands each of `units` (image, panel) pairs is cut, so that threads can share
     them: at least `threads`, and so many that there are PARTS tiles in all, but at most `most`. 1
     if `flops`, those of all pairs, are at most PARALLEL_FLOPS."""

@@ -151,7 +151,7 @@ def axes_of(site: Site) -> Axes:
     return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
 
 
-def phases(found: Axes, exact: bool = False) -> Phases:
+def phases(found: Axes, exact: bool) -> Phases:
     """The direct convolutions of which a transposed one consists, in groups that share code. With
     `exact`, taps in the padding around the input are left out: infinite weights would give NaN
     there."""

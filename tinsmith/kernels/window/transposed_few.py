@@ -172,7 +172,7 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
     rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:
         return rows(em, first, count)
-    _, channel, _ = steps(source.spec, geo.rank)
+    _, channel, _ = steps(source.spec)
     start = b.index(at.place[2] - geo.begin[2])
     inner = (start >= 0) & (start + (few.pitch + geo.kernel[2] - 1) <= geo.size[2])
 

@@ -34,7 +34,7 @@ def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
     size, so that sums of them lose no accuracy. `space`: workspace, of judged(...)[1] elements."""
     b, source, geo, cut = em.b, em.input(0), at.geo, at.cut
     lanes, space = b.target.lanes, space.cast(I32)
-    _, channel, step = steps(source.spec, geo.rank)
+    _, channel, step = steps(source.spec)
     whole, vectors, total = cut.parts == 1, *judged(geo, cut, lanes)
     size = vectors * lanes
     begin, end = [], []
@@ -118,7 +118,7 @@ def _mix_rows(
     They go to `to` as [sequence][line][pitch], with zeros for inputs outside the image. `filled`:
     an i1, whether an earlier channel has written the zeros at both ends of lines."""
     b, geo, source = em.b, at.geo, em.input(0)
-    _, channel, step = steps(source.spec, geo.rank)
+    _, channel, step = steps(source.spec)
     lanes = em.target.lanes
     high, pitch = mixed(few.places, few.cut, few.ways, lanes)
     front, top, first = (o * s - p for o, s, p in zip(at.place, geo.stride, geo.begin, strict=True))

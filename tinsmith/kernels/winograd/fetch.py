@@ -54,7 +54,7 @@ def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, pa
     """Emit the address in `view` of a tile's first element: at (`down` * row, `right` * column) of
     its first result; `padded`: less the padding before the image."""
     n, i, j = plan.coordinates(tile)
-    batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
+    batch, _, (_, row, pixel) = steps(view.spec)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
     at = at + j * (plan.cols.m * right * pixel)
     if padded:
@@ -78,7 +78,7 @@ def _fetcher(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
     """The `Prefetch` of `of`, whose cache lines are divided evenly among all register tiles of a
     block."""
     b, line, rows = em.b, LINE, of.rows
-    _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
+    _, plane, (_, row, pixel) = steps(of.view.spec)
     length = -(-plan.tiles * of.wide * pixel // line)
     planes = plan.outputs if of.written else plan.channels.count
     segments = planes * rows

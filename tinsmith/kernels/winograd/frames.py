@@ -43,7 +43,7 @@ class Rooms:
 def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
     """The offset in the input, in elements, of image n of the plan, or of the first frame that it
     reads if images are frames."""
-    batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
+    batch, _, (depth, _, _) = steps(source.spec)
     frames = plan.frames
     if frames is None:
         return n * batch
@@ -54,7 +54,7 @@ def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
 def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
     """The address of the first element that a tile reads of channel block 0 (`channels_at` has the
     others). The tile's first result is at row y, column x of image n."""
-    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    _, _, (_, row, pixel) = steps(source.spec)
     at = source.pointer + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
     at = at + image_at(plan, source, n)
     return at + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
@@ -62,7 +62,7 @@ def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val
 
 def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
     """The offset, in elements, of channel block c of an image of the plan from block 0."""
-    _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
+    _, plane, (depth, _, _) = steps(source.spec)
     frames = plan.frames
     if frames is None:
         return c * plane

@@ -100,7 +100,7 @@ class Strip:
         """Emit the transform of channel block c of the strip's tiles, and store their sums of
         squares of witnesses. `put_at(t)` returns what stores the transformed data of tile t."""
         plan, b, width = self.plan, self.em.b, self.plan.width
-        _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
+        _, _, (_, row, pixel) = steps(self.source.spec)
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
         n, i, j = plan.coordinates(self.first)
         y, x = plan.vertical.start(i), plan.horizontal.start(j)

@@ -28,7 +28,7 @@ LARGE_TILE = 8
 
 def product_stage(
     em: Emit, plan: WinogradPlan, space: Ptr, u0: Val, u1: Val, count: Val | int,
-    prefetch: Prefetch | None = None,
+    prefetch: Prefetch | None,
 ) -> None:  # fmt: skip
     """Emit M = V U for the units [u0, u1) of a block of `count` tiles. Unit u is position u //
     panels and panel u % panels. `space`: the address of V; `prefetch(i)` is emitted in register

@@ -125,7 +125,7 @@ def _add_channel(
     """Emit code that adds the products of one input channel of a tile, whose data in `source` begin
     at `data`, and its `taps` to the tile's results at `sums`, row by row."""
     width, wide = plan.width, plan.cols.m
-    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    _, _, (_, row, pixel) = steps(source.spec)
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel
     with b.loop(0, plan.rows.m) as p:
         here = (data + p * (plan.rows.stride * below)).fixed()

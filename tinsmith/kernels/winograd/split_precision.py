@@ -75,7 +75,7 @@ class Splitter:
 
 def product_stage(
     em: Emit, plan: WinogradPlan, space: Ptr, configuration: Ptr, u0: Val, u1: Val,
-    prefetch: Prefetch | None = None,
+    prefetch: Prefetch | None,
 ) -> None:  # fmt: skip
     """Emit M = V U for the units [u0, u1) of a block, pairs of a position and a panel, on matrix
     registers. `space`: the address of V; `configuration`: workspace for that of the registers;

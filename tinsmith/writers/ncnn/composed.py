@@ -122,7 +122,7 @@ def einsum(w: Writer, node: Node) -> None:
 # ---- regions of pictures
 
 
-def _counted(w: Writer, v: Value | None, x: Value | None) -> set[Node]:
+def _counted(v: Value | None, x: Value | None) -> set[Node]:
     """Check that region i lies in image i of x: v, the number of each region's image, is 0, 1, ...
     up to the batch of x. Return the nodes that compute v; none if it is constant. Raises
     Inexpressible for other values."""
@@ -163,7 +163,7 @@ def roi_align(w: Writer, node: Node) -> None:
         "coordinate_transformation_mode", "cut",
     )  # fmt: skip
     _region(
-        w, node, "ROIAlign", rois, _counted(w, places, x),
+        w, node, "ROIAlign", rois, _counted(places, x),
         pooled_height=a["output_height"], pooled_width=a["output_width"],
         sampling_ratio=a["sampling_ratio"], version=int(not a["cut"]),
         aligned=int(a["coordinate_transformation_mode"] == "half_pixel"),
@@ -179,7 +179,7 @@ def roi_pool(w: Writer, node: Node) -> None:
     if column is not None and column.const is None:
         upright = source(w, column, "Unsqueeze")
         cast = source(w, upright.inputs[0], "Cast")
-        taken |= {upright, cast, *_counted(w, cast.inputs[0], node.inputs[0])}
+        taken |= {upright, cast, *_counted(cast.inputs[0], node.inputs[0])}
     else:
         places = constant(column, "the column of places")
         need((places[:, 0] == np.arange(len(places))).all(), "its regions are of other pictures")
