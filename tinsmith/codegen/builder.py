@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinsmith.codegen.module import Function, Module
-from tinsmith.codegen.pointers import Ptr
 from tinsmith.codegen.number_tables import NUMBERS, SIZES, Tables
+from tinsmith.codegen.pointers import Ptr
 from tinsmith.codegen.types import F32, I1, I32, I64, PTR, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
