@@ -219,6 +219,21 @@ def test_literals_are_rounded_to_the_constants_type():
     assert sorted(ops_of(g)) == ["Gelu", "HardSwish"]
 
 
+@pytest.mark.parametrize("op, number, kept", [
+    ("Add", 0.0, True), ("Add", -0.0, False), ("Sub", 0.0, False), ("Sub", -0.0, True),
+])  # fmt: skip
+@pytest.mark.parametrize("target", ["avx2", "scalar"])
+def test_only_what_keeps_the_sign_of_zero_is_neutral(op, number, kept, target):
+    b = Builder()
+    g = b.out(ops.Reciprocal(ops.OPS[op](b.x(4), b.c(number))))
+    x = np.array([0, -0.0, 1, -np.inf], np.float32)
+    with np.errstate(divide="ignore"):
+        (want,) = run_graph(g, [x])
+    np.testing.assert_array_equal(ts.compile(g, cache=False, target=target)(x), want)
+    run_passes(g, "portable")
+    assert ("Add" in ops_of(g)) == kept
+
+
 def test_interior_value_of_an_activation_used_outside():
     b = Builder()
     x = b.x(4, 4)

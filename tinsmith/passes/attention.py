@@ -182,7 +182,8 @@ def _scores(
             scale *= factor
         elif adds(node) and b is not None:
             value, term = _inner(node, a, b)
-            terms.append(once(term_of, term, value.dims, scale))
+            if term.const is None or term.const.any():  # 0 changes no weight
+                terms.append(once(term_of, term, value.dims, scale))
         else:
             raise Skip(f"{node.op.name} stands between the product and the softmax")
 
