@@ -143,7 +143,8 @@ def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
         try:
             rounded = float(np.asarray(number).astype(array.dtype))
             loose, have = 1e-6 if number % 0.5 else 0.0, float(array.item())
-            return isclose(have, rounded, rel_tol=loose) and copysign(1, have) == copysign(1, number)
+            alike = copysign(1, have) == copysign(1, number)
+            return alike and isclose(have, rounded, rel_tol=loose)
         except (TypeError, ValueError):
             return False
     return False
