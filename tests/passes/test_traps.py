@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.passes.build import Builder, check, ops_of, refused
+from tests.passes.build import Builder, check, feeds_of, ops_of, refused
 from tinsmith import ops
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
@@ -136,6 +136,22 @@ def test_zero_divisor_and_tiny_variance_do_not_fold():
     g = b.out(ops.Div(y, k))
     run_passes(g, "portable", verify=True)
     assert ops_of(g) == ["Conv", "Div"]
+
+
+@pytest.mark.parametrize("factor", [np.inf, np.nan, 3e38])
+def test_factors_that_overflow_do_not_fold_into_a_norm(factor):
+    b = Builder()
+    channels = b.w(4), b.w(4), b.w(4), b.graph.const(np.full(4, 0.25, np.float32))
+    inner = ops.BatchNorm(b.x(1, 4, 3, 3), *channels)
+    huge = b.graph.const(np.full(4, factor, np.float32))
+    g = b.out(ops.Mul(inner, b.c(factor)), ops.BatchNorm(inner, huge, *channels[1:]))
+    (x,) = feeds = feeds_of(g)
+    x.flat[0], x.flat[1], x.flat[2] = np.inf, np.nan, 0
+    with np.errstate(all="ignore"):
+        want = run_graph(g, feeds)
+        run_passes(g, "portable", verify=True)
+        for a, b in zip(run_graph(g, feeds), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 # ---- activations
