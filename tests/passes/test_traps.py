@@ -138,13 +138,16 @@ def test_zero_divisor_and_tiny_variance_do_not_fold():
     assert ops_of(g) == ["Conv", "Div"]
 
 
-@pytest.mark.parametrize("factor", [np.inf, np.nan, 3e38])
-def test_factors_that_overflow_do_not_fold_into_a_norm(factor):
+@pytest.mark.parametrize(
+    "by, factor", [("Mul", np.inf), ("Mul", 3e38), ("Mul", np.nan), ("BatchNorm", np.inf)]
+)
+def test_factors_that_overflow_do_not_fold_into_a_norm(by, factor):
     b = Builder()
     channels = b.w(4), b.w(4), b.w(4), b.graph.const(np.full(4, 0.25, np.float32))
     inner = ops.BatchNorm(b.x(1, 4, 3, 3), *channels)
-    huge = b.graph.const(np.full(4, factor, np.float32))
-    g = b.out(ops.Mul(inner, b.c(factor)), ops.BatchNorm(inner, huge, *channels[1:]))
+    huge = b.graph.const(np.full((4, 1, 1) if by == "Mul" else 4, factor, np.float32))
+    rest = () if by == "Mul" else channels[1:]
+    g = b.out(ops.OPS[by](inner, huge, *rest))
     (x,) = feeds = feeds_of(g)
     x.flat[0], x.flat[1], x.flat[2] = np.inf, np.nan, 0
     with np.errstate(all="ignore"):
