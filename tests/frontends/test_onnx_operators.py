@@ -133,6 +133,17 @@ def test_clip(low: float | None, high: float | None, constant: bool) -> None:
         assert graph.nodes[0].attrs["min"] == low
 
 
+@pytest.mark.parametrize("constant", [{"low"}, {"high"}, {"low", "high"}, set()])
+def test_a_bound_of_clip_that_is_not_a_number_is_none(constant: set[str]) -> None:
+    bounds = {"low": np.array(np.nan, np.float32), "high": np.array(0.5, np.float32)}
+    feeds = {"x": X} | {k: v for k, v in bounds.items() if k not in constant}
+    known = {k: v for k, v in bounds.items() if k in constant}
+    for names in (["x", "low", "high"], ["x", "high", "low"]):
+        proto = model([node("Clip", names, ["y"])], feeds, ["y"], known, opset=13)
+        bound = np.minimum if names[1] == "low" else np.maximum
+        check(proto, feeds, expected=[bound(X, np.float32(0.5))])
+
+
 def test_clip_with_attributes_before_opset_11() -> None:
     check(*one("Clip", X, opset=7, min=-0.25, max=0.5), expected=[np.clip(X, -0.25, 0.5)])
     check(*one("Clip", X, opset=7), expected=[X])

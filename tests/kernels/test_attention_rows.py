@@ -184,6 +184,26 @@ def test_queries_that_see_nothing(zeros, target):
 
 
 @pytest.mark.parametrize("target", [*levels(), AMX])
+@pytest.mark.parametrize("queries, keys", [(9, 20), (2, 33), (50, 70)])
+@pytest.mark.parametrize("how", ["nans", "zeros", None])
+def test_scores_that_are_not_numbers(how, queries, keys, target):
+    """NaN and infinities in queries, keys, values and a mask: weights that are NaN are kept, or are
+    0 (`nans`)."""
+    arrays, attrs = operands(1, 3, queries, keys, 16, 16)
+    arrays[0][0, 0, 0, 3] = np.nan  # a query of the first head
+    arrays[1][0, 4, 1, 2] = np.nan  # a key of the second: all its queries
+    arrays[1][0, 5, 2, 16] = np.nan  # a value of the third
+    mask = np.zeros((1, queries, keys), np.float32)
+    mask[:, 1, keys - 1] = np.inf
+    mask[:, queries - 1] = -np.inf
+    if queries > 2:
+        mask[:, 2, 0], mask[:, 3, keys - 2] = -np.inf, np.nan
+    arrays += [mask, np.zeros(3, np.int32)]
+    with np.errstate(invalid="ignore"):
+        run(arrays, attrs | ({how: True} if how else {}), target, (8,))
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
 def test_powers_that_would_be_denormal_are_zero(target):
     arrays, attrs = operands(1, 1, 9, 20, 16, 16)
     arrays[0][:] = 0

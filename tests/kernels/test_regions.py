@@ -59,18 +59,22 @@ def test_scales_without_a_shift(ratio, mode, target):
 def test_regions_far_larger_than_the_picture_and_without_extent(ratio, way):
     x = RNG.standard_normal((1, 4, 6, 7)).astype(np.float32)
     rois = np.array([[-300, -500, 400, 700], [2, 2, 2, 2], [-1, -1, -1, 7], [1e3, 1e3, 2e3, 2e3],
-                     [0.5, 0.5, 6.5, 5.5], [6, 5, 7, 6]], np.float32)  # fmt: skip
-    pooled(x, rois, np.zeros(6, np.int32), (2, 3), **way, sampling_ratio=ratio)
+                     [0.5, 0.5, 6.5, 5.5], [6, 5, 7, 6], [-1e6, -1e5, 1e5, 2e6], [0, -4e5, 5, 4e5],
+                     [1, 1, 1e10, 3], [-3e38, 1, 3, 1e20]], np.float32)  # fmt: skip
+    pooled(x, rois, np.zeros(10, np.int32), (2, 3), **way, sampling_ratio=ratio)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_region_without_end_ends(mode):
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_region_that_is_not_finite_is_refused(way, backend):
     x = Graph("far")
-    values = [x.input("x", Type("float32", (1, 4, 6, 7))), x.input("r", Type("float32", (3, 4)))]
-    x.outputs = [ops.RoiAlign(*values, x.const(np.zeros(3, np.int64), "i"), mode=mode)]
-    rois = np.array([[-3e38, -3e38, 3e38, 3e38], [-np.inf, 0, np.inf, 1], [np.nan] * 4], np.float32)
-    y = ts.compile(x)(np.ones((1, 4, 6, 7), np.float32), rois)
-    assert np.isfinite(y).all()
+    values = [x.input("x", Type("float32", (1, 4, 6, 7))), x.input("r", Type("float32", (2, 4)))]
+    x.outputs = [ops.RoiAlign(*values, x.const(np.zeros(2, np.int64), "i"), **way)]
+    net, rois = ts.compile(x, backend=backend), np.ones((2, 4), np.float32)
+    for roi in ([0, -3e38, 3, 3e38], [-np.inf, 0, 2, 1], [0, 0, np.inf, np.inf], [0, np.nan, 1, 1]):
+        rois[1] = roi
+        with pytest.raises(DataError, match=r"region (1 )?is not finite"):
+            net(np.ones((1, 4, 6, 7), np.float32), rois)
 
 
 @pytest.mark.parametrize("target", levels())

@@ -116,3 +116,16 @@ def test_extremes_of_nan_and_zeros(target):
     low, high, *_ = agree(target, [a, b], [(n, [0, 1], {}) for n in names])
     unordered = np.isnan(a) | np.isnan(b)
     assert np.isnan(low[unordered]).all() and np.isnan(high[unordered]).all()
+
+
+@pytest.mark.parametrize("shapes", ["fixed", "free"])
+@pytest.mark.parametrize(
+    "dtype, mean", [("int32", 0), ("uint8", 0), ("int64", 0), ("float32", NAN)]
+)
+def test_means_of_nothing(dtype, mean, shapes):
+    g = Graph("means")
+    x = g.input("x", Type(dtype, ("n", "k", 2)))
+    g.outputs = [OPS["Reduce"](x, np.array([1]), kind="mean", keepdims=False)]
+    with np.errstate(invalid="ignore"):
+        y = ts.compile(g, cache=False, shapes=shapes)(np.zeros((3, 0, 2), dtype))
+    np.testing.assert_array_equal(y, np.full((3, 2), mean, dtype))

@@ -61,6 +61,8 @@ def naive(name, x, w, r, b, lens, h0, c0, p, direction, fs=None, clip=None, befo
         c = np.zeros(H) if c0 is None else c0[d, n].astype(float)
         peep = np.zeros(3 * H) if p is None else p[d].astype(float)
         length = steps if lens is None else lens[n]
+        if lens is not None and not length:  # as in ONNX Runtime: nothing was put out last
+            continue
         order = range(length)
         if direction == "reverse" or d == 1:
             order = reversed(order)

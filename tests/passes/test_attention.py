@@ -137,6 +137,26 @@ def test_scores_whose_heads_are_parted(values, shapes):
     np.testing.assert_allclose(net.run(feeds)[0], want[0], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("shapes", ["fixed", "free"])
+def test_weights_that_are_not_numbers_are_cleared(shapes):
+    """where(isnan(w), 0, w) clears all weights of a query that sees no key, or whose scores are no
+    numbers."""
+    b = Builder()
+    queries = 5 if shapes == "fixed" else "queries"
+    q, k, v = b.x(1, queries, 8, name="q"), b.x(1, 7, 8, name="k"), b.x(1, 7, 8, name="v")
+    mask = b.x(queries, 7, name="mask")
+    w = O["Softmax"](O["Add"](O["MatMul"](q, turned(k)), mask), axis=-1)
+    b.out(O["MatMul"](O["Where"](O["IsNaN"](w), b.c(0), w), v))
+    feeds = feeds_of(b.graph, {"queries": 5})
+    feeds[0][0, 0, 2], feeds[0][0, 2, 2], feeds[3][1], feeds[3][4, 3] = np.nan, np.inf, -np.inf, 1e9
+    with np.errstate(invalid="ignore"):
+        (want,) = run_graph(b.graph, feeds)
+    assert np.isfinite(want).all() and not want[0, :3].any() and want[0, 3:].all()
+    net = ts.compile(b.graph, cache=False, shapes=shapes)
+    np.testing.assert_allclose(net(*feeds), want, rtol=1e-5, atol=1e-6)
+    assert "attention_rows" in net.explain()
+
+
 def test_shared_keys():
     """One head of keys and values for all heads of queries."""
     b = Builder()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.passes.build import Builder, check, ops_of, refused
+from tests.passes.build import Builder, check, feeds_of, ops_of, refused
 from tinsmith import ops
 from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
@@ -138,6 +138,25 @@ def test_zero_divisor_and_tiny_variance_do_not_fold():
     assert ops_of(g) == ["Conv", "Div"]
 
 
+@pytest.mark.parametrize(
+    "by, factor", [("Mul", np.inf), ("Mul", 3e38), ("Mul", np.nan), ("BatchNorm", np.inf)]
+)
+def test_factors_that_overflow_do_not_fold_into_a_norm(by, factor):
+    b = Builder()
+    channels = b.w(4), b.w(4), b.w(4), b.graph.const(np.full(4, 0.25, np.float32))
+    inner = ops.BatchNorm(b.x(1, 4, 3, 3), *channels)
+    huge = b.graph.const(np.full((4, 1, 1) if by == "Mul" else 4, factor, np.float32))
+    rest = () if by == "Mul" else channels[1:]
+    g = b.out(ops.OPS[by](inner, huge, *rest))
+    (x,) = feeds = feeds_of(g)
+    x.flat[0], x.flat[1], x.flat[2] = np.inf, np.nan, 0
+    with np.errstate(all="ignore"):
+        want = run_graph(g, feeds)
+        run_passes(g, "portable", verify=True)
+        for a, b in zip(run_graph(g, feeds), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 # ---- activations
 
 
@@ -217,6 +236,21 @@ def test_literals_are_rounded_to_the_constants_type():
     g = b.out(ops.Mul(x, ops.HardSigmoid(x, alpha=1 / 6)), gelu_erf(b, x, root=np.float32(2**0.5)))
     check(g, "portable")
     assert sorted(ops_of(g)) == ["Gelu", "HardSwish"]
+
+
+@pytest.mark.parametrize("op, number, kept", [
+    ("Add", 0.0, True), ("Add", -0.0, False), ("Sub", 0.0, False), ("Sub", -0.0, True),
+])  # fmt: skip
+@pytest.mark.parametrize("target", ["avx2", "scalar"])
+def test_only_what_keeps_the_sign_of_zero_is_neutral(op, number, kept, target):
+    b = Builder()
+    g = b.out(ops.Reciprocal(ops.OPS[op](b.x(4), b.c(number))))
+    x = np.array([0, -0.0, 1, -np.inf], np.float32)
+    with np.errstate(divide="ignore"):
+        (want,) = run_graph(g, [x])
+    np.testing.assert_array_equal(ts.compile(g, cache=False, target=target)(x), want)
+    run_passes(g, "portable")
+    assert ("Add" in ops_of(g)) == kept
 
 
 def test_interior_value_of_an_activation_used_outside():

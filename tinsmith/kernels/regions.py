@@ -42,7 +42,7 @@ def roi_align(site: Site) -> Choice:
     return Choice(
         cost, (layout, PLAIN, PLAIN), (layout,), (Phase(rois.dims[0], emit),),
         workspace=sum(room.nbytes for room in rooms), scratch=64,
-        fault=f"a batch index is out of range: it must lie in [-{x.dims[0]}, {x.dims[0]})",
+        fault=f"a region is not finite, or its batch index is not in [-{x.dims[0]}, {x.dims[0]})",
     )  # fmt: skip
 
 
@@ -143,8 +143,9 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
     memory, axes, counts = em.workspace, [], []
     for a, room in enumerate(rooms):
         axis, start, end = room.at(memory), box[1 - a], box[3 - a]
-        size = b.index(room.size).to("f32")
-        extent = end - start if shifted else (end - start).max(1.0)
+        size, extent = b.index(room.size).to("f32"), end - start
+        em.fault((extent - extent).is_nan())
+        extent = extent if shifted else extent.max(1.0)
         place = _place_cut_samples if site.attr("cut") else _place_samples
         counts.append(place(axis, start, extent / float(room.cells), size, mean))
         axes.append(axis)

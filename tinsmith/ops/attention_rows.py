@@ -18,7 +18,7 @@ from tinsmith.ops.precision import widen
 def RowAttention(
     q, k, v, q_rows, k_rows, v_rows, y_rows, bias=None, bias_at=None, mask=None, mask_at=None, *,
     width, value_width, shape, scale=1.0, softcap=0.0, low=None, high=None, zeros=False,
-    even=False,
+    nans=False, even=False,
 ):  # fmt: skip
     """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
@@ -28,9 +28,10 @@ def RowAttention(
     softcap * tanh(s / softcap), or s where softcap is 0. bias and mask are [slabs, queries or 1,
     keys or 1]: added to scores, or bool: True where a query may attend; bias_at and mask_at [items]
     say which slab. Query n sees the keys from n + low to n + high (None: no bound). A query that
-    sees no key gives NaN, or, with `zeros`, 0. With `even` each table is given as a formula,
-    [first, rows, step, extent_i, stride_i, ...] (`table_of`; bias_at and mask_at have one row), and
-    bias and mask may have several axes that count slabs.
+    sees no key gives NaN, or, with `zeros`, 0. With `nans` the weights of a softmax that is NaN are
+    0, whatever the reason. With `even` each table is given as a formula, [first, rows, step,
+    extent_i, stride_i, ...] (`table_of`; bias_at and mask_at have one row), and bias and mask may
+    have several axes that count slabs.
     """
     dtype = q.dtype
     if even:
@@ -59,6 +60,7 @@ def RowAttention(
             scores = scores + widen(term)[at]
     blind = zeros & np.isneginf(scores).all(-1, keepdims=True)
     weights = np.where(blind, 0, softmax(np.where(blind, 0, scores))).astype(heads[2].dtype)
+    weights = np.where(nans & np.isnan(weights), 0, weights)
     result = np.matmul(weights, heads[2])
     y = np.zeros(prod(shape), dtype)
     y[y_rows[:, :, None] + np.arange(value_width)] = result.astype(dtype, copy=False)

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Type, Value, agree
 from tinsmith.ops._dims import fresh
 from tinsmith.ops._op import need, need_one_of, op
-from tinsmith.ops._rules import Array, need_room
+from tinsmith.ops._rules import Array, need_data, need_room
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import smallest
 
@@ -140,6 +140,7 @@ def RoiAlign(
     sampling_ratio^2 samples, or, for 0, one for each element that it covers. Samples are
     interpolated linearly; for mode "max" the maximum is over the four weighted neighbours of all
     samples. With `cut` (mode "avg" only) cells are clipped to x before their samples are placed.
+    A region whose width or height is NaN or infinite is refused.
     """
     shifted = coordinate_transformation_mode == "half_pixel"
     size = (output_height, output_width)
@@ -148,6 +149,7 @@ def RoiAlign(
     y = np.zeros((rois.shape[0], x.shape[1], *size), wide.dtype)
     for r, roi in enumerate(widen(rois)):
         box = roi * roi.dtype.type(spatial_scale) - roi.dtype.type(0.5 if shifted else 0)
+        need_data(np.isfinite(box[2:] - box[:2]).all(), f"region {r} is not finite: {roi.tolist()}")
         plane = wide[int(batch_indices[r])]
         axes = [
             (_cut_samples if cut else _samples)(
@@ -159,27 +161,33 @@ def RoiAlign(
     return y.astype(x.dtype, copy=False)
 
 
-Samples = tuple[Array, Array, Array, Array]
+Samples = tuple[Array, Array, Array, Array, int]
+FAR = 1e9  # the most samples before x that are counted
 
 
 def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
     """The samples of a region [start, end] of `cells` cells along one axis, on which x has `size`
-    elements: (low, high, weight of low, weight of high), each [cells, samples]. A sample is the
-    weighted sum of the elements low and high of x.
+    elements: (low, high, weight of low, weight of high, count); the first four [cells, samples]. A
+    sample is the weighted sum of the elements low and high of x.
 
-    A cell has `ratio` samples, or, for 0, as many as it is long. Samples more than one element
-    outside of x have the weights 0. Without `shifted` the region is at least 1 long.
+    A cell has `count` samples: `ratio`, or, for 0, as many as it is long. Samples more than one
+    element outside of x have the weights 0; of many only some are among the result. Without
+    `shifted` the region is at least 1 long.
     """
     extent = end - start if shifted else max(end - start, start.dtype.type(1))
     cell = extent / cells
     count = ratio if ratio > 0 else max(ceil(cell), 0)
-    inner = (np.arange(count, dtype=start.dtype) + start.dtype.type(0.5)) * cell / max(count, 1)
-    at = start + np.arange(cells, dtype=start.dtype)[:, None] * cell + inner
+    base = start + np.arange(cells, dtype=start.dtype)[:, None] * cell
+    some, first = min(count, max(ratio, 2 * size + 8)), 0  # two or fewer for each element of x
+    if some < count:
+        first = np.clip((-1 - base) * (count / cell), 2, min(FAR, count - some + 2)) // 1 - 2
+    number = (first + np.arange(some)).astype(start.dtype)
+    at = base + (number + start.dtype.type(0.5)) * cell / max(count, 1)
     inside = (at >= -1) & (at <= size)
     at = np.clip(at, 0, size - 1)
     low = np.floor(at).astype(np.int64)
     part = at - low
-    return low, np.minimum(low + 1, size - 1), (1 - part) * inside, part * inside
+    return low, np.minimum(low + 1, size - 1), (1 - part) * inside, part * inside, count
 
 
 def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
@@ -198,16 +206,17 @@ def _cut_samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifte
     at = np.clip(at, 0, size - 1)
     first = np.floor(at).astype(np.int64)
     share = (k < counts) * most / np.maximum(counts, 1).astype(real)
-    return first, np.minimum(first + 1, size - 1), (1 - at + first) * share, (at - first) * share
+    next_ = np.minimum(first + 1, size - 1)
+    return first, next_, (1 - at + first) * share, (at - first) * share, most
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
     """The mean of the samples of each cell of a region: [channels, rows, columns] of cells, from
     `plane` [channels, H, W] and the samples along both axes."""
-    for axis, (low, high, wl, wh) in enumerate(axes, 1):
+    for axis, (low, high, wl, wh, count) in enumerate(axes, 1):
         along = np.moveaxis(plane, axis, -1)
         samples = along[..., low] * wl + along[..., high] * wh
-        plane = np.moveaxis(samples.sum(axis=-1) / max(low.shape[1], 1), -1, axis)
+        plane = np.moveaxis(samples.sum(axis=-1) / max(count, 1), -1, axis)
     return plane
 
 
@@ -215,7 +224,7 @@ def _roi_max(plane: Array, axes: list[Samples]) -> Array:
     """The maximum over the four weighted neighbours of all samples of each cell of a region:
     [channels, rows, columns] of cells, from `plane` [channels, H, W]. 0 for cells without samples.
     """
-    (yl, yh, wyl, wyh), (xl, xh, wxl, wxh) = axes
+    (yl, yh, wyl, wyh, _), (xl, xh, wxl, wxh, _) = axes
     cells, counts = (yl.shape[0], xl.shape[0]), (yl.shape[1], xl.shape[1])
     if 0 in counts:
         return np.zeros((plane.shape[0], *cells), plane.dtype)
@@ -265,12 +274,14 @@ def _(x, rois, batch_indices, *, output_height, output_width, sampling_ratio, **
 def MaxRoiPool(x, rois, *, pooled_shape, spatial_scale=1.0):
     """y[r,c,i,j] = the maximum of x in cell (i, j) of region r, 0 where the cell is empty
 
-    rois [R,5] as (batch, x1, y1, x2, y2), scaled by spatial_scale and rounded, ends included.
+    rois [R,5] as (batch, x1, y1, x2, y2), scaled by spatial_scale and rounded, ends included; they
+    must be finite.
     """
     need_room((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     y = np.zeros((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     for r, roi in enumerate(widen(rois)):
         scaled = roi[1:] * roi.dtype.type(spatial_scale)
+        need_data(np.isfinite(scaled).all(), f"region {r} is not finite: {roi.tolist()}")
         ends = np.trunc(scaled + np.copysign(0.5, scaled)).astype(int)  # halves away from zero
         plane = x[int(roi[0])]
         spans = []

@@ -93,11 +93,13 @@ def _run(
     of which the first is the output.
 
     After the end of a sequence (`lens` [N]; None: all have T steps) its outputs are 0, and its
-    states stay.
+    states stay; those of a sequence without steps are 0.
     """
     steps, n = x.shape[:2]
     y = np.zeros((steps, n, states[0].shape[-1]), x.dtype)
     order = range(steps - 1, -1, -1) if backward else range(steps)
+    if lens is not None:
+        states = [np.where((lens > 0)[:, None], s, np.zeros_like(s)) for s in states]
     for t in order:
         new = step(x[t], states)
         if lens is None:

@@ -39,7 +39,8 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
     logsum = ln(sum x) or logsumexp = ln(sum e^x) of x along `axes`, in the dtype of x
 
     No axes mean all axes, or, with noop_with_empty_axes, none: then every element is reduced
-    alone. Without elements: sum 0, prod 1, max the least and min the greatest number of the type.
+    alone. Without elements: sum 0, prod 1, max the least and min the greatest number of the type,
+    mean NaN, of integers 0.
     """
     empty = axes is None or np.size(axes) == 0
     if empty:
@@ -67,7 +68,7 @@ def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any
         return total(terms, axis=axis, keepdims=keep, dtype=terms.dtype)
     wide = x.astype(np.float64)
     if kind == "mean":
-        count = _count(x.shape, axis)
+        count = max(_count(x.shape, axis), int(whole))
         return np.sum(wide, axis=axis, keepdims=keep) / np.float64(count)
     if kind == "l2":
         return np.sqrt(np.sum(wide * wide, axis=axis, keepdims=keep))

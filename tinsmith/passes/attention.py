@@ -82,7 +82,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
         raise Skip(f"it is along axis {softmax.axis}, not the last one")
     if typical(x.dims[-1]) > max_keys:
         raise Skip(f"there are {x.dims[-1]} keys")
-    weights, zeros = _cleared(weights, outputs)
+    weights, nans = _cleared(weights, outputs)
     users = weights.uses
     if weights in outputs or len(users) != 1 or not is_matrix_product(users[0]):
         raise Skip("its result is not read by one product alone")
@@ -94,7 +94,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     lead = _lead(left, right, x)
     if not v.type.is_static or not same(product.output.dims[:-2], x.dims[:-2]):
         raise Skip("the values have further batch dimensions")
-    how = {"scale": scale, "zeros": zeros}
+    how = {"scale": scale, "nans": nans}
     if any(value.type.is_free for value in (left, right, x, v)):
         return free_attention(graph, (softmax, product), (left, right, v), how, terms, lead)
     order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
@@ -112,7 +112,7 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
 
 
 def _cleared(weights: Value, outputs: set[Value]) -> tuple[Value, bool]:
-    """(value, zeros): the softmax's result `weights` and False; or the result of where(isnan(
+    """(value, nans): the softmax's result `weights` and False; or the result of where(isnan(
     weights), 0, weights) and True, if that alone reads `weights`. By this exporters let a query
     that sees no key give 0."""
     tests = [n for n in weights.uses if n.op is OPS["IsNaN"]]
@@ -182,7 +182,8 @@ def _scores(
             scale *= factor
         elif adds(node) and b is not None:
             value, term = _inner(node, a, b)
-            terms.append(once(term_of, term, value.dims, scale))
+            if term.const is None or term.const.any():  # 0 changes no weight
+                terms.append(once(term_of, term, value.dims, scale))
         else:
             raise Skip(f"{node.op.name} stands between the product and the softmax")
 

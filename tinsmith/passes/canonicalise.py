@@ -56,9 +56,9 @@ def drop_cast_there_and_back(x: Value, wide: Node, back: Node) -> Value:
     return x
 
 
-@rules.rule(p.Add("x", 0.0) | p.Sub("x", 0.0) | p.Mul("x", 1.0) | p.Div("x", 1.0))
+@rules.rule(p.Add("x", -0.0) | p.Sub("x", 0.0) | p.Mul("x", 1.0) | p.Div("x", 1.0))
 def drop_neutral(x: Value) -> Value:
-    """x + 0, x - 0, x * 1, x / 1 -> x."""
+    """x + 0, x - 0, x * 1, x / 1 -> x. Of floats x + 0.0 stays: it makes 0.0 of -0.0."""
     return x
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.conv import NORM, affine
+from tinsmith.passes.conv import NORM, affine, finite
 from tinsmith.passes.facts import (
     Array,
     axes_of,
@@ -158,9 +158,13 @@ CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 @fold.rule(p.Mul(_channel_norm, const("k")), **CHANNELS, k=(4, 1, 1))
 def scale_channel_norm(norm: Node, scale: Array, shift: Array, k: Array) -> Value:
     """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel."""
-    y = norm.output
-    factor = per_channel(k, shape_of(y), 1)
-    return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
+    factor = per_channel(k, shape_of(norm.output), 1)
+    return _scaled(norm, scale * factor, shift * factor)
+
+
+def _scaled(norm: Node, scale: Array, shift: Array) -> Value:
+    finite(scale, shift)
+    return with_(norm, scale=like(norm.output, scale), shift=like(norm.output, shift))
 
 
 @fold.rule(p.Add(_channel_norm, const("t")), **CHANNELS, t=(4, 1, 1))
@@ -179,4 +183,4 @@ def shift_channel_norm(norm: Node, shift: Array, t: Array) -> Value:
 def merge_batch_norms(norm: Node, outer: Node, scale: Array, shift: Array) -> Value:
     """outer(norm(x, s, b)) -> norm(x, k * s, k * b + t), for batch norms, outer(y) = k * y + t."""
     k, t = affine(outer)
-    return with_(norm, scale=like(norm.output, k * scale), shift=like(norm.output, k * shift + t))
+    return _scaled(norm, k * scale, k * shift + t)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import permutations
-from math import isclose
+from math import copysign, isclose
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Literal(Pattern):
-    """Matches a constant of one element that equals `number` rounded to the constant's dtype."""
+    """Matches a constant of one element that equals `number` rounded to the constant's dtype, and
+    has its sign, if a zero of floats."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -134,15 +135,16 @@ class Literal(Pattern):
 
 def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
     """Whether a one-element array holds `number`: multiples of 0.5 exactly, others as the dtype
-    rounds them, up to a relative error of 1e-6."""
+    rounds them, up to a relative error of 1e-6. It tells -0.0 from 0.0."""
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
     if kind in "fV":  # the small floats of ml_dtypes have kind V
         try:
             rounded = float(np.asarray(number).astype(array.dtype))
-            loose = 1e-6 if number % 0.5 else 0.0
-            return isclose(float(array.item()), rounded, rel_tol=loose)
+            loose, have = 1e-6 if number % 0.5 else 0.0, float(array.item())
+            alike = copysign(1, have) == copysign(1, number)
+            return alike and isclose(have, rounded, rel_tol=loose)
         except (TypeError, ValueError):
             return False
     return False

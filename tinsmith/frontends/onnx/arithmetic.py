@@ -86,7 +86,7 @@ def variadic(call: Call) -> Result:
 @importer("Clip")
 def clip(call: Call) -> Result:
     """Import Clip. Constant bounds (before opset 11: attributes) become attributes of our Clip;
-    with others it is Min(Max(x, low), high)."""
+    with others it is Min(Max(x, low), high). A bound that is NaN is none."""
     x = call[0]
     if call.opset < 11:
         return call.emit("Clip", x, min=call.attr("min"), max=call.attr("max"))
@@ -98,8 +98,12 @@ def clip(call: Call) -> Result:
             if v is not None and v.const is not None
         }
         return call.emit("Clip", x, **bounds)
-    x = x if low is None else call.emit("Max", x, low)
-    return x if high is None else call.emit("Min", x, high)
+    for op, bound, none in (("Max", low, -np.inf), ("Min", high, np.inf)):
+        if bound is not None and bound.dtype.kind not in "iu":
+            none = call.number(none, bound)
+            bound = call.emit("Where", call.emit("IsNaN", bound), none, bound)
+        x = x if bound is None else call.emit(op, x, bound)
+    return x
 
 
 @importer("Cast")

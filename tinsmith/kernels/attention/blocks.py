@@ -128,7 +128,8 @@ class Blocks:
         y, all_slabs = em.outs[0].pointer, operands.slabs(em)
         pointers = [(em.workspace.cast(U8) + p).fixed().cast(F32) for p in places]
         rooms = Rooms(*pointers[:5], more=tuple(pointers[5:]))
-        scale, zeros = em.site.attr("scale") * LOG2E, em.site.attr("zeros")
+        scale = em.site.attr("scale") * LOG2E
+        cleared = em.site.attr("zeros"), em.site.attr("nans")
         with self.registers(em), b.loop(em.begin, em.end) as t:
             item, group = b.index(t // groups), b.index(t % groups)
             keys, values = maps.k.start(k, book, item), maps.v.start(v, book, item)
@@ -148,7 +149,7 @@ class Blocks:
                     changes = operands.changes(slabs, row, i, reach)
                     line = (rooms.scores + i * self.pitch).fixed()
                     put = self.put(b, i, rooms)
-                    inverse = exponentials(b, line, of.of.keys, self.lanes, changes, zeros, put)
+                    inverse = exponentials(b, line, of.of.keys, self.lanes, changes, cleared, put)
                     (rooms.inverses + i).store(inverse)
                 of.results(b, values, results, row, height, rooms)
 

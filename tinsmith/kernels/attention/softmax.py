@@ -83,15 +83,17 @@ Put = Callable[[Position, Val], None]
 
 
 def exponentials(
-    b: Builder, row: Ptr, n: int, lanes: int, changes: Sequence[Change], zeros: bool,
-    put: Put | None,
+    b: Builder, row: Ptr, n: int, lanes: int, changes: Sequence[Change],
+    cleared: tuple[bool, bool], put: Put | None,
 ) -> Val:  # fmt: skip
     """Emit the softmax of a row of `n` scores (float32, in units of log2) without its division:
     e[i] = 2^(s[i] - max s), where s are the scores after `changes`. Return 1 / sum(e).
 
     Without `put`, e overwrites the scores, and lanes beyond n are undefined. With `put`, it gets
-    vectors of e, 0 beyond n, and the row keeps s. If all of s are -inf, e and the result are NaN;
-    with `zeros` they are 0."""
+    vectors of e, 0 beyond n, and the row keeps s. `cleared` is (zeros, nans): if all of s are -inf,
+    e and the result are NaN; with `zeros` they are 0. With `nans` they are 0 wherever they would be
+    NaN."""
+    zeros, nans = cleared
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:
         score = (row + i).load(size)
@@ -113,6 +115,16 @@ def exponentials(
             put(i, kept)
         return [sums[0] + kept]
 
+    def clear(i: Position, size: int, mask: Val | None) -> None:
+        if put is None:
+            (row + i).store(b.zero(F32.x(size)), mask)
+        else:
+            put(i, b.zero(F32.x(size)))
+
     total = fold_row(b, n, lanes, [SUM], power)[0]
     inverse = b.const(1.0, F32) / total
+    if nans:  # a NaN anywhere makes the sum NaN
+        with b.when(total.is_nan()):
+            b.vectors(n, lanes, clear)
+        return total.is_nan().select(b.zero(F32), inverse)
     return total.eq(0.0).select(b.zero(F32), inverse) if zeros else inverse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -100,9 +101,8 @@ class TimeStep:
         return self._alive(row).select(new, old.load(self.layer.lanes))
 
     def _alive(self, row: Position) -> Val:
-        """Whether the row's sequence has not ended, by the input with its length."""
-        lens = self.em.input(4)
-        return self.t < (lens.pointer + row).load().to("i64")
+        """Whether the row's sequence has not ended."""
+        return self.t < length(self.em, row)
 
 
 Cell = Callable[[TimeStep], None]
@@ -124,7 +124,8 @@ class States:
         self.c = base + 2 * size
 
     def begin(self) -> None:
-        """Emit code that loads the initial states; zeros if they are not given."""
+        """Emit code that loads the initial states; zeros if they are not given, and for sequences
+        without steps."""
         em, layer, b, v = self.em, self.layer, self.em.b, self.layer.lanes
         way, line = layer.state_strides
         for k, buffer in enumerate([self.h[0], self.c][: self.count], start=5):
@@ -134,7 +135,8 @@ class States:
                 continue
             with b.loop(0, layer.batch) as row:
                 source = (view.pointer + self.d * way + row * line).fixed()
-                copy(b, source, (buffer + row * layer.padded).fixed(), layer.hidden, v)
+                with b.when(length(em, row) > 0) if layer.lens else nullcontext():
+                    copy(b, source, (buffer + row * layer.padded).fixed(), layer.hidden, v)
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
@@ -172,6 +174,11 @@ class States:
                 source = (buffer + row * layer.padded).fixed()
                 sink = (view.pointer + self.d * way + row * line).fixed()
                 copy(b, source, sink, layer.hidden, layer.lanes)
+
+
+def length(em: Emit, row: Position) -> Val:
+    """The number of steps of a row's sequence, by the input that tells it."""
+    return (em.input(4).pointer + row).load().to("i64")
 
 
 def buffers(states: int) -> int:
