@@ -140,3 +140,8 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert "constant, 0 everywhere" in said and not (tmp_path / "out.onnx").exists()
     said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
     assert "says no format" in said
+
+    table = tmp_path / "bytes.table"
+    table.write_bytes(bytes(range(128, 256)))
+    said = tinsmith("quantize", model, tmp_path / "out.param", "--table", table, code=1).output
+    assert "bytes.table, line 1" in said and "has no scales" in said
