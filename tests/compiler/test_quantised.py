@@ -251,3 +251,39 @@ def test_explain_says_why_a_convolution_needs_fewer_products_as_floats(target):
     net.graph.outputs.append(net.conv(net.x, 64, 5, 5, pad=(2, 2, 2, 2))[0])
     told = ts.compile(net.graph, target=target, cache=False).explain()
     assert "floats need fewer products for its 25 taps" in str(told)
+
+
+ENDS = [1e-45, 1e-40, 1e-38, 1e-18, 1e18, 1e20, 3e38]
+"""Scales near the ends of float32, whose inverses and products are beyond them."""
+
+
+def of_scales(op, x, other, y):
+    """`op` of bytes with the scale `x` and, of weights or other bytes, `other`, as bytes of `y`."""
+    net = Net(1, 64, 4, 5, zero=100)
+    v = net.real((net.x[0], np.float32(x), np.array(100, np.uint8)))
+    if op == "Add":
+        more = net.graph.input("more", net.x[0].type)
+        v = ops.Add(v, net.real((more, np.float32(other), np.array(9, np.uint8))))
+    elif op == "Conv":
+        w = RNG.integers(-127, 128, (32, 64, 1, 1)).astype(np.int8)
+        v = ops.Conv(v, ops.DequantizeLinear(w, np.float32(other)))
+    else:
+        v = ops.Relu(v) if op == "Relu" else ops.GlobalPool(v)
+    net.graph.outputs.append(net.low_of(v, y, 7)[0])
+    return net.graph
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("op", ["Conv", "Add", "Relu", "GlobalPool"])
+def test_scales_near_the_ends_of_float32(op, place, target):
+    for end in ENDS:
+        scales = [0.25, 0.5, 0.5]  # sums that are exact
+        scales[place] = end
+        graph = of_scales(op, *scales)
+        arrays = [RNG.integers(0, 256, v.dims).astype(np.uint8) for v in graph.inputs]
+        arrays[-1].reshape(-1)[:9] = range(95, 104)  # around the zero point
+        with np.errstate(all="ignore"):
+            want = run_graph(graph, dict(zip([v.name for v in graph.inputs], arrays, strict=True)))
+        got = ts.compile(graph, target=target, cache=False).run(arrays)
+        assert np.abs(got[0].astype(int) - want[0]).max() <= 1, end

@@ -43,6 +43,14 @@ def test_what_needs_two_bytes_is_none():
     assert "ByteTable" not in placed(b, z)
 
 
+@pytest.mark.parametrize("low", ["int16", "uint16"])
+def test_results_of_more_than_a_byte_are_none(low):
+    b = Builder()
+    y = ops.Sigmoid(bytes_of(b, 1, 8))
+    assert "ByteTable" not in placed(b, ops.QuantizeLinear(y, b.c(1e-4), b.c(128, low)))
+    native(b.graph, [RNG.integers(0, 256, (1, 8)).astype(np.uint8)])
+
+
 def test_what_is_spread_over_a_shape_is_none():
     b = Builder()
     y = ops.Mul(ops.Sigmoid(bytes_of(b, 1, 8)), b.w(1, 8))

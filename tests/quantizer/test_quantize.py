@@ -91,6 +91,7 @@ def test_how_data_are_given_does_not_matter(tmp_path: Path) -> None:
             [x[:8], x[8:]],
             [{"x": x[:20]}, {"x": x[20:]}],
             [lambda: {"x": x}],
+            [lambda: x],
         )
     }
     # Scales are the same; biases, by means that are summed in another order, up to rounding.
@@ -216,6 +217,15 @@ def test_nodes_to_keep_stay_in_float() -> None:
     found = quantised(graph, x, keep=("first", "dense"))
     assert {layer.name for layer in found.layers}.isdisjoint({"first", "dense"})
     assert found.graph.node("first").inputs[0] is found.graph.inputs[0]
+
+
+def test_layers_without_outputs_stay_in_float() -> None:
+    b = Building("N", 3, 4, 4)
+    none = b.emit("Conv", b.x, np.zeros((0, 3, 1, 1), np.float32))
+    graph = b.ends(b.conv(b.x, 2, name="some"), none)
+    found = ts.quantize(graph, b.data(), weight_bits=np.int64(8), progress=False)  # type: ignore[arg-type]
+    weights = [found.graph.node(name).inputs[1].producer for name in ("some", "conv")]  # type: ignore[union-attr]
+    assert weights[0] is not None and weights[1] is None
 
 
 def test_low_layers_are_named_in_the_report() -> None:

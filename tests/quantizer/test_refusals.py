@@ -18,6 +18,8 @@ from tinsmith.errors import (
     QuantizeError,
     UnknownName,
 )
+from tinsmith.graph import Graph
+from tinsmith.ops import OPS
 
 GRAPH, X = residual()
 FIXED, _ = residual(5)
@@ -43,6 +45,10 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
         ([(X, X)], "1 inputs, 2 arrays"),
         (X[:0], "no data|hold"),
         (7, "not int"),
+        ([7], "are int64"),
+        ([None], "are object"),
+        ({1: X, 2: X}, "no array for the input 'x': it holds 1, 2"),
+        ([lambda: 7], "are int64"),
     ],
 )
 def test_data_that_do_not_fit(data: Any, match: str) -> None:
@@ -58,6 +64,18 @@ def test_labels_of_another_number() -> None:
     refused(CalibrationError, f"`labels` holds 3 labels, {have}", labels=[1, 2, 3])
     own = {"x": X, "labels": np.zeros(1)}
     refused(CalibrationError, f"the data's arrays 'labels' hold 1 label, {have}", own)
+
+
+@pytest.mark.parametrize("labels", [["a"] * 24, [0.5] * 24, [np.nan] * 24, [None] * 24])
+def test_labels_that_are_no_classes(labels: Any) -> None:
+    refused(CalibrationError, "labels are the numbers of classes", labels=labels)
+
+
+def test_a_model_without_inputs() -> None:
+    graph = Graph("none")
+    made = graph.add(OPS["RandomNormal"], shape=(1, 3, 4, 4)).output
+    graph.outputs = [graph.add(OPS["Conv"], made, np.ones((2, 3, 1, 1), np.float32)).output]
+    refused(CalibrationError, "has no inputs", graph=graph)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
@@ -109,6 +127,9 @@ def test_options_that_are_none() -> None:
     refused(OptionError, "max_drop", max_drop=-1)
     refused(OptionError, "max_drop", max_drop="much")
     refused(OptionError, "threads", threads=0)
+    refused(OptionError, "keep must be a list", keep="first")
+    refused(OptionError, "keep must be a list", keep=None)
+    refused(UnknownName, "node to keep.*firsst", keep=["firsst"])
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
@@ -119,3 +140,8 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert "constant, 0 everywhere" in said and not (tmp_path / "out.onnx").exists()
     said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
     assert "says no format" in said
+
+    table = tmp_path / "bytes.table"
+    table.write_bytes(bytes(range(128, 256)))
+    said = tinsmith("quantize", model, tmp_path / "out.param", "--table", table, code=1).output
+    assert "bytes.table, line 1" in said and "has no scales" in said

@@ -145,7 +145,7 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
         raise click.UsageError(f"A table says all there is to say: leave {', '.join(given)} out.")
     if _is_table(out):
         raise click.UsageError("A table is no data that another could be made from.")
-    return apply_table(graph, Path(table).read_text(encoding="utf-8"), table)
+    return apply_table(graph, Path(table).read_text("utf-8", "replace"), table)
 
 
 def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:

@@ -45,8 +45,9 @@ def _sample(graph: Graph, _: Any) -> Value:
 )
 def tabulated(q: Node) -> Value:
     """quantise(f(dequantise(x)), s, z) -> table[x], for any function f of one element."""
-    found: dict[Value, Value | None] = {}
-    source = _source(q.output, found)
+    if name_of(q.output.dtype) not in BYTES:
+        raise Skip(f"the result is {q.output.dtype}, not bytes")
+    source = _source(q.output, {})
     if source is None or source is q.output:
         raise Skip("it is no function of one byte")
     nodes = _between(source, q)

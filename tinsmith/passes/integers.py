@@ -11,7 +11,7 @@ The float operator would round each of its sums; these are exact.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ WIDE = 8
 """Convolutions in groups are computed in bytes if each group has a multiple of this many channels.
 Then at most two share one of the kernels' blocks of 16 channels, so that at most half of the
 products are by padding zeros, while four of bytes take the time of one of floats. Estimated."""
+
+HUGE = 1e18
+"""Scales from here on may make numbers that overflow float32, to infinities that sums of bytes do
+not have."""
 
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
@@ -95,8 +99,8 @@ def need_bytes(x: Value, scale: Array) -> None:
     if scale.dtype != FLOAT32:
         raise Skip(f"a scale is {scale.dtype}")
     one = scale.item() if scale.size == 1 else None
-    if not (np.all((scale > 0) & (scale < inf)) if one is None else 0 < one < inf):
-        raise Skip("a scale is not positive")
+    if not (np.all((scale > 0) & (scale < HUGE)) if one is None else 0 < one < HUGE):
+        raise Skip(f"a scale is not positive, or not below {HUGE:g}")
 
 
 def need_room(summed: tuple[int, ...]) -> None:

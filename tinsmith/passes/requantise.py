@@ -15,6 +15,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.types import name_of
 from tinsmith.ops import OPS
+from tinsmith.ops.quant import ENTRIES
 from tinsmith.passes.facts import Array
 from tinsmith.passes.integers import PRODUCTS, dequantised, flat, float32, joined, need_bytes
 from tinsmith.passes.lower_quant import FLOAT32, floated, given, nonzero
@@ -253,9 +254,18 @@ def requantised(
     if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is no sum")
     step = scale.astype(np.float64).reshape(())
-    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), (factor / step).astype(FLOAT32))
-    y = y if bias is None else OPS["Add"](y, (bias / step).astype(FLOAT32))
+    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), _finite(factor / step))
+    y = y if bias is None else OPS["Add"](y, _finite(bias / step))
     return _narrow(y, zero, low)
+
+
+def _finite(numbers: Any) -> Array:
+    """`numbers` as float32. Raises Skip if one is no finite float32, as 1 / 1e-40."""
+    with np.errstate(over="ignore"):
+        found = np.asarray(numbers).astype(FLOAT32)
+    if not np.isfinite(found).all():
+        raise Skip("a scale is too small to divide by")
+    return found
 
 
 def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
@@ -302,6 +312,8 @@ def requantised_sum(left: Node, right: Node, scale: Array, zero: Value | None, q
     terms = []
     for v, s, z in ((a, sa, za), (b, sb, zb)):
         factor = float(s.item()) / step
+        if factor > ENTRIES:
+            raise Skip("one step of a term is beyond all steps of the sum")
         shift -= factor * (0 if z is None or z.const is None else int(z.const.item()))
         terms.append(OPS["Mul"](OPS["Cast"](v, to="float32"), np.float32(factor)))
     last = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
@@ -344,4 +356,5 @@ def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> 
         raise Skip("nothing is computed with it")
     if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip("it has a scale for each place, or is not float32")
-    return _narrow(OPS["Mul"](x, np.float32(1 / float(scale.item()))), zero, q.output.dtype)
+    inverse = _finite(1 / float(scale.item()))
+    return _narrow(OPS["Mul"](x, inverse), zero, q.output.dtype)

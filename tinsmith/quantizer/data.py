@@ -28,6 +28,8 @@ class Samples:
 
     def __init__(self, graph: Graph, data: Any, batch: int) -> None:
         self.inputs = list(graph.inputs)
+        if not self.inputs:
+            raise CalibrationError("the model has no inputs: no data could calibrate it")
         self.batch = batch
         self.number = 0
         self.labels: Array | None = None
@@ -62,9 +64,9 @@ class Samples:
             for item in data:
                 if callable(item):
                     read: Callable[[], Any] = item
-                    yield lambda read=read: self._named(read(), "the data")
+                    yield lambda read=read: self._named(self._ordered(read()), "the data")
                 else:
-                    whole = isinstance(item, Mapping | str | os.PathLike)
+                    whole = isinstance(item, str | os.PathLike)
                     yield from self._read(item if whole else self._ordered(item))
         else:
             raise CalibrationError(
@@ -72,10 +74,13 @@ class Samples:
                 f"{type(data).__name__}"
             )
 
-    def _ordered(self, item: Any) -> Batch:
-        """Return input name -> array, for an array or a list of arrays in the inputs' order. Raises
-        CalibrationError."""
-        arrays = [item] if isinstance(item, np.ndarray) else list(item)
+    def _ordered(self, item: Any) -> Mapping[str, Array]:
+        """Return input name -> array, for an array or a list of arrays in the inputs' order; arrays
+        by name as they are. Raises CalibrationError."""
+        if isinstance(item, Mapping):
+            return item
+        several = isinstance(item, Iterable) and not isinstance(item, np.ndarray)
+        arrays = list(item) if several else [item]
         if len(arrays) != len(self.inputs):
             raise CalibrationError(
                 f"the model has {len(self.inputs)} inputs, {len(arrays)} arrays are given"
@@ -86,6 +91,7 @@ class Samples:
         """Return the inputs among named arrays, and labels; for a model of one input, an only other
         array may have any name. Raises CalibrationError if an input is missing."""
         found: Batch = {}
+        arrays = {str(n): a for n, a in arrays.items()}
         for v in self.inputs:
             value = npz.whole(v.name, arrays)
             if value is None and len(self.inputs) == 1:

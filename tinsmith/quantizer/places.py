@@ -20,14 +20,16 @@ POOLS = ("GlobalPool", "AveragePool")
 
 def weighted(node: Node) -> Weights | None:
     """Return which inputs of a node hold weights and which data (`Weights`); None unless the
-    weights are constant, the data computed, and all float32. Of recurrent layers only weights are
-    quantised, so they have no data here."""
+    weights are constant and not empty, the data computed, and all float32. Of recurrent layers only
+    weights are quantised, so they have no data here."""
     found = weights_of(node)
     if found is None or len(node.inputs) <= max(found.inputs):
         return None
     for i in (*found.inputs, *found.data):
         v = node.inputs[i]
         if v is None or v.dtype.name != "float32" or (v.const is None) == (i in found.inputs):
+            return None
+        if v.const is not None and not v.const.size:
             return None
     return found
 

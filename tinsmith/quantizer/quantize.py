@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.backends.cpu import HOST
 from tinsmith.compiler.compile import ModelLike, load
+from tinsmith.compiler.options import check_name
 from tinsmith.errors import CalibrationError, QuantizeError, counted
 from tinsmith.graph import Graph, Node
 from tinsmith.passes.manager import run_passes
@@ -71,7 +72,7 @@ def quantize(
     settings = settings_of(
         method=method, per_channel=per_channel, symmetric=symmetric, weight_bits=weight_bits,
         activation_bits=activation_bits, equalise=equalise, correct=correct, rounding=rounding,
-        products=products, keep=tuple(keep), max_drop=max_drop, form=form, threads=threads,
+        products=products, keep=keep, max_drop=max_drop, form=form, threads=threads,
     )  # fmt: skip
     check_progress(progress)
     graph = load(model)
@@ -102,6 +103,8 @@ class _Quantising:
         self.settings, self.form = settings, FORMS[settings.form]
         self.exact = canonical_of(graph)
         self.equalised = equalise(self.exact) if settings.equalise else 0
+        for name in settings.keep:
+            check_name("node to keep", name, {n.name for n in self.exact})
         self.nodes = self._targets(self.exact, settings.keep)
         if not self.nodes:
             raise QuantizeError(
@@ -129,6 +132,11 @@ class _Quantising:
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None
+        if found.dtype.kind not in "iuf" or not np.array_equal(found, np.rint(found)):
+            raise CalibrationError(
+                "labels are the numbers of classes, whole numbers; these are not, such as"
+                f" {found.reshape(-1)[0]!r}"
+            )
         total = sum(len(next(iter(batch.values()))) for batch in self.samples)
         if len(found) != total:
             told = "`labels` holds" if labels is not None else "the data's arrays 'labels' hold"

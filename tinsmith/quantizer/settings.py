@@ -41,7 +41,7 @@ class Settings:
     def compensates(self) -> bool:
         """Whether weights are rounded with compensation (`rounding.py`): if asked for, or by
         default for few bits."""
-        return (self.rounding or ROUNDINGS[self.weight_bits < 7]) == "compensated"
+        return (self.rounding or ROUNDINGS[bool(self.weight_bits < 7)]) == "compensated"
 
 
 def settings_of(**given: Any) -> Settings:
@@ -55,6 +55,9 @@ def settings_of(**given: Any) -> Settings:
         per_channel=found.per_channel, symmetric=found.symmetric, equalise=found.equalise,
         correct=found.correct, products=found.products,
     )  # fmt: skip
+    if isinstance(found.keep, str) or not isinstance(found.keep, Collection):
+        raise OptionError(f"keep must be a list of names of nodes, not {found.keep!r}")
+    found = replace(found, keep=tuple(found.keep))
     check_name("form", found.form, FORMS)
     if FORMS[found.form].symmetric:
         found = replace(found, symmetric=True)
