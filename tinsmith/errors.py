@@ -192,7 +192,8 @@ class Cancelled(TinsmithError):
 
 
 class NestedCompilation(TinsmithError):
-    """A compilation was to begin during another on the same thread, as in a signal handler."""
+    """A compilation was to begin during another on the same thread, or while a module that it needs
+    is imported there, as in a signal handler."""
 
 
 class PlanError(TinsmithError):

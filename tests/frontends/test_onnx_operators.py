@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.frontends.models import check, floats, info, model, one, ops, run
+from tests.frontends.models import check, check_evaluator, floats, info, model, one, ops, run
 
 node = helper.make_node
 X = floats(2, 3, 4, 5)
@@ -225,6 +225,18 @@ def test_power_has_the_dtype_of_its_base(base: str, exponent: str) -> None:
 def test_a_whole_base_and_a_real_exponent_are_multiplied_in_double_precision() -> None:
     (y,) = run(*one("Pow", np.array([3, -3]), np.array([20, 31], np.float32), opset=15))
     assert y.tolist() == [3**20, -(3**31)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("weights", [(), (1,)], ids=["computed", "constant"])
+@pytest.mark.parametrize("exponent", ["int32", "int64", "uint32", "float64"])
+@pytest.mark.parametrize("base", ["float16", "float32"])
+def test_exponents_that_float32_does_not_hold(
+    base: str, exponent: str, weights: tuple[int, ...], backend: str
+) -> None:
+    x, y = np.array([-1, -1, 3, 0.5], base), np.array([2**24 + 1, 3, 2, 1], exponent)
+    case = one("Pow", x, y, opset=15, weights=weights)
+    check_evaluator(case, backend)
 
 
 @pytest.mark.parametrize("to", ["float16", "float64", "int8", "bool", "int64"])

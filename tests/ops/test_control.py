@@ -315,6 +315,22 @@ def test_fused():
             {"body": scanning(), "num_scan_inputs": 1, "captured": 1, "scan_input_axes": (2,)},
             ["scan_input_axes 2"],
         ),
+        *(
+            (
+                "Scan",
+                [f32(3), f32(4, 3), f32()],
+                {"body": scanning(), "num_scan_inputs": 1, "captured": 1, name: value},
+                fragments,
+            )
+            for name, value, fragments in [
+                ("scan_input_directions", (2,), ["0 (forward) or 1 (backward)", "2"]),
+                ("scan_output_directions", (0, -1), ["0 (forward) or 1 (backward)", "-1"]),
+                ("scan_input_axes", (0, 0), ["scan_input_axes", "1 values"]),
+                ("scan_input_directions", (0, 0), ["scan_input_directions", "1 values"]),
+                ("scan_output_axes", (), ["scan_output_axes", "2 values"]),
+                ("scan_output_directions", (0,), ["scan_output_directions", "2 values"]),
+            ]
+        ),
     ],
 )  # fmt: skip
 def test_refused(name, types, attrs, fragments):

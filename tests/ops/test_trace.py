@@ -27,8 +27,9 @@ class Recorder(NDArrayOperatorsMixin):
         return self._value.dtype
 
     def astype(self, dtype: Any) -> Recorder:
+        """As generated code converts: floats out of range become the nearest integer."""
         self._log.append("astype")
-        return Recorder(self._value.astype(dtype), self._log)
+        return Recorder(OPS["Cast"].reference(self._value, to=np.dtype(dtype).name), self._log)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         assert method == "__call__" and not kwargs, (ufunc, method, kwargs)

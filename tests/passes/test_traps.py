@@ -486,3 +486,14 @@ def test_hard_activations_of_integers_stay(times):
     x = b.x(4)
     y = ops.Clip(ops.Add(x, b.c(3)), min=0, max=6)
     check(b.out(ops.Div(y if times == 1 else ops.Mul(x, y), b.c(6))), "portable")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_only_whole_exponents_make_squares_of_integers(dtype):
+    b = Builder("int32")
+    g = b.out(ops.Pow(b.x(3), b.c(2, dtype)))
+    x = np.array([46341, -3, -(2**31)], np.int32)
+    (want,) = run_graph(g, [x])
+    np.testing.assert_array_equal(ts.compile(g)(x), want)
+    run_passes(g, "portable")
+    assert ops_of(g) == ["Mul" if dtype == "int32" else "Pow"]

@@ -285,3 +285,20 @@ def test_canonical_graphs_keep_the_element_types_of_the_file(name, kind, tmp_pat
 
 def _arrays(result):
     return list(result.values()) if isinstance(result, dict) else [result]
+
+
+@pytest.mark.parametrize("kind", HALF)
+def test_sequences_keep_their_element_type(kind):
+    b = Builder(HALF[kind])
+    x = ops.Tanh(b.x(4, 3))
+    parts = ops.SequenceInsert(ops.SplitToSequence(x, np.int64(3)), ops.Exp(x), np.int64(0))
+    pair = ops.SequenceConstruct(ops.SequenceAt(parts, np.int64(0)), x)
+    g = b.out(ops.ConcatFromSequence(parts, axis=0), ops.ConcatFromSequence(pair, axis=0))
+    feed = b.array(4, 3)
+    want, got, _ = widened(g, [feed])
+    for y, z, right in zip(got, ts.compile(g, cache=False).run([feed]), want, strict=True):
+        for found in (y, z):
+            assert found.dtype == right.dtype == HALF[kind]
+            np.testing.assert_allclose(
+                found.astype(np.float64), right.astype(np.float64), rtol=2 * UNIT[kind]
+            )

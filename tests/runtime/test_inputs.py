@@ -87,3 +87,66 @@ def test_shapes_may_be_lists_and_none_may_lack() -> None:
     for ask in (net.program, net.session):
         with pytest.raises(InputShapeError, match="the input 'x' of any needs a shape"):
             ask((None,))
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def doubled(free: bool, backend: str) -> ts.Net:
+    g = Graph("twice")
+    dims = ("N", "M") if free else (2, 3)
+    g.outputs = [ops.Mul(g.input("x", Type("float32", dims)), np.float32(2))]
+    net = ts.compile(g, cache=False, backend=backend)
+    net(X)  # the next calls may take the fast path
+    return net
+
+
+PLAIN = {
+    "mapped": X.view(np.memmap),
+    "records": X.view(np.recarray),
+    "bytes swapped": X.astype(">f4"),
+    "backwards": X[::-1, ::-1],
+    "columns first": np.asfortranarray(X),
+    "repeated": np.broadcast_to(X[:1], (2, 3)),
+    "a field": np.array([[(1, 2)] * 3] * 2, [("a", "u1"), ("b", "f4")])["b"],
+    "unaligned": np.frombuffer(b"-" + X.tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3),
+}
+REFUSED = {
+    "masked": (np.ma.masked_array(X, X > 2), r"masked array.*x\.filled"),
+    "masked nowhere": (np.ma.masked_array(X), r"masked array.*x\.filled"),
+    "objects": (X.astype(object), "must have dtype float32, not object"),
+    "fields": (np.zeros((2, 3), [("a", "f4")]), r"one of its fields, such as x\['a'\]"),
+    "texts": (np.full((2, 3), "1", np.dtypes.StringDType()), "must have dtype float32"),
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
+def test_arrays_of_other_kinds(free: bool, backend: str) -> None:
+    net = doubled(free, backend)
+    for what, array in PLAIN.items():
+        np.testing.assert_array_equal(net(array), np.asarray(array) * 2, what)
+    for array, message in REFUSED.values():
+        with pytest.raises(InputTypeError, match=message):
+            net(array)
+    if backend == "cpu":
+        with pytest.raises(InputTypeError, match="masked array"):
+            net.session(((2, 3),)).run([REFUSED["masked"][0]])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_texts_are_python_strings(backend: str) -> None:
+    g = Graph("texts")
+    x = g.input("x", Type("string", (2,)))
+    g.outputs = [ops.StringConcat(x, x)]
+    net = ts.compile(g, cache=False, backend=backend)
+    given = np.array(["a", "b"])
+    for array in (given, given.astype(object), given.astype(np.dtypes.StringDType())):
+        assert net(array).tolist() == ["aa", "bb"]
+    for other in (1, None, b"b"):
+        with pytest.raises(InputTypeError, match=rf"takes texts \(str\), it holds {other!r}"):
+            net(np.array(["a", other], object))
+    with pytest.raises(InputTypeError, match="must have dtype object"):
+        net(np.ones(2))
+    with pytest.raises(InputTypeError, match=r"numpy\.strings\.decode"):
+        net(given.astype("S"))

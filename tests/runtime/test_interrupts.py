@@ -104,6 +104,52 @@ def test_calls_of_new_sizes_during_calls_of_new_sizes() -> None:
     run(NESTED)
 
 
+IMPORTING = """
+import importlib.machinery
+import numpy as np
+import tinsmith as ts
+from tinsmith.errors import NestedCompilation
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+
+def made():
+    graph = Graph("g")
+    graph.outputs = [OPS["Softmax"](graph.input("x", Type("float32", ("n", 8))))]
+    return ts.compile(graph, threads=2, cache=False)
+
+outer, known, fresh = nets = made(), made(), made()
+known(np.ones((2, 8), np.float32))
+outer(np.ones((2, 8), np.float32))
+execute, outcomes, inside = importlib.machinery.SourceFileLoader.exec_module, [], False
+
+def struck(loader, module):
+    global inside
+    if not inside and module.__name__.startswith("tinsmith."):
+        inside = True
+        for net, n in ((known, 2), (known, 5), (fresh, 2), (outer, 3)):
+            try:
+                assert (net(np.ones((n, 8), np.float32)) == 1 / 8).all()
+                outcomes.append("right")
+            except NestedCompilation:
+                outcomes.append("refused")
+        inside = False
+    execute(loader, module)
+
+importlib.machinery.SourceFileLoader.exec_module = struck
+for n in (3, 4, 300, 1):
+    outer(np.ones((n, 8), np.float32))
+importlib.machinery.SourceFileLoader.exec_module = execute
+for net in nets:
+    assert (net(np.ones((4, 8), np.float32)) == 1 / 8).all()
+print(*outcomes)
+"""
+
+
+def test_calls_while_modules_are_imported() -> None:
+    """As in a signal handler during the first calls, which import what they need."""
+    assert set(run(IMPORTING).split()) == {"right", "refused"}
+
+
 @pytest.mark.parametrize("shapes", ["free", "fixed"])
 def test_a_compilation_during_another_is_refused(shapes: str, monkeypatch: Any) -> None:
     """As in a signal handler. What needs none is computed."""

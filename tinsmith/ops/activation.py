@@ -124,9 +124,8 @@ def Mish(x):
 @op("elementwise", "activation")
 @in_float32
 def Shrink(x, *, bias=0.0, lambd=0.5):
-    """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
-    low = (x + bias).astype(x.dtype)
-    high = (x - bias).astype(x.dtype)
+    """y = x + bias where x < -lambd, x - bias where x > lambd, else 0; converted as by Cast"""
+    low, high = (OPS["Cast"].reference(v, to=x.dtype.name) for v in (x + bias, x - bias))
     return np.where(x < -lambd, low, np.where(x > lambd, high, 0))
 
 

@@ -238,7 +238,7 @@ def Scan(
     """
     cut = len(values) - captured
     states, inputs = list(values[: cut - num_scan_inputs]), values[cut - num_scan_inputs : cut]
-    axes, backward = _per(scan_input_axes, len(inputs)), _per(scan_input_directions, len(inputs))
+    axes, backward = (per(a, len(inputs)) for a in (scan_input_axes, scan_input_directions))
     heads = [np.moveaxis(a, axis, 0) for a, axis in zip(inputs, axes, strict=True)]
     lengths = {len(h) for h in heads}
     need_data(len(lengths) == 1, f"inputs are scanned for {sorted(lengths)} iterations")
@@ -251,16 +251,18 @@ def Scan(
         for row, a in zip(items, got[len(states) :], strict=True):
             row.append(a)
     results = []
-    placed = zip(
-        _per(scan_output_axes, len(outs)), _per(scan_output_directions, len(outs)), strict=True
-    )
+    axes, backward = (per(a, len(outs)) for a in (scan_output_axes, scan_output_directions))
+    placed = zip(axes, backward, strict=True)
     for row, v, (axis, back) in zip(items, outs, placed, strict=True):
         stacked = np.stack(row[::-1] if back else row) if row else _no_items(v)
         results.append(np.ascontiguousarray(np.moveaxis(stacked, 0, axis)))
     return (*states, *results)
 
 
-def _per(given: Sequence[int] | None, count: int) -> tuple[int, ...]:
+def per(given: Sequence[int] | None, count: int, what: str = "an attribute") -> tuple[int, ...]:
+    """An attribute of Scan that has a number for each of `count` inputs or outputs: 0 where it is
+    absent. Raises TypeRuleError, which calls it `what`, for another number of them."""
+    need(given is None or len(given) == count, "{} is {}, for {} values", what, given, count)
     return (0,) * count if given is None else tuple(given)
 
 
@@ -279,8 +281,7 @@ def _(
     inputs = values[cut - num_scan_inputs : cut]
     iterations: Any = None
     rows = []
-    axes = _per(scan_input_axes, len(inputs))
-    need(len(axes) == len(inputs), f"{len(axes)} scan_input_axes for {len(inputs)} scan inputs")
+    axes = per(scan_input_axes, len(inputs), "scan_input_axes")
     for v, axis in zip(inputs, axes, strict=True):
         shape = None
         if v.shape is not None:
@@ -295,7 +296,12 @@ def _(
     iterations = fresh() if iterations is None else iterations
     results = []
     items = types[len(states) :]
-    for t, axis in zip(items, _per(scan_output_axes, len(items)), strict=True):
+    ways = (
+        *per(scan_input_directions, len(inputs), "scan_input_directions"),
+        *per(scan_output_directions, len(items), "scan_output_directions"),
+    )
+    need(set(ways) <= {0, 1}, f"directions are 0 (forward) or 1 (backward), not {ways}")
+    for t, axis in zip(items, per(scan_output_axes, len(items), "scan_output_axes"), strict=True):
         if t.shape is None:
             results.append(t)
             continue

@@ -144,16 +144,18 @@ def _(emit, node, g):
 
 @op("elementwise")
 def Pow(x, y):
-    """z = x^y, in the dtype of x
+    """z = x^y, in the dtype of x; computed in float64 unless float32 holds every x and y
 
     Powers of integers by integers wrap around; a negative y gives 1 / x^|y| truncated, and 0 for
-    x = 0.
+    x = 0. Powers of integers by real numbers are cast back as by Cast.
     """
     if x.dtype.name not in INTS:
-        wide = np.float64 if x.dtype.name == "float64" else np.float32
+        narrow = all(np.can_cast(t, np.float32) for t in (x.dtype, y.dtype))
+        wide = np.float32 if narrow else np.float64
         return np.power(x.astype(wide), y.astype(wide)).astype(x.dtype)
     if y.dtype.name not in INTS:
-        return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+        power = np.power(x.astype(np.float64), y.astype(np.float64))
+        return OPS["Cast"].reference(power, to=x.dtype.name)
     if y.dtype != x.dtype:
         return _int_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
     return _int_power(x, y)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Type, Value
+from tinsmith.graph.types import name_of
 from tinsmith.ops._apart import Apart
-from tinsmith.ops._op import need, need_one_of, op
+from tinsmith.ops._op import OPS, need, need_one_of, op
 from tinsmith.ops._rules import (
     BOOL,
     FLOATS,
@@ -36,7 +37,7 @@ KINDS = (
 @op("reduction")
 def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
     """y = the sum, mean, max, min, prod, l1 = sum |x|, l2 = sqrt(sum x^2), sumsquare = sum x^2,
-    logsum = ln(sum x) or logsumexp = ln(sum e^x) of x along `axes`, in the dtype of x
+    logsum = ln(sum x) or logsumexp = ln(sum e^x) of x along `axes`, as by Cast in the dtype of x
 
     No axes mean all axes, or, with noop_with_empty_axes, none: then every element is reduced
     alone. Without elements: sum 0, prod 1, max the least and min the greatest number of the type,
@@ -48,7 +49,7 @@ def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
     else:
         where = tuple(int(a) for a in np.asarray(axes).reshape(-1))
     y = _reduced(x, where, kind, bool(keepdims))
-    return y if y.dtype == x.dtype else y.astype(x.dtype)
+    return y if y.dtype == x.dtype else OPS["Cast"].reference(y, to=name_of(x.dtype))
 
 
 def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:

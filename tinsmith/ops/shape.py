@@ -70,6 +70,8 @@ def Reshape(x, shape, *, allowzero=False):
         target[target.index(-1)] = have // taken
     for i in kept:
         target[i] = x.shape[i]
+    fits = math.prod(target) == x.size
+    need_data(fits, f"x has {x.size} elements, they do not take the shape {target}")
     return np.reshape(x, target)
 
 

@@ -30,13 +30,22 @@ from tinsmith.sizes import NUMBER
 
 def _complex(x: Any) -> Any:
     """x without its last axis, which has the parts of a number: size 1 (real) gives float64, size 2
-    (real, imaginary) complex128."""
+    (real, imaginary) complex128. Raises DataError for another size."""
+    need_data(x.shape[-1] in (1, 2), f"the last axis of {list(x.shape)} is not 1 or 2")
     wide = x.astype(np.float64)
     return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
 
 
 def _pair(y: Any) -> Any:
     return np.stack([y.real, y.imag], axis=-1)
+
+
+def _parts(x: Value) -> Dim:
+    """The size of the last axis of x, whose rank is known. TypeRuleError if it is not 1 or 2."""
+    assert x.shape is not None
+    parts = x.shape[-1]
+    need(parts in (1, 2) or isinstance(parts, str), f"the last axis of {x.type} is not 1 or 2")
+    return parts
 
 
 @op()
@@ -76,8 +85,7 @@ def _(
         return Type(x.dtype, None)
     rank = len(x.shape)
     need(rank >= 2, f"x is {x.type}; it must have rank 2 or more, the last axis 1 or 2")
-    parts = x.shape[-1]
-    need(parts in (1, 2) or isinstance(parts, str), f"the last axis of {x.type} is not 1 or 2")
+    parts = _parts(x)
     if onesided:
         wrong = 1 if inverse else 2
         need(parts != wrong, f"this onesided transform cannot take {wrong} part(s): {x.type}")
@@ -137,7 +145,8 @@ def _(
         size = signal.shape[1]
     if signal.shape is None:
         return Type(signal.dtype, (fresh(), fresh(), fresh(), 2))
-    batch, length, parts = signal.shape
+    batch, length, _ = signal.shape
+    parts = _parts(signal)
     need(not (onesided and parts == 2), "a complex signal has no onesided transform")
     step = const_int(frame_step)
     need(step is None or step >= 1, f"frame_step is {step}")

@@ -69,8 +69,10 @@ def drop_power_of_one(x: Value) -> Value:
 
 
 @rules.rule(p.Pow("x", 2.0))
-def square(x: Value) -> Value:
-    """x ** 2 -> x * x."""
+def square(root: Node, x: Value) -> Value:
+    """x ** 2 -> x * x, which wraps around where x and the exponent are integers."""
+    if root.operand(1).dtype.kind not in "iu":
+        need_float(x)
     return OPS["Mul"](x, x)
 
 

@@ -69,7 +69,7 @@ class _Widening:
     def visit(self, node: Node) -> None:
         if "conversion" in node.op.traits:
             self._cast(node)
-        elif node.op.traits & {"control", "impure", "check"}:
+        elif node.op.traits & {"control", "holder", "impure", "check"}:
             self.context.refuse(PASS, node.name, f"{node.op.name} keeps its own element types")
         elif not self._only_moves(node):
             self._widen(node)

@@ -48,6 +48,8 @@ class Inputs:
         self.model, self.types, self.ranges = model, dict(types), dict(ranges)
         self.names = list(self.types)
         self.dtypes = [t.dtype for t in self.types.values()]
+        self.taken = [d if d.kind != "O" else None for d in self.dtypes]
+        """The dtypes of arrays whose elements need no look; None for texts."""
         self.shapes = [t.shape for t in self.types.values()]
         self.fixed: Signature | None = None
         """The signature, if no size is free; else None."""
@@ -114,7 +116,7 @@ class Inputs:
                 continue
             if (
                 type(array) is not np.ndarray
-                or (array.dtype is not self.dtypes[i] and not self._native(array.dtype, i))
+                or (array.dtype is not self.taken[i] and not self._native(array.dtype, i))
                 or not array.flags.c_contiguous
             ):
                 array = self._converted(names[i], array, self.dtypes[i])
@@ -129,11 +131,11 @@ class Inputs:
         """Whether all are contiguous arrays of the right dtypes; shapes are not checked."""
         return all(
             type(a) is np.ndarray and a.dtype is dtype and a.flags.c_contiguous
-            for a, dtype in zip(arrays, self.dtypes, strict=True)
+            for a, dtype in zip(arrays, self.taken, strict=True)
         )
 
     def _native(self, dtype: np.dtype[Any], i: int) -> bool:
-        return dtype == self.dtypes[i] and dtype.isnative
+        return dtype == self.dtypes[i] and dtype.kind != "O" and dtype.isnative
 
     @property
     def _wanted(self) -> str:
@@ -179,11 +181,20 @@ class Inputs:
                 f"the input {name!r} of {self.model} must be a numpy array of {type_ or wanted}, "
                 f"not {type(array).__name__}; {hint}"
             )
-        native = array.dtype.newbyteorder("=")
-        if native != wanted and not (wanted.kind == "O" and array.dtype.kind in "UTSO"):
+        need_no_mask(f"the input {name!r} of {self.model}", array)
+        kind, texts = array.dtype.kind, wanted.kind == "O"
+        fits = kind in "UTO" if texts else kind != "T" and array.dtype.newbyteorder("=") == wanted
+        if not fits:
+            hint = f"x.astype({wanted.name!r}) converts"
+            hint = f"one of its fields, such as x[{f[0]!r}]" if (f := array.dtype.names) else hint
+            hint = "numpy.strings.decode(x) makes texts of bytes" if texts and kind == "S" else hint
             raise InputTypeError(
                 f"the input {name!r} of {self.model} must have dtype {wanted.name}, not "
-                f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
+                f"{array.dtype.name}; {hint}"
+            )
+        if texts and (others := [v for v in array.flat if not isinstance(v, str)]):
+            raise InputTypeError(
+                f"the input {name!r} of {self.model} takes texts (str), it holds {others[0]!r}"
             )
         try:
             return np.ascontiguousarray(array, wanted).reshape(array.shape)
@@ -253,6 +264,15 @@ class Inputs:
                     f"{max(n, most)})}}, on the command line --dim {d}={min(n, least)}.."
                     f"{max(n, most)}, or without a range"
                 )
+
+
+def need_no_mask(what: str, array: Any) -> None:
+    """Raise InputTypeError, which calls the array `what`, if it is one of numpy's masked arrays."""
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+        raise InputTypeError(
+            f"{what} is a masked array, and models know no mask: x.filled(0) puts zeros where it "
+            "hides elements"
+        )
 
 
 def suggest_input(name: object, names: Sequence[str]) -> str:
@@ -342,6 +362,7 @@ def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> Non
         if i not in read:
             continue
         what = f"the input {port.name!r} of this program of {plan.model}"
+        need_no_mask(what, array)
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
             found = getattr(array, "dtype", type(array).__name__)
             raise InputTypeError(f"{what} must be an array of {port.dtype}, not {found}")

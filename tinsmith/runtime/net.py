@@ -18,7 +18,7 @@ from tinsmith.runtime.inputs import Inputs, Signature, run_arguments
 from tinsmith.runtime.memory import OfThisProcess
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
 from tinsmith.runtime.program import Program
-from tinsmith.runtime.programs import Programs, evict
+from tinsmith.runtime.programs import Programs, evict, imports_whole
 from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Net(OfThisProcess):
         self._local = Local()
         # Read by every call.
         self._runner = model.runner
-        self._names, self._dtypes = self._takes.names, self._takes.dtypes
+        self._names, self._dtypes = self._takes.names, self._takes.taken
         self._count, self._free = len(self._names), self._takes.fixed is None
 
     # ---- running
@@ -147,6 +147,7 @@ class Net(OfThisProcess):
         session.left -= 1
         return session
 
+    @imports_whole
     def _general(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The slow path of a call: any arguments, all checked."""
         own = {k: kwargs.pop(k) for k in ("out", "outputs") if k in kwargs and k not in self.inputs}
@@ -155,6 +156,7 @@ class Net(OfThisProcess):
         names = self.output_names if wanted is None else wanted
         return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
 
+    @imports_whole
     def _computed(self, arrays: Sequence[Array], wanted: Any, out: Any) -> list[Array]:
         """Run on checked inputs; return the outputs, or the values named in `wanted`, in order. A
         result for which `out` has an array is written into it."""
@@ -244,6 +246,7 @@ class Net(OfThisProcess):
         except (AttributeError, KeyError, TypeError):  # lists have no hash
             return self._made_session(self._takes.as_signature(signature))
 
+    @imports_whole
     def _made_session(self, signature: Signature) -> Session:
         """Make the calling thread's session for a signature. Raises InputShapeError."""
         program = self._programs.get(signature)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from _thread import RLock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from tinsmith.errors import NestedCompilation
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature
 from tinsmith.runtime.program import Program
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
     from tinsmith.runtime.often import Often
     from tinsmith.runtime.states import State
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PLANS, PLAN_BYTES = 16, 1 << 30
 """Programs for different signatures that a Net keeps at most, and their bytes. Estimated."""
@@ -88,6 +94,26 @@ class Provider(Protocol):
     def report(self) -> Any:
         """Return the report of each stage of passes."""
         return []
+
+
+def imports_whole(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of what may import modules: NestedCompilation where one of them is being imported
+    on the same thread, as a signal handler may find it, so that not all of it is there."""
+
+    @wraps(function)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ImportError as error:
+            spec = getattr(sys.modules.get(error.name or ""), "__spec__", None)
+            if not getattr(spec, "_initializing", False):
+                raise
+            raise NestedCompilation(
+                f"this call needs {error.name}, which is being imported on the same thread, as in "
+                "a signal handler: call the net once before, or call it later"
+            ) from error
+
+    return whole
 
 
 class Programs:

@@ -46,16 +46,18 @@ def prelu(call: Call) -> Result:
 
 @importer("Pow")
 def power(call: Call) -> Result:
-    """Import Pow, whose result has the element type of the base. An exponent of another type is
-    converted to it; but an integer base and a real exponent are converted to float64, the result
-    back."""
+    """Import Pow, whose result has the element type of the base. An integer base and a real
+    exponent are converted to float64, the result back. A constant exponent is converted to the
+    type of the base where that is exact: most bases are float32, most exponents 2."""
     x, y = _aligned(call)
-    if x.dtype == y.dtype:
-        return call.emit("Pow", x, y)
     if x.dtype.kind in "iu" and y.dtype.kind not in "iu":
         wide = call.emit("Pow", cast(call, x, "float64"), cast(call, y, "float64"))
         return call.emit("Cast", wide, to=x.dtype.name)
-    return call.emit("Pow", x, cast(call, y, x.dtype.name))
+    if y.const is not None and x.dtype != y.dtype:
+        with np.errstate(all="ignore"):
+            exact = (y.const.astype(x.dtype).astype(y.dtype) == y.const).all()
+        y = cast(call, y, x.dtype.name) if exact else y
+    return call.emit("Pow", x, y)
 
 
 def cast(call: Call, x: Value, dtype: str) -> Value:

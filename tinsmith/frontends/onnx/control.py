@@ -10,7 +10,8 @@ from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.scope import Scope
 from tinsmith.graph import Graph, SequenceType, Type, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.control import kept_type
+from tinsmith.ops._op import axis_of
+from tinsmith.ops.control import kept_type, per
 from tinsmith.ops.sequence import item_of
 
 _ROUNDS = 8  # a state's dimensions settle in as many iterations as it has dimensions, at most
@@ -64,7 +65,7 @@ def scan(call: Call) -> Result:
     attrs = call.given(
         "scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"
     )
-    axes = attrs.get("scan_input_axes", [0] * count)
+    axes = per(attrs.get("scan_input_axes"), count, "scan_input_axes")
     rows = [_row(v.type, axis) for v, axis in zip(inputs, axes, strict=True)]
     body = _settled(call, call.required("body"), [], states, rows, 0)
     captured = _captures([body])
@@ -105,10 +106,11 @@ def _state(value: Value | None) -> Value:
 
 
 def _row(type: Type, axis: int) -> Type:
-    """The type of one slice of a scanned input: `type` without `axis`."""
+    """The type of one slice of a scanned input: `type` without `axis`. Raises TypeRuleError for an
+    axis that it does not have."""
     if type.shape is None:
         return type
-    at = axis % len(type.shape)
+    at = axis_of(axis, len(type.shape), "scan_input_axes")
     return type.like(shape=type.shape[:at] + type.shape[at + 1 :])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops._arithmetic import adds, multiplies, signs_of, subtracts
+from tinsmith.ops.control import per
 from tinsmith.passes.manager import run_passes
 from tinsmith.passes.recurrent.places import place_of, taken, under_views
 from tinsmith.records import dataclass
@@ -168,19 +169,15 @@ def iterations_of(node: Node) -> Iterations:
         _need_all_iterations(node, body)
         items = tuple(Item(v, result) for v, result in rest)
         return Iterations(node, body, states, items, outer, count=node.inputs[0])
-    axes = _per(node.scan_output_axes, len(rest))
-    ways = _per(node.scan_output_directions, len(rest))
+    axes = per(node.scan_output_axes, len(rest))
+    ways = per(node.scan_output_directions, len(rest))
     items = tuple(Item(v, r, a, bool(w)) for (v, r), a, w in zip(rest, axes, ways, strict=True))
     inputs = list(zip(formal[cut:captured], given[cut:captured], strict=True))
-    axes = _per(node.scan_input_axes, len(inputs))
-    ways = _per(node.scan_input_directions, len(inputs))
+    axes = per(node.scan_input_axes, len(inputs))
+    ways = per(node.scan_input_directions, len(inputs))
     reads = zip(inputs, axes, ways, strict=True)
     scanned = {v: Read(base, axis, bool(way)) for (v, base), axis, way in reads}  # type: ignore[arg-type]
     return Iterations(node, body, states, items, outer, scanned)
-
-
-def _per(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
-    return (0,) * count if given is None else given
 
 
 def _need_all_iterations(node: Node, body: Graph) -> None:
