@@ -4,9 +4,10 @@ PANEL holds the nineteen models that speed is followed by; OTHERS are there to s
 made for those holds elsewhere.
 
 Run by the exporter's Python: `PYTHON -m benchmarks.models FOLDER [NAME ...]`. Weights are random
-with a fixed seed, and batch-norm statistics are drawn too, so that a wrong fold shows. NAME gives
-NAME.onnx (opset 17, input `x`, output `y`), NAME.pt (TorchScript) and NAME.npz (x and y, float32).
-NAME_b8 is the model at batch 8. Importing this module needs nothing but the standard library.
+with a fixed seed, and batch norms have statistics and factors, so that a wrong fold shows. NAME
+gives NAME.onnx (opset 17, input `x`, output `y`), NAME.pt (TorchScript) and NAME.npz (x and y,
+float32). NAME_b8 is the model at batch 8. Importing this module needs nothing but the standard
+library.
 """
 
 from __future__ import annotations
@@ -146,17 +147,29 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 MODELS = PANEL | OTHERS
 
 
-def _draw_statistics(model: Any) -> None:
+CALIBRATION = 4  # inputs of which batch-norm statistics are taken
+
+
+def _settle(model: Any, shape: tuple[int, ...]) -> None:
+    """Draw what batch norms multiply and add, and let their statistics be those of random inputs of
+    `shape`, as training leaves them: with statistics that are random numbers, the activations of
+    deep nets vanish, until outputs do not depend on inputs."""
+    import torch
     from torch import nn
 
-    for layer in model.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            assert layer.running_mean is not None and layer.running_var is not None
-            layer.running_mean.normal_(0, 0.1)
-            layer.running_var.uniform_(0.5, 1.5)
-            if layer.affine:
-                layer.weight.data.uniform_(0.5, 1.5)
-                layer.bias.data.normal_(0, 0.1)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    model.eval()
+    for norm in norms:
+        if norm.affine:
+            norm.weight.data.uniform_(0.5, 1.5)
+            norm.bias.data.normal_(0, 0.1)
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all batches seen
+        norm.train()
+    if norms:
+        with torch.no_grad():
+            model(torch.randn(CALIBRATION, *shape[1:]))
+    model.eval()
 
 
 def _declare_operators(message: str, library: Any) -> bool:
@@ -196,8 +209,7 @@ def export(name: str, folder: Path) -> None:
     shape = (batch, *shape[1:])
     torch.manual_seed(0)
     model = make()
-    _draw_statistics(model)
-    model.eval()
+    _settle(model, shape)
     x = torch.randn(*shape)
     parts = {kind: folder / f".{name}.partial.{kind}" for kind in ("onnx", "pt", "npz")}
     with torch.no_grad():

@@ -10,7 +10,7 @@ from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.scope import Scope
 from tinsmith.graph import Graph, SequenceType, Type, Value
 from tinsmith.ops import OPS
-from tinsmith.ops._op import axis_of
+from tinsmith.ops._rules import axis_of
 from tinsmith.ops.control import kept_type, per
 from tinsmith.ops.sequence import item_of
 
