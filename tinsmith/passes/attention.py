@@ -17,7 +17,7 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._arithmetic import adds, multiplies, powers_of
-from tinsmith.ops._op import broadcast
+from tinsmith.ops._dims import broadcast
 from tinsmith.ops._weights import is_matrix_product
 from tinsmith.passes.attention_free import free_attention, free_term, take_in_strides
 from tinsmith.passes.manager import Context, register
