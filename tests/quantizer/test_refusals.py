@@ -13,6 +13,7 @@ from tests.cli.harness import tinsmith
 from tests.quantizer.nets import Building, residual
 from tinsmith.errors import (
     CalibrationError,
+    FileNameError,
     ModelFileError,
     OptionError,
     QuantizeError,
@@ -140,8 +141,30 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert "constant, 0 everywhere" in said and not (tmp_path / "out.onnx").exists()
     said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
     assert "says no format" in said
+    said = tinsmith("quantize", model, tmp_path / "out.pnnx.param", "--data", data, code=2).output
+    assert "PNNX has no quantised layers" in said and ".onnx" in said
+    said = tinsmith("quantize", model, tmp_path / "none" / "o.onnx", "--data", data, code=1).output
+    assert "is no folder: make it before" in said
 
     table = tmp_path / "bytes.table"
     table.write_bytes(bytes(range(128, 256)))
     said = tinsmith("quantize", model, tmp_path / "out.param", "--table", table, code=1).output
     assert "bytes.table, line 1" in said and "has no scales" in said
+
+
+def test_a_format_without_an_operator_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Building("N", 3, 4, 4)
+    ts.write(b.ends(b.emit("Hardmax", b.conv(b.x, 2))), tmp_path / "x.onnx")
+    np.save(tmp_path / "x.npy", b.data())
+    monkeypatch.setattr(ts, "quantize", None)
+    arguments = tmp_path / "x.onnx", tmp_path / "x.param", "--data", tmp_path / "x.npy"
+    assert "cannot be written as ncnn" in tinsmith("quantize", *arguments, code=1).output
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["x.npy", "x.onnx"]
+
+
+def test_the_model_is_not_replaced_by_the_quantised_one(tmp_path: Path) -> None:
+    ts.write(GRAPH, path := tmp_path / "x.onnx")
+    with pytest.raises(FileNameError, match="from which the model is read"):
+        ts.quantize(path, X, progress=False).write(path)

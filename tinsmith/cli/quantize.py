@@ -88,17 +88,20 @@ def command(
       tinsmith quantize model.param small.param --table model.table
     """
     import tinsmith as ts
-    from tinsmith.writers.registry import writer_of
+    from tinsmith.writers.registry import check_out, files_at, quantised_form
 
-    form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
+    form = "ncnn" if _is_table(out) else quantised_form(Path(out))
     if (data is None) == (table is None):
         raise click.UsageError("Give --data, or --table: one of the two.")
     graph = ts.load(model, random_weights=random_weights, input_shapes=input_shapes)
+    check_out(files_at(Path(out)), graph.files)
     with _show.working(f"quantising {model}"):
         if table is not None:
             found = _by_table(context, graph, out, table)
         else:
             assert data is not None
+            if not _is_table(out):
+                _check_holds(graph, Path(out))
             found = _by_data(graph, data, form, _is_table(out), options)
         found.write(out)
     before, after = (sum(files_of(p).values()) for p in (model, out))
@@ -110,6 +113,18 @@ def command(
     if not _is_table(out):
         click.echo(f"{after / before:.2f} of {model}")
     return None
+
+
+def _check_holds(graph: Graph, out: Path) -> None:
+    """Write the float model beside `out`, and delete it: raises NotWritable, before the long work,
+    where the format has no such operators."""
+    from tempfile import TemporaryDirectory
+
+    from tinsmith.quantizer.quantize import canonical_of
+    from tinsmith.writers.registry import write
+
+    with TemporaryDirectory(prefix=".", dir=out.parent) as folder:
+        write(canonical_of(graph), Path(folder) / out.name)
 
 
 def _is_table(out: str) -> bool:

@@ -24,6 +24,7 @@ from tinsmith.quantizer.forms import table_of
 from tinsmith.quantizer.scales import Scale
 from tinsmith.quantizer.settings import Settings
 from tinsmith.records import dataclass
+from tinsmith.writers.registry import check_out, files_at
 
 Array = np.ndarray[Any, Any]
 LOW = 10.0
@@ -92,7 +93,9 @@ class Quantized:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the format that the path's ending says; for `.table`, only the scales
-        (`table`)."""
+        (`table`). Raises FileNameError for a file that the float model was read from, NotWritable,
+        ModelFileError, OptionError."""
+        check_out(files_at(Path(path)), self.exact.files)
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
         else:
