@@ -10,7 +10,7 @@ import pytest
 
 import tinsmith as ts
 from tests.cli.harness import tinsmith
-from tests.quantizer.nets import Building, residual
+from tests.quantizer.nets import F32, Building, residual
 from tinsmith.errors import (
     CalibrationError,
     FileNameError,
@@ -19,7 +19,7 @@ from tinsmith.errors import (
     QuantizeError,
     UnknownName,
 )
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 
 GRAPH, X = residual()
@@ -54,6 +54,21 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
 )
 def test_data_that_do_not_fit(data: Any, match: str) -> None:
     refused(CalibrationError, match, data)
+
+
+def test_constant_data_are_refused_only_where_a_range_is_needed() -> None:
+    b = Building(5, "N", 6)
+    state = b.graph.input("h0", Type(F32, (1, "N", 8)))
+    w, r = (b.weights(1, 24, n) for n in (6, 8))
+    y, _ = b.graph.add(OPS["GRU"], b.x, w, r, None, None, state, hidden_size=8).outputs
+    graph = b.ends(b.dense(b.emit("Reshape", y, np.array([5, -1, 8])), 3))
+    x = np.random.default_rng(0).standard_normal((5, 4, 6)).astype(np.float32)
+    data = {"x": x, "h0": np.zeros((1, 4, 8), np.float32)}
+    assert ts.quantize(graph, [data], progress=False).judgement.outputs
+
+    b = Building("N", 3, 4, 4)
+    graph = b.ends(b.conv(b.emit("Sub", b.x, np.ones((3, 1, 1), np.float32)), 2))
+    refused(CalibrationError, "'x' are constant, 2 everywhere", np.full_like(b.data(), 2), graph)
 
 
 def test_samples_that_make_up_no_batches() -> None:

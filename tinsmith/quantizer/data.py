@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ class Samples:
     reads them again, in the same order: files of a folder, and functions in a list, only when they
     are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
     `labels`: those in the data, or None. Raises CalibrationError, when it is made, for data that do
-    not fit the inputs."""
+    not fit the inputs, or are constant for one named in `ranged`."""
 
-    def __init__(self, graph: Graph, data: Any, batch: int) -> None:
-        self.inputs = list(graph.inputs)
+    def __init__(self, graph: Graph, data: Any, batch: int, ranged: Collection[str]) -> None:
+        self.inputs, self.ranged = list(graph.inputs), ranged
         if not self.inputs:
             raise CalibrationError("the model has no inputs: no data could calibrate it")
         self.batch = batch
@@ -124,7 +124,7 @@ class Samples:
 
     def _check(self) -> None:
         """Read all data once: count batches, and take labels. Raises CalibrationError for data that
-        are empty, have NaN or infinity, or are constant for a float input."""
+        are empty, have NaN or infinity, or are constant where a range is needed."""
         ends: dict[str, tuple[float, float]] = {}
         elements, labels = 0, list[Array]()
         for batch in self._batches(labels):
@@ -142,7 +142,7 @@ class Samples:
         if not elements:
             raise CalibrationError("there are no data to calibrate with: the arrays are empty")
         for name, (low, high) in ends.items():
-            if low == high:
+            if low == high and name in self.ranged:
                 raise CalibrationError(
                     f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
                     "from that; give inputs as the model sees them"

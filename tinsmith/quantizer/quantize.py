@@ -116,7 +116,8 @@ class _Quantising:
         self.values = self.form.values(self.exact, self.nodes)
         wanted = [v.name for v in self.values]
         wanted += [v.name for n in self.nodes for v in places.data_of(n)]
-        self.samples = Samples(self.exact, data, batch_for(self.exact, wanted))
+        ranged = {places.source_of(v).name for v in self.values.values()}
+        self.samples = Samples(self.exact, data, batch_for(self.exact, wanted), ranged)
         self.labels = self._labels(labels)
         self.notes: list[str] = []
         self.scales: dict[str, Scale] = {}
