@@ -16,7 +16,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
-from tinsmith.quantizer.report import Layer, Quantized, timed
+from tinsmith.quantizer.report import Layer, Quantized, classes_of, timed
 
 Array = np.ndarray[Any, Any]
 
@@ -212,6 +212,27 @@ def test_the_budget_decides_what_stays_in_float() -> None:
     assert better.graph.node("second").inputs[1].producer is None  # weights of float32
 
 
+def test_without_classes_the_budget_is_of_noise() -> None:
+    graph, x = _two_scales(classes=False)
+    options = {"per_channel": False, "equalise": False}
+    worst = quantised(graph, x, **options)
+    (told,) = worst.judgement.outputs.values()
+    assert worst.judgement.agreement is None and "same class" not in str(worst)
+    drop = worst.judgement.drop
+    assert drop > 5 and drop == pytest.approx(100 * 10 ** (-told / 20))
+    better = quantised(graph, x, max_drop=5, **options)
+    assert better.kept and better.judgement.drop <= 5
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes"),
+    [((4, 5), 5), ((4, 5, 1, 1), 5), ((4, 1, 5), 5), ((1, 64, 100), 0), ((4, 1), 0), ((4,), 0)],
+)
+def test_classes_are_rows_of_floats(shape: tuple[int, ...], classes: int) -> None:
+    assert classes_of(np.zeros(shape, np.float32)) == classes
+    assert classes_of(np.zeros(shape, np.int64)) == 0
+
+
 def test_nodes_to_keep_stay_in_float() -> None:
     graph, x = residual()
     found = quantised(graph, x, keep=("first", "dense"))
@@ -236,7 +257,7 @@ def test_low_layers_are_named_in_the_report() -> None:
     assert not quantised(graph, x).low
 
 
-def _two_scales() -> tuple[Graph, Array]:
+def _two_scales(classes: bool = True) -> tuple[Graph, Array]:
     """Channels with ranges that differ ten thousand times, and weights that make up for that."""
     b = Building("N", 4, 6, 6)
     factors = np.array([1e2, 1e-2, 1e-2, 1e-2], np.float32)
@@ -245,7 +266,8 @@ def _two_scales() -> tuple[Graph, Array]:
     first.producer.inputs[2].const[...] *= factors  # type: ignore[union-attr]
     second = b.conv(b.emit("Relu", first), 4, name="second")
     _const(second)[...] /= factors[:, None, None]
-    return b.ends(second), b.data()
+    flat = b.emit("Reshape", second, np.array([-1, 144]))
+    return b.ends(flat if classes else second), b.data()
 
 
 def _const(v: Any) -> Array:

@@ -87,6 +87,21 @@ def test_labels_that_are_no_classes(labels: Any) -> None:
     refused(CalibrationError, "labels are the numbers of classes", labels=labels)
 
 
+@pytest.mark.parametrize("label", [-1, 5, 300])
+def test_labels_outside_of_the_classes(label: int) -> None:
+    refused(CalibrationError, f"label {label} is none of the 5", labels=[0] * 23 + [label])
+    data = {"x": X, "labels": np.array([0] * 23 + [label])}
+    refused(CalibrationError, f"label {label} is none of the 5 classes", data)
+
+
+def test_labels_without_classes() -> None:
+    b = Building("N", 3, 6, 6)
+    graph, x = b.ends(b.conv(b.x, 4)), b.data()
+    refused(CalibrationError, "labels cannot be compared", x, graph, labels=[0] * len(x))
+    found = ts.quantize(graph, {"x": x, "labels": np.zeros(len(x))}, progress=False)
+    assert "labels in the data are not used" in found.notes[0] and found.judgement.accuracy is None
+
+
 def test_a_model_without_inputs() -> None:
     graph = Graph("none")
     made = graph.add(OPS["RandomNormal"], shape=(1, 3, 4, 4)).output

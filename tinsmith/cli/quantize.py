@@ -54,7 +54,8 @@ FILES = ("model", "out", "table", "random_weights", "input_shapes", "json_")
     type=Number(100),
     metavar="POINTS",
     help="Points of accuracy that may be lost: what loses most stays in float32. Counts an array "
-    "'labels' of the data, or else how often the greatest class changes.",
+    "'labels' of the data, or else how often the greatest class changes; without classes, noise in "
+    "percent of the signal.",
 )
 @PICTURES[0]
 @PICTURES[1]

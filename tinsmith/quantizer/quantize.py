@@ -22,7 +22,15 @@ from tinsmith.quantizer.data import Samples
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.forms import FORMS, Form, by_title
 from tinsmith.quantizer.ranges import METHODS
-from tinsmith.quantizer.report import Judgement, Layer, Quantized, judge, layers_of, timed
+from tinsmith.quantizer.report import (
+    Judgement,
+    Layer,
+    Quantized,
+    classes_of,
+    judge,
+    layers_of,
+    timed,
+)
 from tinsmith.quantizer.rounding import Correlations, compensated, takes
 from tinsmith.quantizer.scales import Array, Scale, of_range, of_weights
 from tinsmith.quantizer.settings import Settings, settings_of
@@ -59,7 +67,8 @@ def quantize(
     keep       names of nodes that stay in float32
     labels     the right class of each sample, for `max_drop`; else an array "labels" of the data
     max_drop   percentage points of accuracy that may be lost: the operators with the largest errors
-               stay in float32 until that is met. Without labels: of samples whose class changes
+               stay in float32 until that is met. Without labels: of samples whose class changes;
+               without classes, noise in percent of the signal
     form       of the quantised graph: "qdq" (pairs of QuantizeLinear and DequantizeLinear), or
                "ncnn": Convolution, ConvolutionDepthWise and InnerProduct as ncnn computes them in
                int8, symmetric, with 6 bits for 3x3 weights of stride 1, as by ncnn's tool
@@ -118,8 +127,9 @@ class _Quantising:
         wanted += [v.name for n in self.nodes for v in places.data_of(n)]
         ranged = {places.source_of(v).name for v in self.values.values()}
         self.samples = Samples(self.exact, data, batch_for(self.exact, wanted), ranged)
-        self.labels = self._labels(labels)
         self.notes: list[str] = []
+        self.float_ = self._outputs(self.exact)
+        self.labels = self._labels(labels)
         self.scales: dict[str, Scale] = {}
         self.weights: dict[tuple[str, int], tuple[Array, Scale]] = {}
         self.shifts: dict[str, Array] = {}
@@ -128,10 +138,19 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the labels that are given, or those in the data, or None. Raises CalibrationError
-        unless there is one for each sample."""
+        """Return the labels that are given, or those in the data, or None; those in the data are
+        not used, and noted, where no output has classes. Raises CalibrationError unless there is
+        one for each sample, and of one of the classes."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
+            return None
+        batch, output = next(iter(self.samples)), self.exact.outputs[0]
+        classes = classes_of(self.float_.of(batch)[output.name])
+        if not classes:
+            why = f"the first output {output.name!r}, {output.type}, has no score for each class"
+            if labels is not None:
+                raise CalibrationError(f"labels cannot be compared: {why}; leave them out")
+            self.notes.append(f"the labels in the data are not used: {why}")
             return None
         if found.dtype.kind not in "iuf" or not np.array_equal(found, np.rint(found)):
             raise CalibrationError(
@@ -145,6 +164,12 @@ class _Quantising:
                 f"{told} {counted(len(found), 'label')}, but the data have {total} samples along"
                 f" the first axis of {self.exact.inputs[0].name!r}"
             )
+        wrong = found[(found < 0) | (found >= classes)]
+        if wrong.size:
+            raise CalibrationError(
+                f"the label {wrong[0]} is none of the {classes} classes of {output.name!r}, 0 to "
+                f"{classes - 1}"
+            )
         return found
 
     def run(self) -> Quantized:
@@ -155,10 +180,15 @@ class _Quantising:
         keep = set(self.settings.keep)
         pairs = self.build(keep, FORMS["qdq"])
         layers = layers_of(self.exact, pairs, self.samples, self.settings.threads)
-        float_ = self._outputs(self.exact)
+        float_ = self.float_
         trial = self._tried(float_, keep)
         kept: list[str] = []
         most = self.settings.max_drop
+        if most is not None and np.isnan(trial.judgement.drop):
+            raise QuantizeError(
+                "max_drop has nothing to measure: no output is a tensor of numbers of the same"
+                " sizes in both models; leave it out"
+            )
         if most is not None and trial.judgement.drop > most:
             kept, trial = self._keep(layers, float_, keep, most)
         return Quantized(

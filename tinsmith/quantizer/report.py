@@ -64,7 +64,9 @@ class Judgement:
     accuracy  percentage of samples for which the first output's greatest class is the label's
     before    the same for the float model; like `accuracy` None without labels
     agreement percentage of samples for which both models have the same class; None without classes
-    drop      percentage points lost: of accuracy, or of agreement without labels; else 0
+    drop      percentage points lost: of accuracy, or of agreement without labels; without classes,
+              the noise of the worst output in percent of its signal (root mean squares); NaN if no
+              output is compared
     """
 
     outputs: Mapping[str, float]
@@ -190,10 +192,11 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
                 found.add(want[n], got[n])
             else:
                 found.signal = math.nan
-        a, b = _classes(want[names[0]]), _classes(got[names[0]])
-        classes = a is not None and b is not None
-        if a is None or b is None:
+        first, lossy_first = want[names[0]], got[names[0]]
+        classes = bool(classes_of(first) and classes_of(lossy_first))
+        if not classes:
             continue
+        a, b = (y.reshape(len(y), -1).argmax(axis=1) for y in (first, lossy_first))
         same += int((a == b).sum())
         if labels is not None:
             own = labels[total : total + len(b)]
@@ -202,19 +205,22 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
         total += len(b)
     ratios = {n: f.decibels for n, f in noise.items()}
     if not classes or not total:
-        return Judgement(ratios, None, None, None, 0.0)
+        worst = min((d for d in ratios.values() if not math.isnan(d)), default=math.nan)
+        return Judgement(ratios, None, None, None, 100 * 10 ** (-worst / 20))
     if labels is None:
         return Judgement(ratios, None, None, 100 * same / total, 100 * (total - same) / total)
     accuracy, before, agreement = (100 * count / total for count in (right, ideal, same))
     return Judgement(ratios, accuracy, before, agreement, 100 * (ideal - right) / total)
 
 
-def _classes(y: Any) -> Array | None:
-    """Return the class of each sample: the index of the greatest element in its row of y [N, ...],
-    flattened. None for arrays that are no class scores: no floats, rank below 2, or empty."""
+def classes_of(y: Any) -> int:
+    """Return the number of classes for which an output has a score for each sample: a row of floats
+    [N, classes], with further axes of size 1 at most. 0 for other outputs, such as sequences and
+    maps, in whose last or second axis one could look for classes, or values of a regression."""
     if not isinstance(y, np.ndarray) or y.ndim < 2 or y.dtype.kind != "f" or not y.size:
-        return None
-    return y.reshape(len(y), -1).argmax(axis=1)
+        return 0
+    most = max(y.shape[1:])
+    return most if most > 1 and y.size == len(y) * most else 0
 
 
 def timed(
