@@ -117,7 +117,7 @@ class ModelFileError(TinsmithError):
 
 
 class MissingFile(ModelFileError, FileNotFoundError):
-    """A model file does not exist."""
+    """A file to read, as of a model or of data, does not exist."""
 
 
 class ModelKindError(ModelFileError, TypeError):

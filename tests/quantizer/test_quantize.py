@@ -13,6 +13,7 @@ import pytest
 import tinsmith as ts
 from tests.quantizer.nets import Building, residual
 from tinsmith.graph import Graph, Type
+from tinsmith.graph.origin import Origin
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
@@ -236,8 +237,37 @@ def test_classes_are_rows_of_floats(shape: tuple[int, ...], classes: int) -> Non
 def test_nodes_to_keep_stay_in_float() -> None:
     graph, x = residual()
     found = quantised(graph, x, keep=("first", "dense"))
-    assert {layer.name for layer in found.layers}.isdisjoint({"first", "dense"})
+    told = {layer.name: layer for layer in found.layers}
+    assert all(told[name].kept and not told[name].is_low for name in ("first", "dense"))
+    assert str(found).count("stays float") == 2 and not found.kept
+    assert told["first"].float_ms is not None
     assert found.graph.node("first").inputs[0] is found.graph.inputs[0]
+
+
+def test_nodes_to_keep_may_have_the_names_of_the_file() -> None:
+    """As `dense` for a Gemm, which becomes a product and a sum: the sum has that name here."""
+    graph, x = residual()
+    product = graph.node("dense")
+    product.origin = Origin("x.onnx", "layer", "Gemm")
+    graph.nodes[-1].origin = product.origin
+    graph.nodes[-1].name = "layer"
+    graph.take_names()
+    found = quantised(graph, x, keep=["layer", "relu"])
+    assert [layer.name for layer in found.layers if layer.kept] == ["dense"]
+    assert found.graph.node("dense").inputs[1].producer is None  # weights of float32
+    assert "'relu' is in float32 whether it is kept or not" in found.notes
+
+
+def test_what_is_read_is_told(tmp_path: Path) -> None:
+    graph, x = residual()
+    for i in range(2):
+        np.save(tmp_path / f"{i}.npy", x[i::2])
+    for name in ("a.txt", "b.csv"):
+        (tmp_path / name).write_text("1")
+    found = quantised(graph, tmp_path)
+    assert found.samples == found.to_json()["samples"] == len(x)
+    assert f"calibrated with {len(x)} samples" in str(found)
+    assert f"not read of {tmp_path}: a.txt, b.csv" in str(found)
 
 
 def test_layers_without_outputs_stay_in_float() -> None:

@@ -14,6 +14,7 @@ from tests.quantizer.nets import F32, Building, residual
 from tinsmith.errors import (
     CalibrationError,
     FileNameError,
+    MissingFile,
     ModelFileError,
     OptionError,
     QuantizeError,
@@ -40,6 +41,7 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
         (np.where(X > 2, np.inf, X), "NaN or infinity"),
         (X[:, :2], r"\[24, 2, 10, 10\], the model takes"),
         (X[0, 0], r"the model takes"),
+        (np.moveaxis(X, 1, -1), r"transpose\(0, 3, 1, 2\) fits"),
         (X.astype(np.int8), "int8, the model takes float32"),
         ({"y": X, "z": X}, "no array for the input 'x': it holds y, z"),
         ([], "no data"),
@@ -111,6 +113,9 @@ def test_a_model_without_inputs() -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     refused(CalibrationError, "holds no .npy", str(tmp_path))
+    for missing in (tmp_path / "none.npz", [str(tmp_path / "none")]):
+        refused(MissingFile, "there is no file or folder", missing)
+    assert issubclass(MissingFile, FileNotFoundError)
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04nonsense")
     refused(ModelFileError, "cannot be read", str(tmp_path / "a.npz"))
 

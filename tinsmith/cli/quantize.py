@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,8 +144,9 @@ def _by_data(
     picture = Picture(options.pop("scale"), options.pop("fit"))
     if unchanged:
         options["equalise"] = False
-    samples = _pictures(graph, Path(data), picture) or data
-    return ts.quantize(graph, samples, per_channel=per_channel, form=form, **options)
+    samples, notes = _pictures(graph, Path(data), picture)
+    found = ts.quantize(graph, samples or data, per_channel=per_channel, form=form, **options)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> Applied:
@@ -164,21 +166,21 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
     return apply_table(graph, Path(table).read_text("utf-8", "replace"), table)
 
 
-def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:
+def _pictures(graph: Graph, data: Path, picture: Picture) -> tuple[list[Any], list[str]]:
     """The data for calibration from a picture or a folder: for each picture a function that reads
-    it as the model's input, and the paths of .npy and .npz files. [] where there is no picture, or
-    the model has several inputs."""
+    it as the model's input, and the paths of .npy and .npz files; and notes on files that are not
+    read. Nothing where there is no picture, or the model has several inputs."""
+    from tinsmith.quantizer.data import left_out
+
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
     if not shown or len(graph.inputs) != 1:
-        return []
+        return [], []
     (image,) = graph.inputs
 
     def read(file: Path) -> dict[str, np.ndarray[Any, Any]]:
         return {image.name: picture.read(file, image.type, image.name)}
 
-    return [
-        partial(read, f) if f in shown else f
-        for f in files
-        if f in shown or f.suffix in (".npy", ".npz")
-    ]
+    used = [f for f in files if f in shown or f.suffix in (".npy", ".npz")]
+    notes = left_out(data, set(files).difference(used))
+    return [partial(read, f) if f in shown else f for f in used], notes

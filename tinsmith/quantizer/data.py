@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import CalibrationError
+from tinsmith.errors import CalibrationError, MissingFile
 from tinsmith.formats import npz
 from tinsmith.graph import Graph, Type, Value, shapes_agree
+from tinsmith.runtime.inputs import transposing
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
@@ -22,16 +23,24 @@ LABELS = ("labels", "label")
 class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
-    are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
-    `labels`: those in the data, or None. Raises CalibrationError, when it is made, for data that do
-    not fit the inputs, or are constant for one named in `ranged`."""
+    are reached.
+
+    batch     samples of a batch where no input fixes them
+    ranged    names of inputs whose ranges are needed
+    number    of batches; `total`: of samples
+    labels    those in the data, or None
+    left_out  notes on files of folders that are not read
+
+    Raises CalibrationError, when it is made, for data that do not fit the inputs, or are constant
+    for one in `ranged`; MissingFile."""
 
     def __init__(self, graph: Graph, data: Any, batch: int, ranged: Collection[str]) -> None:
         self.inputs, self.ranged = list(graph.inputs), ranged
         if not self.inputs:
             raise CalibrationError("the model has no inputs: no data could calibrate it")
         self.batch = batch
-        self.number = 0
+        self.number = self.total = 0
+        self.left_out: list[str] = []
         self.labels: Array | None = None
         self._sources = list(self._read(data))
         if not self._sources:
@@ -44,13 +53,17 @@ class Samples:
         source: Any = "the data"
         if isinstance(data, str | os.PathLike):
             source = Path(data)
+            if not source.exists():
+                raise MissingFile(f"there is no file or folder {str(source)!r} with data")
             if source.is_dir():
-                files = sorted(f for f in source.iterdir() if f.suffix in (".npy", ".npz"))
+                there = sorted(source.iterdir())
+                files = [f for f in there if f.suffix in (".npy", ".npz")]
                 if not files:
                     raise CalibrationError(
                         f"{source} holds no .npy and no .npz files; `tinsmith quantize` also reads"
                         " pictures, for models of one input"
                     )
+                self.left_out += left_out(source, set(there).difference(files))
                 for file in files:
                     yield lambda file=file: self._named(npz.read_arrays(file), file)
                 return
@@ -129,6 +142,7 @@ class Samples:
         elements, labels = 0, list[Array]()
         for batch in self._batches(labels):
             self.number += 1
+            self.total += next((len(x) if x.ndim else 1 for x in batch.values()), 0)
             for name, x in batch.items():
                 elements += x.size
                 if x.dtype.kind != "f" or x.size == 0:
@@ -147,6 +161,13 @@ class Samples:
                     f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
                     "from that; give inputs as the model sees them"
                 )
+
+
+def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
+    """Return a note that files of a folder are not read; none if there are no such files."""
+    names = sorted(f.name for f in files)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return [f"not read of {folder}: {', '.join(names[:5])}{more}"] if names else []
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
@@ -171,6 +192,7 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     if x.ndim != len(dims) or not shapes_agree(x.shape[1:], dims[1:]):
         raise CalibrationError(
             f"the data for {v.name!r} are {list(x.shape)}, the model takes {type_}"
+            + transposing(dims, x.shape)
         )
     if not dims:
         return [x]

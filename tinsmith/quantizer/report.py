@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.loss import Noise, operators_alone, with_alone
 from tinsmith.compiler.write import write
-from tinsmith.errors import OptionError, TinsmithError
+from tinsmith.errors import OptionError, TinsmithError, counted
 from tinsmith.graph import Graph
 from tinsmith.progress import tell
 from tinsmith.quantizer.calibrate import Values
@@ -38,9 +38,9 @@ RUNS = 5
 class Layer:
     """One operator in the report.
 
-    decibels  signal-to-noise ratio of its result if its inputs are exact
+    decibels  signal-to-noise ratio of its result if its inputs are exact; NaN if `keep` names it
     float_ms, quantised_ms  milliseconds in the two models; None if it is no step of its own there
-    kept      whether it stays in float32 because of `max_drop`
+    kept      whether it stays in float32 because of `keep` or `max_drop`
     """
 
     name: str
@@ -92,6 +92,8 @@ class Quantized:
     exact: Graph
     scales: Mapping[str, tuple[Scale, Scale]]
     """Operator with one array of weights -> (scale of the weights, scale of its data)."""
+    samples: int
+    """How many samples were read, along the first axis of the first input."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the format that the path's ending says; for `.table`, only the scales
@@ -129,6 +131,7 @@ class Quantized:
             "equalised": self.equalised,
             "low": [layer.name for layer in self.low],
             "notes": list(self.notes),
+            "samples": self.samples,
         }
 
     def __str__(self) -> str:
@@ -140,6 +143,7 @@ class Quantized:
             what = "  stays float" * layer.kept or "  LOW" * layer.is_low
             ratio = f"{layer.decibels:6.1f}" if math.isfinite(layer.decibels) else "     -"
             lines.append(f"{layer.name:{width}} {layer.op:12} {ratio} {shown}{what}")
+        lines.append(f"calibrated with {counted(self.samples, 'sample')}")
         found = self.judgement
         for name, ratio in found.outputs.items():
             other = "is not compared: no tensor of numbers, or of other sizes for some data"
@@ -224,7 +228,7 @@ def classes_of(y: Any) -> int:
 
 
 def timed(
-    layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Sequence[str]
+    layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Collection[str]
 ) -> tuple[Layer, ...]:
     """Return the layers with the times of their steps on one batch, and `Layer.kept` set for the
     names `kept`."""
