@@ -12,6 +12,7 @@ import pytest
 
 import tinsmith as ts
 from tests.quantizer.nets import Building, residual
+from tinsmith.errors import QuantizeError
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.origin import Origin
 from tinsmith.ops.interpret import run_graph
@@ -367,6 +368,13 @@ def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
     first, second = told.judgement.outputs.values()
     assert np.isnan(first) and second > 30
     assert "is not compared" in str(told)
+
+
+def test_a_budget_with_nothing_to_measure_is_refused() -> None:
+    b = Building("N", 3, 6, 6)
+    found = b.emit("NonZero", b.emit("Greater", b.conv(b.x, 8), np.float32(0)))
+    with pytest.raises(QuantizeError, match="max_drop has nothing to measure"):
+        quantised(b.ends(found), b.data(64), max_drop=1)
 
 
 def test_outputs_of_whole_numbers_are_compared_and_others_told() -> None:

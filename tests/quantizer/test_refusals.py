@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.cli.harness import tinsmith
+from tests.cli.harness import MODEL, SEVEN, tinsmith
 from tests.quantizer.nets import F32, Building, residual
 from tinsmith.errors import (
     CalibrationError,
@@ -185,6 +185,17 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     table.write_bytes(bytes(range(128, 256)))
     said = tinsmith("quantize", model, tmp_path / "out.param", "--table", table, code=1).output
     assert "bytes.table, line 1" in said and "has no scales" in said
+
+
+def test_the_command_tells_which_files_of_a_folder_are_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(Path(SEVEN).read_bytes())
+    (folder / "readme.txt").write_text("what these are")
+    said = tinsmith("quantize", MODEL, tmp_path / "out.onnx", "--data", folder).stdout
+    assert "calibrated with 2 samples" in said
+    assert f"not read of {folder}: readme.txt" in said
 
 
 def test_a_format_without_an_operator_is_refused_before_the_work(
