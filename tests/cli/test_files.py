@@ -183,7 +183,7 @@ def test_the_model_that_is_read_is_not_written_to(
         more += ["--data", tmp_path / "x.npy"]
     before = net.read_bytes(), weights.read_bytes()
     said = tinsmith(command, net, *more, code=2).output
-    assert "from which the model is read" in said and "write to another name" in said
+    assert "from which the model is read" in said and "another name" in said
     assert (net.read_bytes(), weights.read_bytes()) == before
 
 
@@ -204,7 +204,7 @@ def test_a_folder_that_is_none_is_refused_before_the_work(
     net: Path, tmp_path: Path, command: str
 ) -> None:
     said = tinsmith(command, net, tmp_path / "none" / "y.onnx", code=1).output
-    assert "is no folder: make it before" in said
+    assert "is no folder" in said
 
 
 # ---- ncnn's own arguments

@@ -114,7 +114,7 @@ def test_a_model_without_inputs() -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     refused(CalibrationError, "holds no .npy", str(tmp_path))
     for missing in (tmp_path / "none.npz", [str(tmp_path / "none")]):
-        refused(MissingFile, "there is no file or folder", missing)
+        refused(MissingFile, "there is no file", missing)
     assert issubclass(MissingFile, FileNotFoundError)
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04nonsense")
     refused(ModelFileError, "cannot be read", str(tmp_path / "a.npz"))
@@ -177,9 +177,9 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
     assert "says no format" in said
     said = tinsmith("quantize", model, tmp_path / "out.pnnx.param", "--data", data, code=2).output
-    assert "PNNX has no quantised layers" in said and ".onnx" in said
+    assert "has no quantised layers" in said and ".onnx" in said
     said = tinsmith("quantize", model, tmp_path / "none" / "o.onnx", "--data", data, code=1).output
-    assert "is no folder: make it before" in said
+    assert "is no folder" in said
 
     table = tmp_path / "bytes.table"
     table.write_bytes(bytes(range(128, 256)))

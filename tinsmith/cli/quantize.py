@@ -14,6 +14,7 @@ from tinsmith.cli import _show
 from tinsmith.cli._files import files_of, print_files
 from tinsmith.cli._model import INPUT_SHAPE, MODEL, RANDOM_WEIGHTS, Number
 from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
+from tinsmith.errors import FileNameError
 from tinsmith.graph import Graph
 
 if TYPE_CHECKING:
@@ -90,9 +91,13 @@ def command(
       tinsmith quantize model.param small.param --table model.table
     """
     import tinsmith as ts
-    from tinsmith.writers.registry import check_out, files_at, quantised_form
+    from tinsmith.writers.registry import check_out, files_at, writer_of
 
-    form = "ncnn" if _is_table(out) else quantised_form(Path(out))
+    form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
+    if not form:
+        raise FileNameError(
+            f"the format of {out} has no quantised layers: .onnx, .tin, .param have"
+        )
     if (data is None) == (table is None):
         raise click.UsageError("Give --data, or --table: one of the two.")
     graph = ts.load(model, random_weights=random_weights, input_shapes=input_shapes)
@@ -118,8 +123,7 @@ def command(
 
 
 def _check_holds(graph: Graph, out: Path) -> None:
-    """Write the float model beside `out`, and delete it: raises NotWritable, before the long work,
-    where the format has no such operators."""
+    """Write the float model beside `out`, and delete it: raises NotWritable before the work."""
     from tempfile import TemporaryDirectory
 
     from tinsmith.quantizer.quantize import canonical_of

@@ -23,16 +23,10 @@ LABELS = ("labels", "label")
 class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
-    are reached.
-
-    batch     samples of a batch where no input fixes them
-    ranged    names of inputs whose ranges are needed
-    number    of batches; `total`: of samples
-    labels    those in the data, or None
-    left_out  notes on files of folders that are not read
-
-    Raises CalibrationError, when it is made, for data that do not fit the inputs, or are constant
-    for one in `ranged`; MissingFile."""
+    are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
+    `total`: of samples; `labels`: those in the data, or None; `left_out`: notes on files that are
+    not read. Raises CalibrationError, when it is made, for data that do not fit the inputs, or are
+    constant for one in `ranged`; MissingFile."""
 
     def __init__(self, graph: Graph, data: Any, batch: int, ranged: Collection[str]) -> None:
         self.inputs, self.ranged = list(graph.inputs), ranged
@@ -54,7 +48,7 @@ class Samples:
         if isinstance(data, str | os.PathLike):
             source = Path(data)
             if not source.exists():
-                raise MissingFile(f"there is no file or folder {str(source)!r} with data")
+                raise MissingFile(f"there is no file {str(source)!r}")
             if source.is_dir():
                 there = sorted(source.iterdir())
                 files = [f for f in there if f.suffix in (".npy", ".npz")]
@@ -164,9 +158,9 @@ class Samples:
 
 
 def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
-    """Return a note that files of a folder are not read; none if there are no such files."""
+    """Return a note on files of a folder that are not read, if there are some."""
     names = sorted(f.name for f in files)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    more = ", ..." * (len(names) > 5)
     return [f"not read of {folder}: {', '.join(names[:5])}{more}"] if names else []
 
 

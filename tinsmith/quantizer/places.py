@@ -86,8 +86,7 @@ def computed(node: Node) -> list[Value]:
 
 
 def source_of(v: Value) -> Value:
-    """Return the value that v is made of alone, by nodes that compute with nothing else, or v
-    itself: if it is constant, so is v."""
+    """Return the only value that v is computed from, or v itself: if it is constant, so is v."""
     while v.producer is not None and len(inputs := computed(v.producer)) == 1:
         (v,) = inputs
     return v

@@ -137,8 +137,8 @@ class _Quantising:
         self.shifts: dict[str, Array] = {}
 
     def _kept(self) -> set[str]:
-        """Return the names of the nodes that `keep` names, by their own names or those in the
-        model's file; note names for which nothing would be quantised. Raises UnknownName."""
+        """Return the names of the nodes that `keep` means: their own, or those in the model's file.
+        Note those that would not be quantised. Raises UnknownName."""
         named: dict[str, set[str]] = {}
         for node in self.exact:
             for name in (node.name, node.origin.name):
@@ -154,16 +154,15 @@ class _Quantising:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the labels that are given, or those in the data, or None; those in the data are
-        not used, and noted, where no output has classes. Raises CalibrationError unless there is
-        one for each sample, and of one of the classes."""
+        """Return the labels that are given, or those in the data, or None: without classes the
+        latter are only noted. Raises CalibrationError unless each sample has one of the classes."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
             return None
         batch, output = next(iter(self.samples)), self.exact.outputs[0]
         classes = classes_of(self.float_.of(batch)[output.name])
         if not classes:
-            why = f"the first output {output.name!r}, {output.type}, has no score for each class"
+            why = f"the first output, {output.name!r} {output.type}, has no classes"
             if labels is not None:
                 raise CalibrationError(f"labels cannot be compared: {why}; leave them out")
             self.notes.append(f"the labels in the data are not used: {why}")
@@ -202,8 +201,7 @@ class _Quantising:
         most = self.settings.max_drop
         if most is not None and np.isnan(trial.judgement.drop):
             raise QuantizeError(
-                "max_drop has nothing to measure: no output is a tensor of numbers of the same"
-                " sizes in both models; leave it out"
+                "max_drop has nothing to measure: no output is compared; leave it out"
             )
         if most is not None and trial.judgement.drop > most:
             kept, trial = self._keep(layers, float_, keep, most)

@@ -65,8 +65,7 @@ class Judgement:
     before    the same for the float model; like `accuracy` None without labels
     agreement percentage of samples for which both models have the same class; None without classes
     drop      percentage points lost: of accuracy, or of agreement without labels; without classes,
-              the noise of the worst output in percent of its signal (root mean squares); NaN if no
-              output is compared
+              the worst output's noise in percent of its signal; NaN if none is compared
     """
 
     outputs: Mapping[str, float]
@@ -93,12 +92,11 @@ class Quantized:
     scales: Mapping[str, tuple[Scale, Scale]]
     """Operator with one array of weights -> (scale of the weights, scale of its data)."""
     samples: int
-    """How many samples were read, along the first axis of the first input."""
+    """How many were read, along the first axis."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the format that the path's ending says; for `.table`, only the scales
-        (`table`). Raises FileNameError for a file that the float model was read from, NotWritable,
-        ModelFileError, OptionError."""
+        (`table`). Raises FileNameError for a file that the float model was read from."""
         check_out(files_at(Path(path)), self.exact.files)
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
@@ -218,9 +216,8 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
 
 
 def classes_of(y: Any) -> int:
-    """Return the number of classes for which an output has a score for each sample: a row of floats
-    [N, classes], with further axes of size 1 at most. 0 for other outputs, such as sequences and
-    maps, in whose last or second axis one could look for classes, or values of a regression."""
+    """Return the number of classes of an output that is scores, floats [N, classes], perhaps with
+    further axes of size 1; 0 for others, such as sequences and maps."""
     if not isinstance(y, np.ndarray) or y.ndim < 2 or y.dtype.kind != "f" or not y.size:
         return 0
     most = max(y.shape[1:])

@@ -42,8 +42,8 @@ class Applied(NamedTuple):
     kept: tuple[str, ...]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says, not to a file that it was read
-        from (FileNameError)."""
+        """Write the model in the format that the path's ending says. Raises FileNameError as
+        `Quantized.write`."""
         check_out(files_at(Path(path)), self.graph.files)
         write(self.graph, path)
 

@@ -56,24 +56,10 @@ def writer_of(path: Path) -> Writer:
     return max(found, key=lambda row: row[0])[1]
 
 
-def quantised_form(path: Path) -> str:
-    """Return the form of quantised graphs for a file's name. Raises FileNameError, also for a
-    format without."""
-    writer = writer_of(path)
-    if not writer.form:
-        known = ", ".join(s for w in WRITERS.rows() if w.form for s in w.suffixes)
-        raise FileNameError(
-            f"{path.name!r}: {writer.title} has no quantised layers; these formats have: {known}"
-        )
-    return writer.form
-
-
 def files_at(path: Path) -> list[Path]:
-    """Return the files in which a model may be written to `path`: that itself, and those of weights
-    beside it."""
+    """Return the files that a model written to `path` may have: that, and its weights beside it."""
     stem = path.name.removesuffix(".bin").removesuffix(".param")
-    files = path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")
-    return list(dict.fromkeys(files))
+    return [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
 
 
 def check_out(written: Iterable[Path], read: Iterable[Path]) -> None:
@@ -81,14 +67,14 @@ def check_out(written: Iterable[Path], read: Iterable[Path]) -> None:
     that the model is `read` from, ModelFileError where the folder is none, or not writable."""
     there = [file for file in read if file.exists()]
     for out in written:
-        if out.exists() and (same := [file for file in there if out.samefile(file)]):
+        if out.exists() and any(map(out.samefile, there)):
             raise FileNameError(
-                f"{str(out)!r} is the file {str(same[0])!r}, from which the model is read: it would"
-                " be lost; write to another name, and rename that if it is to take its place"
+                f"{str(out)!r} is a file from which the model is read, and would be lost: write to"
+                " another name, and rename that if it is to take its place"
             )
         folder = out.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            why = "is not writable" if folder.is_dir() else "is no folder: make it before"
+            why = "is not writable" if folder.is_dir() else "is no folder"
             raise ModelFileError(f"{str(out)!r} cannot be written: {str(folder)!r} {why}")
 
 
