@@ -117,7 +117,7 @@ class ModelFileError(TinsmithError):
 
 
 class MissingFile(ModelFileError, FileNotFoundError):
-    """A model file does not exist."""
+    """A file to read, as of a model or of data, does not exist."""
 
 
 class ModelKindError(ModelFileError, TypeError):
@@ -125,7 +125,8 @@ class ModelKindError(ModelFileError, TypeError):
 
 
 class FileNameError(ModelFileError):
-    """The name of a file to write says no format, or one that cannot hold what is written."""
+    """The name of a file to write says no format, one that cannot hold what is written, or is that
+    of a file that the model is read from."""
 
 
 class ImportFailed(TinsmithError):

@@ -12,11 +12,13 @@ import pytest
 
 import tinsmith as ts
 from tests.quantizer.nets import Building, residual
+from tinsmith.errors import QuantizeError
 from tinsmith.graph import Graph, Type
+from tinsmith.graph.origin import Origin
 from tinsmith.ops.interpret import run_graph
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.quantize import canonical_of
-from tinsmith.quantizer.report import Layer, Quantized, timed
+from tinsmith.quantizer.report import Layer, Quantized, classes_of, timed
 
 Array = np.ndarray[Any, Any]
 
@@ -212,11 +214,61 @@ def test_the_budget_decides_what_stays_in_float() -> None:
     assert better.graph.node("second").inputs[1].producer is None  # weights of float32
 
 
+def test_without_classes_the_budget_is_of_noise() -> None:
+    graph, x = _two_scales(classes=False)
+    options = {"per_channel": False, "equalise": False}
+    worst = quantised(graph, x, **options)
+    (told,) = worst.judgement.outputs.values()
+    assert worst.judgement.agreement is None and "same class" not in str(worst)
+    drop = worst.judgement.drop
+    assert drop > 5 and drop == pytest.approx(100 * 10 ** (-told / 20))
+    better = quantised(graph, x, max_drop=5, **options)
+    assert better.kept and better.judgement.drop <= 5
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes"),
+    [((4, 5), 5), ((4, 5, 1, 1), 5), ((4, 1, 5), 5), ((1, 64, 100), 0), ((4, 1), 0), ((4,), 0)],
+)
+def test_classes_are_rows_of_floats(shape: tuple[int, ...], classes: int) -> None:
+    assert classes_of(np.zeros(shape, np.float32)) == classes
+    assert classes_of(np.zeros(shape, np.int64)) == 0
+
+
 def test_nodes_to_keep_stay_in_float() -> None:
     graph, x = residual()
     found = quantised(graph, x, keep=("first", "dense"))
-    assert {layer.name for layer in found.layers}.isdisjoint({"first", "dense"})
+    told = {layer.name: layer for layer in found.layers}
+    assert all(told[name].kept and not told[name].is_low for name in ("first", "dense"))
+    assert str(found).count("stays float") == 2 and not found.kept
+    assert told["first"].float_ms is not None
     assert found.graph.node("first").inputs[0] is found.graph.inputs[0]
+
+
+def test_nodes_to_keep_may_have_the_names_of_the_file() -> None:
+    """As `dense` for a Gemm, which becomes a product and a sum: the sum has that name here."""
+    graph, x = residual()
+    product = graph.node("dense")
+    product.origin = Origin("x.onnx", "layer", "Gemm")
+    graph.nodes[-1].origin = product.origin
+    graph.nodes[-1].name = "layer"
+    graph.take_names()
+    found = quantised(graph, x, keep=["layer", "relu"])
+    assert [layer.name for layer in found.layers if layer.kept] == ["dense"]
+    assert found.graph.node("dense").inputs[1].producer is None  # weights of float32
+    assert "'relu' is in float32 whether it is kept or not" in found.notes
+
+
+def test_what_is_read_is_told(tmp_path: Path) -> None:
+    graph, x = residual()
+    for i in range(2):
+        np.save(tmp_path / f"{i}.npy", x[i::2])
+    for name in ("a.txt", "b.csv"):
+        (tmp_path / name).write_text("1")
+    found = quantised(graph, tmp_path)
+    assert found.samples == found.to_json()["samples"] == len(x)
+    assert f"calibrated with {len(x)} samples" in str(found)
+    assert f"not read of {tmp_path}: a.txt, b.csv" in str(found)
 
 
 def test_layers_without_outputs_stay_in_float() -> None:
@@ -236,7 +288,7 @@ def test_low_layers_are_named_in_the_report() -> None:
     assert not quantised(graph, x).low
 
 
-def _two_scales() -> tuple[Graph, Array]:
+def _two_scales(classes: bool = True) -> tuple[Graph, Array]:
     """Channels with ranges that differ ten thousand times, and weights that make up for that."""
     b = Building("N", 4, 6, 6)
     factors = np.array([1e2, 1e-2, 1e-2, 1e-2], np.float32)
@@ -245,7 +297,8 @@ def _two_scales() -> tuple[Graph, Array]:
     first.producer.inputs[2].const[...] *= factors  # type: ignore[union-attr]
     second = b.conv(b.emit("Relu", first), 4, name="second")
     _const(second)[...] /= factors[:, None, None]
-    return b.ends(second), b.data()
+    flat = b.emit("Reshape", second, np.array([-1, 144]))
+    return b.ends(flat if classes else second), b.data()
 
 
 def _const(v: Any) -> Array:
@@ -315,6 +368,13 @@ def test_outputs_whose_size_depends_on_data_are_not_compared() -> None:
     first, second = told.judgement.outputs.values()
     assert np.isnan(first) and second > 30
     assert "is not compared" in str(told)
+
+
+def test_a_budget_with_nothing_to_measure_is_refused() -> None:
+    b = Building("N", 3, 6, 6)
+    found = b.emit("NonZero", b.emit("Greater", b.conv(b.x, 8), np.float32(0)))
+    with pytest.raises(QuantizeError, match="max_drop has nothing to measure"):
+        quantised(b.ends(found), b.data(64), max_drop=1)
 
 
 def test_outputs_of_whole_numbers_are_compared_and_others_told() -> None:

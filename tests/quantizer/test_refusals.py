@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.cli.harness import tinsmith
-from tests.quantizer.nets import Building, residual
+from tests.cli.harness import MODEL, SEVEN, tinsmith
+from tests.quantizer.nets import F32, Building, residual
 from tinsmith.errors import (
     CalibrationError,
+    FileNameError,
+    MissingFile,
     ModelFileError,
     OptionError,
     QuantizeError,
     UnknownName,
 )
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 
 GRAPH, X = residual()
@@ -39,6 +41,7 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
         (np.where(X > 2, np.inf, X), "NaN or infinity"),
         (X[:, :2], r"\[24, 2, 10, 10\], the model takes"),
         (X[0, 0], r"the model takes"),
+        (np.moveaxis(X, 1, -1), r"transpose\(0, 3, 1, 2\) fits"),
         (X.astype(np.int8), "int8, the model takes float32"),
         ({"y": X, "z": X}, "no array for the input 'x': it holds y, z"),
         ([], "no data"),
@@ -53,6 +56,21 @@ def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAP
 )
 def test_data_that_do_not_fit(data: Any, match: str) -> None:
     refused(CalibrationError, match, data)
+
+
+def test_constant_data_are_refused_only_where_a_range_is_needed() -> None:
+    b = Building(5, "N", 6)
+    state = b.graph.input("h0", Type(F32, (1, "N", 8)))
+    w, r = (b.weights(1, 24, n) for n in (6, 8))
+    y, _ = b.graph.add(OPS["GRU"], b.x, w, r, None, None, state, hidden_size=8).outputs
+    graph = b.ends(b.dense(b.emit("Reshape", y, np.array([5, -1, 8])), 3))
+    x = np.random.default_rng(0).standard_normal((5, 4, 6)).astype(np.float32)
+    data = {"x": x, "h0": np.zeros((1, 4, 8), np.float32)}
+    assert ts.quantize(graph, [data], progress=False).judgement.outputs
+
+    b = Building("N", 3, 4, 4)
+    graph = b.ends(b.conv(b.emit("Sub", b.x, np.ones((3, 1, 1), np.float32)), 2))
+    refused(CalibrationError, "'x' are constant, 2 everywhere", np.full_like(b.data(), 2), graph)
 
 
 def test_samples_that_make_up_no_batches() -> None:
@@ -71,6 +89,21 @@ def test_labels_that_are_no_classes(labels: Any) -> None:
     refused(CalibrationError, "labels are the numbers of classes", labels=labels)
 
 
+@pytest.mark.parametrize("label", [-1, 5, 300])
+def test_labels_outside_of_the_classes(label: int) -> None:
+    refused(CalibrationError, f"label {label} is none of the 5", labels=[0] * 23 + [label])
+    data = {"x": X, "labels": np.array([0] * 23 + [label])}
+    refused(CalibrationError, f"label {label} is none of the 5 classes", data)
+
+
+def test_labels_without_classes() -> None:
+    b = Building("N", 3, 6, 6)
+    graph, x = b.ends(b.conv(b.x, 4)), b.data()
+    refused(CalibrationError, "labels cannot be compared", x, graph, labels=[0] * len(x))
+    found = ts.quantize(graph, {"x": x, "labels": np.zeros(len(x))}, progress=False)
+    assert "labels in the data are not used" in found.notes[0] and found.judgement.accuracy is None
+
+
 def test_a_model_without_inputs() -> None:
     graph = Graph("none")
     made = graph.add(OPS["RandomNormal"], shape=(1, 3, 4, 4)).output
@@ -80,6 +113,9 @@ def test_a_model_without_inputs() -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     refused(CalibrationError, "holds no .npy", str(tmp_path))
+    for missing in (tmp_path / "none.npz", [str(tmp_path / "none")]):
+        refused(MissingFile, "there is no file", missing)
+    assert issubclass(MissingFile, FileNotFoundError)
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04nonsense")
     refused(ModelFileError, "cannot be read", str(tmp_path / "a.npz"))
 
@@ -140,8 +176,41 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert "constant, 0 everywhere" in said and not (tmp_path / "out.onnx").exists()
     said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
     assert "says no format" in said
+    said = tinsmith("quantize", model, tmp_path / "out.pnnx.param", "--data", data, code=2).output
+    assert "has no quantised layers" in said and ".onnx" in said
+    said = tinsmith("quantize", model, tmp_path / "none" / "o.onnx", "--data", data, code=1).output
+    assert "is no folder" in said
 
     table = tmp_path / "bytes.table"
     table.write_bytes(bytes(range(128, 256)))
     said = tinsmith("quantize", model, tmp_path / "out.param", "--table", table, code=1).output
     assert "bytes.table, line 1" in said and "has no scales" in said
+
+
+def test_the_command_tells_which_files_of_a_folder_are_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a.png", "b.png"):
+        (folder / name).write_bytes(Path(SEVEN).read_bytes())
+    (folder / "readme.txt").write_text("what these are")
+    said = tinsmith("quantize", MODEL, tmp_path / "out.onnx", "--data", folder).stdout
+    assert "calibrated with 2 samples" in said
+    assert f"not read of {folder}: readme.txt" in said
+
+
+def test_a_format_without_an_operator_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Building("N", 3, 4, 4)
+    ts.write(b.ends(b.emit("Hardmax", b.conv(b.x, 2))), tmp_path / "x.onnx")
+    np.save(tmp_path / "x.npy", b.data())
+    monkeypatch.setattr(ts, "quantize", None)
+    arguments = tmp_path / "x.onnx", tmp_path / "x.param", "--data", tmp_path / "x.npy"
+    assert "cannot be written as ncnn" in tinsmith("quantize", *arguments, code=1).output
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["x.npy", "x.onnx"]
+
+
+def test_the_model_is_not_replaced_by_the_quantised_one(tmp_path: Path) -> None:
+    ts.write(GRAPH, path := tmp_path / "x.onnx")
+    with pytest.raises(FileNameError, match="from which the model is read"):
+        ts.quantize(path, X, progress=False).write(path)

@@ -47,15 +47,17 @@ class Writing:
 
     def load(self) -> Graph:
         """Read the graph of `model`, or the part of it that `outputs` and `cut` name. Raises
-        GraphError, UnknownName, FileNameError."""
+        GraphError, UnknownName, FileNameError, ModelFileError."""
         import tinsmith as ts
         from tinsmith.compiler.write import part_of
+        from tinsmith.writers.registry import check_out, files_at
 
         _ = self.writer  # before the model is read
         graph = ts.load(
             self.model, random_weights=self.random_weights, batch=as_batch(self.batch),
             input_shapes=self.input_shapes,
         )  # fmt: skip
+        check_out(files_at(Path(self.out)), graph.files)
         return part_of(graph, self.outputs, self.cut)
 
     @property
@@ -117,10 +119,9 @@ class Writing:
 
 def files_of(model: str) -> dict[str, int]:
     """Path -> bytes of the files of a model that exist: `model`, and its weights beside it."""
-    path = Path(model)
-    stem = path.name.removesuffix(".bin").removesuffix(".param")
-    files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
-    return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
+    from tinsmith.writers.registry import files_at
+
+    return {str(f): f.stat().st_size for f in files_at(Path(model)) if f.is_file()}
 
 
 def print_files(files: dict[str, int]) -> None:

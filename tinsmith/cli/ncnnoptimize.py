@@ -51,10 +51,12 @@ def command(
     from tinsmith.formats.ncnn.pair import read_pair
     from tinsmith.frontends.ncnn.model import graph_of
     from tinsmith.writers.ncnn import write
+    from tinsmith.writers.registry import check_out
 
     source: Any = inparam if inbin == RANDOM else (inparam, inbin)
     with _show.working(f"optimizing {inparam}"):
         file, layers, files = read_pair(source, SEED if inbin == RANDOM else None)
+        check_out((Path(outparam), Path(outbin)), files)
         graph = graph_of(file, layers, files)
         if cutstart or cutend:
             graph = graph_of(file, between(graph, layers, cutstart, cutend), files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from tinsmith.cli import _show
 from tinsmith.cli._files import files_of, print_files
 from tinsmith.cli._model import INPUT_SHAPE, MODEL, RANDOM_WEIGHTS, Number
 from tinsmith.cli._picture import PICTURES, SUFFIXES, Picture
+from tinsmith.errors import FileNameError
 from tinsmith.graph import Graph
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ FILES = ("model", "out", "table", "random_weights", "input_shapes", "json_")
     type=Number(100),
     metavar="POINTS",
     help="Points of accuracy that may be lost: what loses most stays in float32. Counts an array "
-    "'labels' of the data, or else how often the greatest class changes.",
+    "'labels' of the data, or else how often the greatest class changes; without classes, noise in "
+    "percent of the signal.",
 )
 @PICTURES[0]
 @PICTURES[1]
@@ -88,17 +91,24 @@ def command(
       tinsmith quantize model.param small.param --table model.table
     """
     import tinsmith as ts
-    from tinsmith.writers.registry import writer_of
+    from tinsmith.writers.registry import check_out, files_at, writer_of
 
     form = "ncnn" if _is_table(out) else writer_of(Path(out)).form
+    if not form:
+        raise FileNameError(
+            f"the format of {out} has no quantised layers: .onnx, .tin, .param have"
+        )
     if (data is None) == (table is None):
         raise click.UsageError("Give --data, or --table: one of the two.")
     graph = ts.load(model, random_weights=random_weights, input_shapes=input_shapes)
+    check_out(files_at(Path(out)), graph.files)
     with _show.working(f"quantising {model}"):
         if table is not None:
             found = _by_table(context, graph, out, table)
         else:
             assert data is not None
+            if not _is_table(out):
+                _check_holds(graph, Path(out))
             found = _by_data(graph, data, form, _is_table(out), options)
         found.write(out)
     before, after = (sum(files_of(p).values()) for p in (model, out))
@@ -110,6 +120,17 @@ def command(
     if not _is_table(out):
         click.echo(f"{after / before:.2f} of {model}")
     return None
+
+
+def _check_holds(graph: Graph, out: Path) -> None:
+    """Write the float model beside `out`, and delete it: raises NotWritable before the work."""
+    from tempfile import TemporaryDirectory
+
+    from tinsmith.quantizer.quantize import canonical_of
+    from tinsmith.writers.registry import write
+
+    with TemporaryDirectory(prefix=".", dir=out.parent) as folder:
+        write(canonical_of(graph), Path(folder) / out.name)
 
 
 def _is_table(out: str) -> bool:
@@ -127,8 +148,9 @@ def _by_data(
     picture = Picture(options.pop("scale"), options.pop("fit"))
     if unchanged:
         options["equalise"] = False
-    samples = _pictures(graph, Path(data), picture) or data
-    return ts.quantize(graph, samples, per_channel=per_channel, form=form, **options)
+    samples, notes = _pictures(graph, Path(data), picture)
+    found = ts.quantize(graph, samples or data, per_channel=per_channel, form=form, **options)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> Applied:
@@ -148,21 +170,21 @@ def _by_table(context: click.Context, graph: Graph, out: str, table: str) -> App
     return apply_table(graph, Path(table).read_text("utf-8", "replace"), table)
 
 
-def _pictures(graph: Graph, data: Path, picture: Picture) -> list[Any]:
+def _pictures(graph: Graph, data: Path, picture: Picture) -> tuple[list[Any], list[str]]:
     """The data for calibration from a picture or a folder: for each picture a function that reads
-    it as the model's input, and the paths of .npy and .npz files. [] where there is no picture, or
-    the model has several inputs."""
+    it as the model's input, and the paths of .npy and .npz files; and notes on files that are not
+    read. Nothing where there is no picture, or the model has several inputs."""
+    from tinsmith.quantizer.data import left_out
+
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     shown = [f for f in files if f.suffix.lower() in SUFFIXES]
     if not shown or len(graph.inputs) != 1:
-        return []
+        return [], []
     (image,) = graph.inputs
 
     def read(file: Path) -> dict[str, np.ndarray[Any, Any]]:
         return {image.name: picture.read(file, image.type, image.name)}
 
-    return [
-        partial(read, f) if f in shown else f
-        for f in files
-        if f in shown or f.suffix in (".npy", ".npz")
-    ]
+    used = [f for f in files if f in shown or f.suffix in (".npy", ".npz")]
+    notes = left_out(data, set(files).difference(used))
+    return [partial(read, f) if f in shown else f for f in used], notes

@@ -16,7 +16,7 @@ from tinsmith.passes import FILED, Report, run_passes
 from tinsmith.passes.regions import keep, release
 from tinsmith.passes.weights import parse, shrunk
 from tinsmith.runtime.net import Net
-from tinsmith.writers.registry import WRITERS, Writer, writer_of
+from tinsmith.writers.registry import WRITERS, Writer, check_out, files_at, writer_of
 from tinsmith.writers.registry import write as write_graph
 
 
@@ -34,7 +34,8 @@ def write(
     folded, batch normalisations merged into weights. With `weights` of "float16", "bfloat16",
     "int8" or "int4" (docs/quantize.md) the file stores large weights in this type; whoever loads it
     dequantises them. Raises NotWritable, which names everything that the format cannot express,
-    before anything is written; FileNameError, ModelFileError, and the errors of `load`.
+    before anything is written; FileNameError, also where `path` is a file that `model`, a
+    path, is read from; ModelFileError, and the errors of `load`.
     """
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"write writes to a path, not to {type(path).__name__}")
@@ -42,6 +43,7 @@ def write(
     kind, block = parse(weights)
     writer = writer_of(Path(path))
     graph = graph_of(model)
+    check_out(files_at(Path(path)), () if isinstance(model, Net | Graph) else graph.files)
     if canonical:
         graph = portable(graph, writer)
     if kind != "float32" and writer.small:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import CalibrationError
+from tinsmith.errors import CalibrationError, MissingFile
 from tinsmith.formats import npz
 from tinsmith.graph import Graph, Type, Value, shapes_agree
+from tinsmith.runtime.inputs import transposing
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
@@ -23,15 +24,17 @@ class Samples:
     """The calibration data (`data` of `quantize`) as batches {input name: array}. Each iteration
     reads them again, in the same order: files of a folder, and functions in a list, only when they
     are reached. `batch`: samples of a batch where no input fixes them; `number`: of batches;
-    `labels`: those in the data, or None. Raises CalibrationError, when it is made, for data that do
-    not fit the inputs."""
+    `total`: of samples; `labels`: those in the data, or None; `left_out`: notes on files that are
+    not read. Raises CalibrationError, when it is made, for data that do not fit the inputs, or are
+    constant for one in `ranged`; MissingFile."""
 
-    def __init__(self, graph: Graph, data: Any, batch: int) -> None:
-        self.inputs = list(graph.inputs)
+    def __init__(self, graph: Graph, data: Any, batch: int, ranged: Collection[str]) -> None:
+        self.inputs, self.ranged = list(graph.inputs), ranged
         if not self.inputs:
             raise CalibrationError("the model has no inputs: no data could calibrate it")
         self.batch = batch
-        self.number = 0
+        self.number = self.total = 0
+        self.left_out: list[str] = []
         self.labels: Array | None = None
         self._sources = list(self._read(data))
         if not self._sources:
@@ -44,13 +47,17 @@ class Samples:
         source: Any = "the data"
         if isinstance(data, str | os.PathLike):
             source = Path(data)
+            if not source.exists():
+                raise MissingFile(f"there is no file {str(source)!r}")
             if source.is_dir():
-                files = sorted(f for f in source.iterdir() if f.suffix in (".npy", ".npz"))
+                there = sorted(source.iterdir())
+                files = [f for f in there if f.suffix in (".npy", ".npz")]
                 if not files:
                     raise CalibrationError(
                         f"{source} holds no .npy and no .npz files; `tinsmith quantize` also reads"
                         " pictures, for models of one input"
                     )
+                self.left_out += left_out(source, set(there).difference(files))
                 for file in files:
                     yield lambda file=file: self._named(npz.read_arrays(file), file)
                 return
@@ -124,11 +131,12 @@ class Samples:
 
     def _check(self) -> None:
         """Read all data once: count batches, and take labels. Raises CalibrationError for data that
-        are empty, have NaN or infinity, or are constant for a float input."""
+        are empty, have NaN or infinity, or are constant where a range is needed."""
         ends: dict[str, tuple[float, float]] = {}
         elements, labels = 0, list[Array]()
         for batch in self._batches(labels):
             self.number += 1
+            self.total += next((len(x) if x.ndim else 1 for x in batch.values()), 0)
             for name, x in batch.items():
                 elements += x.size
                 if x.dtype.kind != "f" or x.size == 0:
@@ -142,11 +150,18 @@ class Samples:
         if not elements:
             raise CalibrationError("there are no data to calibrate with: the arrays are empty")
         for name, (low, high) in ends.items():
-            if low == high:
+            if low == high and name in self.ranged:
                 raise CalibrationError(
                     f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
                     "from that; give inputs as the model sees them"
                 )
+
+
+def left_out(folder: Path, files: Iterable[Path]) -> list[str]:
+    """Return a note on files of a folder that are not read, if there are some."""
+    names = sorted(f.name for f in files)
+    more = ", ..." * (len(names) > 5)
+    return [f"not read of {folder}: {', '.join(names[:5])}{more}"] if names else []
 
 
 def _cut(v: Value, x: Array, batch: int) -> list[Array]:
@@ -171,6 +186,7 @@ def _cut(v: Value, x: Array, batch: int) -> list[Array]:
     if x.ndim != len(dims) or not shapes_agree(x.shape[1:], dims[1:]):
         raise CalibrationError(
             f"the data for {v.name!r} are {list(x.shape)}, the model takes {type_}"
+            + transposing(dims, x.shape)
         )
     if not dims:
         return [x]

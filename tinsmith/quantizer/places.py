@@ -85,6 +85,13 @@ def computed(node: Node) -> list[Value]:
     return [v for v in node.inputs if v is not None and v.const is None]
 
 
+def source_of(v: Value) -> Value:
+    """Return the only value that v is computed from, or v itself: if it is constant, so is v."""
+    while v.producer is not None and len(inputs := computed(v.producer)) == 1:
+        (v,) = inputs
+    return v
+
+
 def tail_of(v: Value) -> Node | None:
     """Return the node with weights from whose result elementwise nodes, or none, make v: conv for
     conv -> relu -> v. These have one computed input each, of which they are the only reader. None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -22,7 +23,15 @@ from tinsmith.quantizer.data import Samples
 from tinsmith.quantizer.equalise import equalise
 from tinsmith.quantizer.forms import FORMS, Form, by_title
 from tinsmith.quantizer.ranges import METHODS
-from tinsmith.quantizer.report import Judgement, Layer, Quantized, judge, layers_of, timed
+from tinsmith.quantizer.report import (
+    Judgement,
+    Layer,
+    Quantized,
+    classes_of,
+    judge,
+    layers_of,
+    timed,
+)
 from tinsmith.quantizer.rounding import Correlations, compensated, takes
 from tinsmith.quantizer.scales import Array, Scale, of_range, of_weights
 from tinsmith.quantizer.settings import Settings, settings_of
@@ -56,19 +65,20 @@ def quantize(
     rounding   "nearest", or "compensated" (the error of each weight is compensated by those rounded
                later, as in GPTQ); None: the latter for four bits
     products   products of two computed matrices, as in attention, are quantised too
-    keep       names of nodes that stay in float32
+    keep       names of nodes that stay in float32: the graph's, or those in the model's file
     labels     the right class of each sample, for `max_drop`; else an array "labels" of the data
     max_drop   percentage points of accuracy that may be lost: the operators with the largest errors
-               stay in float32 until that is met. Without labels: of samples whose class changes
+               stay in float32 until that is met. Without labels: of samples whose class changes;
+               without classes, noise in percent of the signal
     form       of the quantised graph: "qdq" (pairs of QuantizeLinear and DequantizeLinear), or
                "ncnn": Convolution, ConvolutionDepthWise and InnerProduct as ncnn computes them in
                int8, symmetric, with 6 bits for 3x3 weights of stride 1, as by ncnn's tool
     threads, progress  as for `compile`
 
     The result has the quantised graph, which `compile` and `write` take, and a report.
-    Raises CalibrationError for data that do not fit, are constant or not finite; QuantizeError for
-    bits that no kernel reads, and if there is nothing to quantise; OptionError, UnknownName, and
-    the errors of `load`."""
+    Raises CalibrationError for data that do not fit, are constant or not finite; MissingFile for a
+    path without any; QuantizeError for bits that no kernel reads, and if there is nothing to
+    quantise; OptionError, UnknownName, and the errors of `load`."""
     settings = settings_of(
         method=method, per_channel=per_channel, symmetric=symmetric, weight_bits=weight_bits,
         activation_bits=activation_bits, equalise=equalise, correct=correct, rounding=rounding,
@@ -92,6 +102,7 @@ class _Quantising:
     """The quantisation of one model.
 
     exact    the float graph, canonical and equalised
+    keep     names of nodes of `exact` to keep in float32
     nodes    the nodes of `exact` to quantise
     values   value of `exact` to quantise -> its root (`Form.root`)
     scales   name of a root -> its scale
@@ -103,9 +114,9 @@ class _Quantising:
         self.settings, self.form = settings, FORMS[settings.form]
         self.exact = canonical_of(graph)
         self.equalised = equalise(self.exact) if settings.equalise else 0
-        for name in settings.keep:
-            check_name("node to keep", name, {n.name for n in self.exact})
-        self.nodes = self._targets(self.exact, settings.keep)
+        self.notes: list[str] = []
+        self.keep = self._kept()
+        self.nodes = self._targets(self.exact, self.keep)
         if not self.nodes:
             raise QuantizeError(
                 f"{graph.name or 'the model'} has nothing to quantise: no convolution and no "
@@ -116,33 +127,63 @@ class _Quantising:
         self.values = self.form.values(self.exact, self.nodes)
         wanted = [v.name for v in self.values]
         wanted += [v.name for n in self.nodes for v in places.data_of(n)]
-        self.samples = Samples(self.exact, data, batch_for(self.exact, wanted))
+        ranged = {places.source_of(v).name for v in self.values.values()}
+        self.samples = Samples(self.exact, data, batch_for(self.exact, wanted), ranged)
+        self.notes += self.samples.left_out
+        self.float_ = self._outputs(self.exact)
         self.labels = self._labels(labels)
-        self.notes: list[str] = []
         self.scales: dict[str, Scale] = {}
         self.weights: dict[tuple[str, int], tuple[Array, Scale]] = {}
         self.shifts: dict[str, Array] = {}
+
+    def _kept(self) -> set[str]:
+        """Return the names of the nodes that `keep` means: their own, or those in the model's file.
+        Note those that would not be quantised. Raises UnknownName."""
+        named: dict[str, set[str]] = {}
+        for node in self.exact:
+            for name in (node.name, node.origin.name):
+                named.setdefault(name, set()).add(node.name)
+        own = {n.name for n in self._targets(self.exact, ())}
+        for name in self.settings.keep:
+            check_name("node to keep", name, named.keys() - {""})
+            if not named[name] & own:
+                self.notes.append(f"{name!r} is in float32 whether it is kept or not")
+        return {one for name in self.settings.keep for one in named[name]}
 
     def _targets(self, graph: Graph, keep: Collection[str]) -> list[Node]:
         return places.targets(graph, keep, self.form.takes, self.settings.products)
 
     def _labels(self, labels: Any) -> Array | None:
-        """Return the labels that are given, or those in the data, or None. Raises CalibrationError
-        unless there is one for each sample."""
+        """Return the labels that are given, or those in the data, or None: without classes the
+        latter are only noted. Raises CalibrationError unless each sample has one of the classes."""
         found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
         if found is None:
+            return None
+        batch, output = next(iter(self.samples)), self.exact.outputs[0]
+        classes = classes_of(self.float_.of(batch)[output.name])
+        if not classes:
+            why = f"the first output, {output.name!r} {output.type}, has no classes"
+            if labels is not None:
+                raise CalibrationError(f"labels cannot be compared: {why}; leave them out")
+            self.notes.append(f"the labels in the data are not used: {why}")
             return None
         if found.dtype.kind not in "iuf" or not np.array_equal(found, np.rint(found)):
             raise CalibrationError(
                 "labels are the numbers of classes, whole numbers; these are not, such as"
                 f" {found.reshape(-1)[0]!r}"
             )
-        total = sum(len(next(iter(batch.values()))) for batch in self.samples)
+        total = self.samples.total
         if len(found) != total:
             told = "`labels` holds" if labels is not None else "the data's arrays 'labels' hold"
             raise CalibrationError(
                 f"{told} {counted(len(found), 'label')}, but the data have {total} samples along"
                 f" the first axis of {self.exact.inputs[0].name!r}"
+            )
+        wrong = found[(found < 0) | (found >= classes)]
+        if wrong.size:
+            raise CalibrationError(
+                f"the label {wrong[0]} is none of the {classes} classes of {output.name!r}, 0 to "
+                f"{classes - 1}"
             )
         return found
 
@@ -151,19 +192,28 @@ class _Quantising:
         stats = self._observe()
         self._choose(stats)
         self._round(stats)
-        keep = set(self.settings.keep)
+        keep = self.keep
         pairs = self.build(keep, FORMS["qdq"])
         layers = layers_of(self.exact, pairs, self.samples, self.settings.threads)
-        float_ = self._outputs(self.exact)
+        float_ = self.float_
         trial = self._tried(float_, keep)
         kept: list[str] = []
         most = self.settings.max_drop
+        if most is not None and np.isnan(trial.judgement.drop):
+            raise QuantizeError(
+                "max_drop has nothing to measure: no output is compared; leave it out"
+            )
         if most is not None and trial.judgement.drop > most:
             kept, trial = self._keep(layers, float_, keep, most)
+        layers += [
+            Layer(n.name, n.op.name, math.nan)
+            for n in self._targets(self.exact, ())
+            if n.name in keep
+        ]
+        told = timed(layers, float_, trial.values, self.samples, keep | set(kept))
         return Quantized(
-            trial.graph, self.settings, timed(layers, float_, trial.values, self.samples, kept),
-            trial.judgement, tuple(kept), self.equalised, tuple(self.notes), self.exact,
-            self._scales(keep | set(kept)),
+            trial.graph, self.settings, told, trial.judgement, tuple(kept), self.equalised,
+            tuple(self.notes), self.exact, self._scales(keep | set(kept)), self.samples.total,
         )  # fmt: skip
 
     def _scales(self, keep: Collection[str]) -> dict[str, tuple[Scale, Scale]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.loss import Noise, operators_alone, with_alone
 from tinsmith.compiler.write import write
-from tinsmith.errors import OptionError, TinsmithError
+from tinsmith.errors import OptionError, TinsmithError, counted
 from tinsmith.graph import Graph
 from tinsmith.progress import tell
 from tinsmith.quantizer.calibrate import Values
@@ -24,6 +24,7 @@ from tinsmith.quantizer.forms import table_of
 from tinsmith.quantizer.scales import Scale
 from tinsmith.quantizer.settings import Settings
 from tinsmith.records import dataclass
+from tinsmith.writers.registry import check_out, files_at
 
 Array = np.ndarray[Any, Any]
 LOW = 10.0
@@ -37,9 +38,9 @@ RUNS = 5
 class Layer:
     """One operator in the report.
 
-    decibels  signal-to-noise ratio of its result if its inputs are exact
+    decibels  signal-to-noise ratio of its result if its inputs are exact; NaN if `keep` names it
     float_ms, quantised_ms  milliseconds in the two models; None if it is no step of its own there
-    kept      whether it stays in float32 because of `max_drop`
+    kept      whether it stays in float32 because of `keep` or `max_drop`
     """
 
     name: str
@@ -63,7 +64,8 @@ class Judgement:
     accuracy  percentage of samples for which the first output's greatest class is the label's
     before    the same for the float model; like `accuracy` None without labels
     agreement percentage of samples for which both models have the same class; None without classes
-    drop      percentage points lost: of accuracy, or of agreement without labels; else 0
+    drop      percentage points lost: of accuracy, or of agreement without labels; without classes,
+              the worst output's noise in percent of its signal; NaN if none is compared
     """
 
     outputs: Mapping[str, float]
@@ -89,10 +91,13 @@ class Quantized:
     exact: Graph
     scales: Mapping[str, tuple[Scale, Scale]]
     """Operator with one array of weights -> (scale of the weights, scale of its data)."""
+    samples: int
+    """How many were read, along the first axis."""
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model in the format that the path's ending says; for `.table`, only the scales
-        (`table`)."""
+        (`table`). Raises FileNameError for a file that the float model was read from."""
+        check_out(files_at(Path(path)), self.exact.files)
         if Path(path).suffix == ".table":
             Path(path).write_text(self.table(), encoding="utf-8")
         else:
@@ -124,6 +129,7 @@ class Quantized:
             "equalised": self.equalised,
             "low": [layer.name for layer in self.low],
             "notes": list(self.notes),
+            "samples": self.samples,
         }
 
     def __str__(self) -> str:
@@ -135,6 +141,7 @@ class Quantized:
             what = "  stays float" * layer.kept or "  LOW" * layer.is_low
             ratio = f"{layer.decibels:6.1f}" if math.isfinite(layer.decibels) else "     -"
             lines.append(f"{layer.name:{width}} {layer.op:12} {ratio} {shown}{what}")
+        lines.append(f"calibrated with {counted(self.samples, 'sample')}")
         found = self.judgement
         for name, ratio in found.outputs.items():
             other = "is not compared: no tensor of numbers, or of other sizes for some data"
@@ -187,10 +194,11 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
                 found.add(want[n], got[n])
             else:
                 found.signal = math.nan
-        a, b = _classes(want[names[0]]), _classes(got[names[0]])
-        classes = a is not None and b is not None
-        if a is None or b is None:
+        first, lossy_first = want[names[0]], got[names[0]]
+        classes = bool(classes_of(first) and classes_of(lossy_first))
+        if not classes:
             continue
+        a, b = (y.reshape(len(y), -1).argmax(axis=1) for y in (first, lossy_first))
         same += int((a == b).sum())
         if labels is not None:
             own = labels[total : total + len(b)]
@@ -199,23 +207,25 @@ def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) 
         total += len(b)
     ratios = {n: f.decibels for n, f in noise.items()}
     if not classes or not total:
-        return Judgement(ratios, None, None, None, 0.0)
+        worst = min((d for d in ratios.values() if not math.isnan(d)), default=math.nan)
+        return Judgement(ratios, None, None, None, 100 * 10 ** (-worst / 20))
     if labels is None:
         return Judgement(ratios, None, None, 100 * same / total, 100 * (total - same) / total)
     accuracy, before, agreement = (100 * count / total for count in (right, ideal, same))
     return Judgement(ratios, accuracy, before, agreement, 100 * (ideal - right) / total)
 
 
-def _classes(y: Any) -> Array | None:
-    """Return the class of each sample: the index of the greatest element in its row of y [N, ...],
-    flattened. None for arrays that are no class scores: no floats, rank below 2, or empty."""
+def classes_of(y: Any) -> int:
+    """Return the number of classes of an output that is scores, floats [N, classes], perhaps with
+    further axes of size 1; 0 for others, such as sequences and maps."""
     if not isinstance(y, np.ndarray) or y.ndim < 2 or y.dtype.kind != "f" or not y.size:
-        return None
-    return y.reshape(len(y), -1).argmax(axis=1)
+        return 0
+    most = max(y.shape[1:])
+    return most if most > 1 and y.size == len(y) * most else 0
 
 
 def timed(
-    layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Sequence[str]
+    layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Collection[str]
 ) -> tuple[Layer, ...]:
     """Return the layers with the times of their steps on one batch, and `Layer.kept` set for the
     names `kept`."""

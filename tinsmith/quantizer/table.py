@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from tinsmith.quantizer.forms import FORMS, WEIGHTS, by_title
 from tinsmith.quantizer.quantize import canonical_of
 from tinsmith.quantizer.scales import Array, Scale
 from tinsmith.records import NamedTuple
+from tinsmith.writers.registry import check_out, files_at
 
 PARAMETER = re.compile(r"_param_\d+$")
 """Suffix of the names of lines of weights; recurrent layers and attention have several."""
@@ -40,7 +42,9 @@ class Applied(NamedTuple):
     kept: tuple[str, ...]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model in the format that the path's ending says."""
+        """Write the model in the format that the path's ending says. Raises FileNameError as
+        `Quantized.write`."""
+        check_out(files_at(Path(path)), self.graph.files)
         write(self.graph, path)
 
     def to_json(self) -> dict[str, object]:

@@ -229,10 +229,8 @@ class Inputs:
             return
         if not shapes_agree(shape, dims):
             name = self.names[i]
-            hint = ""
-            if len(dims) == 4 and shapes_agree(shape, (dims[0], dims[3], dims[1], dims[2])):
-                hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
-            elif shapes_agree(shape, (1, *dims)):
+            hint = transposing(shape, dims)
+            if shapes_agree(shape, (1, *dims)):
                 hint = "; array[None] fits: a batch of one"
             elif dims and shapes_agree(shape[1:], dims[1:]):
                 hint = (
@@ -273,6 +271,12 @@ def need_no_mask(what: str, array: Any) -> None:
             f"{what} is a masked array, and models know no mask: x.filled(0) puts zeros where it "
             "hides elements"
         )
+
+
+def transposing(shape: Sequence[Any], dims: Sequence[int]) -> str:
+    """Return a hint for an array of sizes `dims` that fits `shape` with its last axis second."""
+    turned = len(dims) == 4 and shapes_agree(shape, (dims[0], dims[3], dims[1], dims[2]))
+    return "; array.transpose(0, 3, 1, 2) fits, if its channels are last" * turned
 
 
 def suggest_input(name: object, names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ A format registers itself:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,7 +27,8 @@ class Writer:
               is. Raises NotWritable before anything is written, OSError
     halves    as `write`, with weights as float16; None if the format has no such weights
     small     whether the format has operators that dequantise weights of any type
-    form      the form of quantised graphs that can be written, by name (`quantizer/forms.py`)
+    form      the form of quantised graphs that can be written, by name (`quantizer/forms.py`); ""
+              if none can
     groups    (graph) -> the groups of nodes for which the format has one layer; passes for this
               format do not change them
     """
@@ -54,6 +56,28 @@ def writer_of(path: Path) -> Writer:
     return max(found, key=lambda row: row[0])[1]
 
 
+def files_at(path: Path) -> list[Path]:
+    """Return the files that a model written to `path` may have: that, and its weights beside it."""
+    stem = path.name.removesuffix(".bin").removesuffix(".param")
+    return [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
+
+
+def check_out(written: Iterable[Path], read: Iterable[Path]) -> None:
+    """Check, before long work, that files can be `written`. Raises FileNameError for one of those
+    that the model is `read` from, ModelFileError where the folder is none, or not writable."""
+    there = [file for file in read if file.exists()]
+    for out in written:
+        if out.exists() and any(map(out.samefile, there)):
+            raise FileNameError(
+                f"{str(out)!r} is a file from which the model is read, and would be lost: write to"
+                " another name, and rename that if it is to take its place"
+            )
+        folder = out.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            why = "is not writable" if folder.is_dir() else "is no folder"
+            raise ModelFileError(f"{str(out)!r} cannot be written: {str(folder)!r} {why}")
+
+
 def write(graph: Graph, path: Path, kind: str = "float32") -> None:
     """Write a graph in the format that the name of `path` says. `kind` is the type of weights in
     the file: "float32" (unchanged), or "float16" if the format has such weights.
@@ -67,7 +91,7 @@ def write(graph: Graph, path: Path, kind: str = "float32") -> None:
             f"{writer.title} has no way to keep weights as {kind} that are computed with as "
             f"float32: {path.name!r} can have them as float32"
             + "; `tinsmith quantize` makes layers that compute in bytes"
-            * (writer.form != "qdq" and kind.startswith("int"))
+            * (writer.form not in ("", "qdq") and kind.startswith("int"))
         )
     try:
         write_graph(graph, path)

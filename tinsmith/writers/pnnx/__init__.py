@@ -18,4 +18,4 @@ def write(graph: Graph, path: Path) -> None:
     files.write(path, made.operators, made.arrays)
 
 
-WRITERS.register("pnnx", Writer("PNNX", (".pnnx.param",), write))
+WRITERS.register("pnnx", Writer("PNNX", (".pnnx.param",), write, form=""))
