@@ -87,3 +87,36 @@ def test_shapes_may_be_lists_and_none_may_lack() -> None:
     for ask in (net.program, net.session):
         with pytest.raises(InputShapeError, match="the input 'x' of any needs a shape"):
             ask((None,))
+
+
+def two_inputs() -> Graph:
+    g = Graph("two")
+    a, b = (g.input(n, Type("float32", (2,))) for n in "ab")
+    g.outputs = [ops.Sub(a, b, name="less"), ops.Add(a, b, name="more")]
+    return g
+
+
+def test_a_session_is_called_as_the_net_is() -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a, b = np.float32([5, 6]), np.float32([1, 2])
+    session = net.session()
+    assert repr(session) == "<Session of two(a: float32[2], b: float32[2])>"
+    for given, named in (((a, b), {}), ((a,), {"b": b}), ((), {"b": b, "a": a})):
+        want, got = net(*given, **named), session(*given, **named)
+        assert list(got) == list(want)
+        assert all(np.array_equal(got[n], want[n]) for n in want)
+    one = ts.compile(residual(), cache=False)
+    x = np.ones(one.inputs["x"].dims, np.float32)
+    np.testing.assert_array_equal(one.session()(x), one(x))
+    with pytest.raises(InputNameError, match=r"no input named 'c'"):
+        session(a, c=b)
+
+
+@pytest.mark.parametrize("names", [None, ["less"]])
+def test_sessions_take_no_names_of_outputs(names: list[str] | None) -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a = np.ones(2, np.float32)
+    with pytest.raises(InputError, match=r"list of arrays|takes 2 inputs"):
+        net.session().run(names, {"a": a, "b": a})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no names of outputs, not"):
+        net.session(states={"more": "a"}).run(names, {"b": a})  # type: ignore[arg-type]

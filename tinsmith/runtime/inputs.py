@@ -106,7 +106,7 @@ class Inputs:
         arrays (sequences and optionals: as `_held`). Raises InputError."""
         names = self.names
         if kwargs or len(args) != len(names):
-            args = self._ordered(args, kwargs)
+            args = self.ordered(args, kwargs)
         arrays = []
         for i, array in enumerate(args):
             if self._holders and isinstance(self.types[names[i]], Holder):
@@ -139,7 +139,7 @@ class Inputs:
     def _wanted(self) -> str:
         return str(self) or "no inputs"
 
-    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return inputs given in order and by name in the model's order. Raises InputNameError, or
         InputTypeError for a single dict."""
         names = self.names
@@ -326,12 +326,13 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
-    """Raise InputNameError for another number of inputs, or a mapping; InputTypeError or
+    """Raise InputNameError for another number of inputs, or no list; InputTypeError or
     InputShapeError for an input that code cannot read without conversion, if in `read`."""
-    if isinstance(inputs, Mapping):
+    if not isinstance(inputs, list | tuple):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"
-            f" {[port.name for port in plan.inputs]}, not a mapping"
+            f" {[port.name for port in plan.inputs]}, not {type(inputs).__name__}; calls take"
+            " arrays by name, session(x=array), and net.run(names, arrays) names of outputs"
         )
     if len(inputs) != len(plan.inputs):
         raise InputNameError(
