@@ -46,6 +46,7 @@ READING = ("random_weights", "batch", "input_shapes")
 """The options of `compile` that it passes on to `load`."""
 
 
+@refuse_others
 def load(
     model: ModelLike, *, random_weights: int | None = None, batch: str | int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -222,6 +223,7 @@ def _weights(text: str | None) -> tuple[tuple[str, int], str]:
     return parse(text), spec_of(text)
 
 
+@refuse_others
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
@@ -233,7 +235,10 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     from tinsmith.graph import Graph
 
     if not isinstance(model, Net | Graph):
-        raise OptionError(f"save takes a compiled Net or a Graph, not {type(model).__name__}")
+        raise OptionError(
+            f"save takes a compiled Net or a Graph, not {type(model).__name__}; tinsmith.write "
+            "takes what load reads"
+        )
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"save writes to a path, not to {type(path).__name__}")
     if Path(path).suffix.lower() != ".tin":
