@@ -162,7 +162,7 @@ def compile(
     values, hints = _values(fixed), _hints(sizes)
     asked = {"random_weights": random_weights, "batch": batch, "input_shapes": input_shapes}
     reading = {name: value for name, value in asked.items() if value is not None}
-    if not isinstance(model, str | os.PathLike):
+    if not isinstance(model, str | os.PathLike) or model == "":
         model, reading = load(model, **reading), {}
     with working(), budget.told("compiling this model"):
         budget.check_setting()

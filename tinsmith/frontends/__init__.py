@@ -149,6 +149,8 @@ def _begun(file: Any) -> tuple[bytes, str] | None:
     that is neither. Raises ModelFileError."""
     if isinstance(file, bytes | bytearray | memoryview):
         return bytes(memoryview(file).cast("B")[:HEAD]), ""
+    if file == "":
+        raise ModelFileError("the path of the model is empty")
     if isinstance(file, str | os.PathLike):
         return _head(Path(file)), os.fspath(file)
     return None
@@ -183,7 +185,10 @@ def _head(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise ModelFileError(f"{str(path)[:200]!r} is no path: {error}") from error
     if not there:
-        raise MissingFile(f"there is no file {str(path)!r}")
+        hint = " ('~' is not expanded: Path(...).expanduser())" * any(
+            part.startswith("~") for part in path.parts
+        )
+        raise MissingFile(f"there is no file {str(path)!r}{hint}")
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
     try:
