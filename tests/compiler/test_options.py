@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tinsmith.compiler import model
 from tinsmith.errors import ModelKindError, OptionError, PassChoiceError, UnknownName
 from tinsmith.kernels.select import left_out, parse_overrides
 
@@ -116,3 +117,10 @@ def test_what_takes_no_net_names_its_graph(tmp_path: Path) -> None:
             function(net)
     with pytest.raises(OptionError, match=r"tinsmith\.write takes"):
         ts.save(str(MODEL), tmp_path / "x.tin")  # type: ignore[arg-type]
+
+
+def test_more_threads_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "usable_cores", lambda: 2)
+    told = "threads: 3 are more than can run at once, 2 here"
+    for threads, notes in ((2, []), (3, [told])):
+        assert ts.compile(MODEL, threads=threads).notes == notes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tinsmith import budget
+from tinsmith.codegen.host import usable_cores
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.kept import Stored
 from tinsmith.compiler.sections import laters_of, note, noted
@@ -46,6 +47,8 @@ class Model(Provider):
         self.notes = []
         self._stored = Stored(request, self.notes)
         self._options, self._tune = self._stored.options, request.tune
+        if (threads := self._options.threads) > (cores := usable_cores()):
+            self.notes.append(f"threads: {threads} are more than can run at once, {cores} here")
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         """`Program.base` of a program -> the texts about it."""
