@@ -120,3 +120,14 @@ def test_sessions_take_no_names_of_outputs(names: list[str] | None) -> None:
         net.session().run(names, {"a": a, "b": a})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no names of outputs, not"):
         net.session(states={"more": "a"}).run(names, {"b": a})  # type: ignore[arg-type]
+
+
+def test_rows_of_different_lengths_are_said_to_be_that() -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a = np.ones(2, np.float32)
+    ragged = np.empty(2, object)
+    ragged[:] = [[1, 2], [3]]
+    with pytest.raises(InputTypeError, match="rows of different lengths"):
+        net(a, ragged)
+    with pytest.raises(InputTypeError, match=r"x\.astype\('float32'\) converts"):
+        net(a, a.astype(object))

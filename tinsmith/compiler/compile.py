@@ -60,7 +60,7 @@ def load(
                     ncnn, whose files have none: the name or size of a first axis that all inputs
                     and outputs get, or "none" (default: a free axis "N", as for "free")
     input_shapes    {"x": (1, 3, 224, 224)}: numbers or names for the shapes of inputs that the file
-                    leaves free. For ncnn they also replace sizes in the file
+                    leaves free. A name also frees a size of the file. For ncnn numbers replace them
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.

@@ -17,7 +17,7 @@ from tinsmith.compiler.collector import still
 from tinsmith.compiler.kept import Stored
 from tinsmith.compiler.sections import laters_of, note, noted
 from tinsmith.compiler.source import Request
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import ModelFileError, TypeRuleError
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.net import Net
@@ -212,7 +212,15 @@ class Model(Provider):
                 if self._stored.beyond(signature):
                     self._offer(free, self._stored.kept_free(free.most))
                 found = self._read(signature)
-            program, told = found or self._new(signature)
+            try:
+                program, told = found or self._new(signature)
+            except TypeRuleError as error:
+                if asked := self._request.reading.get("input_shapes"):
+                    error.add_note(
+                        f"input_shapes asks for {asked}, which this node contradicts if its own "
+                        "sizes are constants of the file: export the model with free sizes"
+                    )
+                raise
             self._told[program.base] = told
             self._built += 1
             return program

@@ -168,6 +168,14 @@ class Inputs:
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         """Return an input as a contiguous array of dtype `wanted` in native byte order; a number
         for a scalar input becomes an array. Raises InputTypeError for other objects and dtypes."""
+        if getattr(array, "dtype", None) == object and wanted.kind != "O":
+            try:
+                array.astype(wanted)
+            except (TypeError, ValueError) as error:
+                raise InputTypeError(
+                    f"the input {name!r} of {self.model} must have dtype {wanted.name}, and these "
+                    f"objects are not ({error}): are they rows of different lengths?"
+                ) from error
         if not isinstance(array, np.ndarray):
             type_ = self.types.get(name)
             number = isinstance(array, np.generic | int | float | bool)
@@ -225,7 +233,8 @@ class Inputs:
                 hint = "; array[None] fits: a batch of one"
             elif dims and shapes_agree(shape[1:], dims[1:]):
                 hint = (
-                    "; its first size is fixed: give as many at a time, or make it free, as "
+                    "; its first size is fixed: give as many at a time, or compile with "
+                    f"input_shapes={{{name!r}: {('N', *shape[1:])}}}, which frees it, as "
                     'batch="free" does for ncnn and PNNX, dynamic_shapes of torch.onnx.export '
                     "for ONNX"
                 )
