@@ -98,7 +98,7 @@ def two_inputs() -> Graph:
 
 def test_a_session_is_called_as_the_net_is() -> None:
     net = ts.compile(two_inputs(), cache=False)
-    a, b = np.float32([5, 6]), np.float32([1, 2])
+    a, b = np.array([5, 6], np.float32), np.array([1, 2], np.float32)
     session = net.session()
     assert repr(session) == "<Session of two(a: float32[2], b: float32[2])>"
     for given, named in (((a, b), {}), ((a,), {"b": b}), ((), {"b": b, "a": a})):

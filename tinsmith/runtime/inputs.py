@@ -168,7 +168,7 @@ class Inputs:
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         """Return an input as a contiguous array of dtype `wanted` in native byte order; a number
         for a scalar input becomes an array. Raises InputTypeError for other objects and dtypes."""
-        if getattr(array, "dtype", None) == object and wanted.kind != "O":
+        if isinstance(array, np.ndarray) and array.dtype.kind == "O" != wanted.kind:
             try:
                 array.astype(wanted)
             except (TypeError, ValueError) as error:
