@@ -10,6 +10,7 @@ import pytest
 import tinsmith as ts
 from tests.cli.harness import parsed, tinsmith
 from tinsmith import ops
+from tinsmith.errors import InputShapeError, OptionError, TypeRuleError
 from tinsmith.graph import Graph, Type
 
 
@@ -124,3 +125,35 @@ def test_sizes_are_shown_as_formulas(tmp_path: Path) -> None:
     assert eval(found["memory"]["formula"], known) == found["memory"]["lower_bound"]
     plain = parsed("inspect", file)
     assert plain["values"] is None and plain["memory"]["formula"] is None
+
+
+@pytest.fixture
+def baked(tmp_path: Path) -> Path:
+    """A Reshape that has the batch of 1 as a constant."""
+    g = Graph("baked")
+    g.outputs = [ops.Reshape(ops.Relu(g.input("x", Type("float32", (1, 2, 3)))), [1, 6])]
+    ts.write(g, tmp_path / "baked.onnx")
+    return tmp_path / "baked.onnx"
+
+
+def test_a_batch_that_a_node_has_as_a_constant_contradicts_a_freed_one(baked: Path) -> None:
+    asked = ("run", baked, "--input-shape", "x=N,2,3", "--dim")
+    tinsmith(*asked, "N=1")
+    said = tinsmith(*asked, "N=3", code=1).stderr
+    assert "Reshape" in said and "which this node contradicts" in said and "random" not in said
+    net = ts.compile(baked, input_shapes={"x": ("N", 2, 3)})
+    with pytest.raises(TypeRuleError, match="has 18 elements"):
+        net(np.ones((3, 2, 3), np.float32))
+
+
+def test_a_batch_that_is_fixed_is_freed_by_a_name(tmp_path: Path) -> None:
+    g = Graph("one")
+    g.outputs = [ops.Relu(g.input("x", Type("float32", (1, 3))))]
+    ts.write(g, tmp_path / "one.onnx")
+    x = np.ones((4, 3), np.float32)
+    hint = r"input_shapes=\{'x': \('N', 3\)\}, which frees it"
+    with pytest.raises(InputShapeError, match=hint):
+        ts.compile(tmp_path / "one.onnx")(x)
+    assert ts.compile(tmp_path / "one.onnx", input_shapes={"x": ("N", 3)})(x).shape == (4, 3)
+    with pytest.raises(OptionError, match="a name frees a size"):
+        ts.load(tmp_path / "one.onnx", input_shapes={"x": (4, 3)})

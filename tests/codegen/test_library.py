@@ -13,6 +13,7 @@ from tinsmith.codegen.elf import link
 from tinsmith.codegen.jit import compile_object
 from tinsmith.codegen.library import SharedLibrary
 from tinsmith.codegen.target import host
+from tinsmith.errors import CodegenError
 
 
 @cache
@@ -56,3 +57,14 @@ def test_the_thousandth_library_is_in_memory_too(monkeypatch: pytest.MonkeyPatch
 
 def test_paths_of_libraries_differ() -> None:
     assert len({library._detour(number) for number in range(1, 5000)}) == 4999
+
+
+def test_a_limit_on_the_size_of_files_is_named() -> None:
+    resource = pytest.importorskip("resource")
+    data, limits = answering(27), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+        with pytest.raises(CodegenError, match="ulimit -f"):
+            SharedLibrary(data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tinsmith.errors import OptionError, PassChoiceError, UnknownName
+from tinsmith.compiler import model
+from tinsmith.errors import ModelKindError, OptionError, PassChoiceError, UnknownName
 from tinsmith.kernels.select import left_out, parse_overrides
 
 MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.onnx"
@@ -35,7 +36,13 @@ MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / 
         ({"backend": "gpu"}, UnknownName, "Did you mean 'cpu'"),
         ({"precision": ["strict"]}, OptionError, "precision must be one of 'default', 'strict'"),
         ({"memory": 1}, OptionError, "memory must be one of"),
-        ({"memory": "tiny"}, UnknownName, "no memory named 'tiny'"),
+        ({"memory": "tiny"}, UnknownName, "no value of memory named 'tiny'"),
+        ({"shapes": "tiny"}, UnknownName, "no value of shapes named 'tiny'"),
+        (
+            {"input_shapes": {"imag": (1, 1, 8, 8)}},
+            OptionError,
+            r"has no input 'imag'\. Did you mean 'image'",
+        ),
         ({"target": 5}, OptionError, "target must be a name"),
         ({"kernels": 5}, OptionError, "kernels must be text or a mapping"),
         ({"kernels": "Conv=magic"}, UnknownName, "magic"),
@@ -83,3 +90,37 @@ def test_kernels_are_left_out_by_the_beginning_of_their_names() -> None:
     for unknown in ("-*", "-winogradx*", "-no"):
         with pytest.raises(UnknownName):
             parse_overrides(unknown)
+
+
+@pytest.mark.parametrize("name", sorted({*ts.__all__} - {"Net", "Graph", "Type"}))
+def test_functions_refuse_keywords_that_they_do_not_have(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} has no option 'quickly'"):
+        getattr(ts, name)(MODEL, quickly=True)
+
+
+@pytest.mark.parametrize("cut", [("pool0", "softmax"), [("a",)], "ab", 5, [5]])
+def test_a_cut_is_a_list_of_pairs(cut: Any) -> None:
+    with pytest.raises(OptionError, match="cut is a list of pairs"):
+        ts.optimize(MODEL, cut=cut)
+
+
+@pytest.mark.parametrize("outputs", ["pool0", 5])
+def test_outputs_are_a_list(outputs: Any) -> None:
+    with pytest.raises(OptionError, match="outputs is a list"):
+        ts.optimize(MODEL, outputs=outputs)
+
+
+def test_what_takes_no_net_names_its_graph(tmp_path: Path) -> None:
+    net: Any = ts.compile(MODEL)
+    for function in (ts.load, ts.compile, ts.verify, lambda net: ts.quantize(net, [])):
+        with pytest.raises(ModelKindError, match=r"net\.source\(\)"):
+            function(net)
+    with pytest.raises(OptionError, match=r"tinsmith\.write takes"):
+        ts.save(str(MODEL), tmp_path / "x.tin")  # type: ignore[arg-type]
+
+
+def test_more_threads_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "usable_cores", lambda: 2)
+    told = "threads: 3 are more than can run at once, 2 here"
+    for threads, notes in ((2, []), (3, [told])):
+        assert ts.compile(MODEL, threads=threads).notes == notes

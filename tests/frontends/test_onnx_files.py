@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import signal
@@ -382,6 +383,18 @@ GOOD = model(
     {"w": floats(40, 20)},
 ).SerializeToString()
 
+
+def saved_model() -> bytes:
+    """The beginning of a TensorFlow SavedModel: a version, and a message that is longer."""
+    return b"\x08\x01\x12\x8a\xae\x01\n\x84\x16" + b"\x12\x05" * 20
+
+
+def archive() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, x=np.ones(3))
+    return file.getvalue()
+
+
 NOT_MODELS = [
     (b"", "an empty file"),
     (b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "a PNG image"),
@@ -395,6 +408,8 @@ NOT_MODELS = [
     (b"<!DOCTYPE html><html>", "an HTML page"),
     (b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
     (b"GGUF\3\0\0\0" + b"\1" * 50, "a GGUF model"),
+    (saved_model(), "a TensorFlow SavedModel"),
+    (archive(), "an archive of numpy arrays"),
     (b"\x80\x04\x95" + b"\1" * 50, "a Python pickle"),
     (b"\xf3\xfe\xfa\xf9" * 30, "binary data of an unknown kind"),
 ]
@@ -423,6 +438,8 @@ def test_the_suffix_is_named_where_the_content_disagrees(tmp_path: Path) -> None
     ("net.tmfile", b"\2\0\0\0\0\0\0@" + b"\1" * 50, "a Tengine model"),
     ("net.tnnproto", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
     ("net.txt", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
+    ("net.tnnmodel", b"\4\0\xbc\xfa" + b"\0" * 9, "a TNN model"),
+    ("saved_model.pb", saved_model(), "a TensorFlow SavedModel"),
     ("net.tflite", b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
     ("net.prototxt", b'name: "net"\nlayer {\n', "a Caffe model"),
     ("net.pt", b"PK\x03\x04" + b"\1" * 50, "a PyTorch model"),
@@ -486,3 +503,10 @@ def test_a_model_is_recognised_by_content(tmp_path: Path) -> None:
     assert [v.name for v in load(str(path)).outputs] == ["y"]
     assert [v.name for v in load(GOOD).outputs] == ["y"]
     assert [v.name for v in load(bytearray(GOOD)).outputs] == ["y"]
+
+
+@pytest.mark.parametrize("take", [load, ts.compile])
+@pytest.mark.parametrize("path, told", [("", "empty"), ("~/net.onnx", r"'~'.*expanduser")])
+def test_paths_that_are_none(take: Any, path: str, told: str) -> None:
+    with pytest.raises(ModelFileError, match=told):
+        take(path)

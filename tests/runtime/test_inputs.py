@@ -150,3 +150,47 @@ def test_texts_are_python_strings(backend: str) -> None:
         net(np.ones(2))
     with pytest.raises(InputTypeError, match=r"numpy\.strings\.decode"):
         net(given.astype("S"))
+
+
+def two_inputs() -> Graph:
+    g = Graph("two")
+    a, b = (g.input(n, Type("float32", (2,))) for n in "ab")
+    g.outputs = [ops.Sub(a, b, name="less"), ops.Add(a, b, name="more")]
+    return g
+
+
+def test_a_session_is_called_as_the_net_is() -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a, b = np.array([5, 6], np.float32), np.array([1, 2], np.float32)
+    session = net.session()
+    assert repr(session) == "<Session of two(a: float32[2], b: float32[2])>"
+    for given, named in (((a, b), {}), ((a,), {"b": b}), ((), {"b": b, "a": a})):
+        want, got = net(*given, **named), session(*given, **named)
+        assert list(got) == list(want)
+        assert all(np.array_equal(got[n], want[n]) for n in want)
+    one = ts.compile(residual(), cache=False)
+    x = np.ones(one.inputs["x"].dims, np.float32)
+    np.testing.assert_array_equal(one.session()(x), one(x))
+    with pytest.raises(InputNameError, match=r"no input named 'c'"):
+        session(a, c=b)
+
+
+@pytest.mark.parametrize("names", [None, ["less"]])
+def test_sessions_take_no_names_of_outputs(names: list[str] | None) -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a = np.ones(2, np.float32)
+    with pytest.raises(InputError, match=r"list of arrays|takes 2 inputs"):
+        net.session().run(names, {"a": a, "b": a})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no names of outputs, not"):
+        net.session(states={"more": "a"}).run(names, {"b": a})  # type: ignore[arg-type]
+
+
+def test_rows_of_different_lengths_are_said_to_be_that() -> None:
+    net = ts.compile(two_inputs(), cache=False)
+    a = np.ones(2, np.float32)
+    ragged = np.empty(2, object)
+    ragged[:] = [[1, 2], [3]]
+    with pytest.raises(InputTypeError, match="rows of different lengths"):
+        net(a, ragged)
+    with pytest.raises(InputTypeError, match=r"x\.astype\('float32'\) converts"):
+        net(a, a.astype(object))

@@ -13,7 +13,7 @@ import pytest
 from tinsmith.codegen import cache as code_cache
 from tinsmith.codegen.products import PRODUCTS, VECTORS
 from tinsmith.codegen.target import Target, host
-from tinsmith.runtime import gauge
+from tinsmith.runtime import gauge, limits
 from tinsmith.runtime.limits import _peak, peak
 
 
@@ -91,3 +91,11 @@ def test_many_cores_share_little_memory(monkeypatch: pytest.MonkeyPatch) -> None
     unit = gauge.STREAMS * host().lanes
     assert gauge._rate_together(read, np.ones(6 * unit, np.float32), unit) > 0
     assert gauge._rate_together(read, np.ones(4 * unit, np.float32), unit) == 0
+
+
+def test_threads_without_cores_do_not_raise_the_peak(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauge, "peak_of", lambda *_: 1e11)
+    monkeypatch.setattr(limits, "usable_cores", lambda: 2)
+    assert [peak(host(), n) for n in (1, 2, 16)] == [1e11, 2e11, 2e11]

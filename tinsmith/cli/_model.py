@@ -17,6 +17,7 @@ from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
 from tinsmith.cli._picture import PICTURES
 from tinsmith.cli._sizes import UNFIT, assuming, exact, input_shapes, ranges, signature_of, sizes
+from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Type
 from tinsmith.records import dataclass
 
@@ -373,7 +374,9 @@ class Fed:
             with assuming(made_up, self.chosen):
                 yield
         except UNFIT as error:
-            if names := self.random:
+            names = self.random
+            sizes = isinstance(error, TypeRuleError)  # of which floats are none
+            if names and not (sizes and self.types[names[0]].dtype.kind == "f"):
                 error.add_note(f"{were_random(names)}: give {names[0]}=FILE, or a number")
             raise
 

@@ -128,7 +128,7 @@ def summary(
         "gflops": rate / 1e9,
         "memory": built.net.memory._asdict() if built.net.has_programs else None,
         "notes": built.net.notes,
-        "peak_share": rate / (peak(machine) * threads),
+        "peak_share": rate / peak(machine, threads),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import itertools
 import os
 import sys
@@ -65,7 +66,8 @@ def _opened(data: bytes) -> Any:
                 out.write(data)
             return ctypes.CDLL(file)
     except OSError as error:
-        raise CodegenError(f"the generated library cannot be loaded: {error}") from error
+        hint = ": the limit on files (ulimit -f) is too low" * (error.errno == errno.EFBIG)
+        raise CodegenError(f"the generated library cannot be loaded: {error}{hint}") from error
 
 
 def _detour(number: int) -> str:

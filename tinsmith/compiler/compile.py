@@ -46,6 +46,7 @@ READING = ("random_weights", "batch", "input_shapes")
 """The options of `compile` that it passes on to `load`."""
 
 
+@refuse_others
 def load(
     model: ModelLike, *, random_weights: int | None = None, batch: str | int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -59,7 +60,7 @@ def load(
                     ncnn, whose files have none: the name or size of a first axis that all inputs
                     and outputs get, or "none" (default: a free axis "N", as for "free")
     input_shapes    {"x": (1, 3, 224, 224)}: numbers or names for the shapes of inputs that the file
-                    leaves free. For ncnn they also replace sizes in the file
+                    leaves free. A name also frees a size of the file. For ncnn numbers replace them
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.
@@ -161,7 +162,7 @@ def compile(
     values, hints = _values(fixed), _hints(sizes)
     asked = {"random_weights": random_weights, "batch": batch, "input_shapes": input_shapes}
     reading = {name: value for name, value in asked.items() if value is not None}
-    if not isinstance(model, str | os.PathLike):
+    if not isinstance(model, str | os.PathLike) or model == "":
         model, reading = load(model, **reading), {}
     with working(), budget.told("compiling this model"):
         budget.check_setting()
@@ -222,6 +223,7 @@ def _weights(text: str | None) -> tuple[tuple[str, int], str]:
     return parse(text), spec_of(text)
 
 
+@refuse_others
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
@@ -233,7 +235,10 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     from tinsmith.graph import Graph
 
     if not isinstance(model, Net | Graph):
-        raise OptionError(f"save takes a compiled Net or a Graph, not {type(model).__name__}")
+        raise OptionError(
+            f"save takes a compiled Net or a Graph, not {type(model).__name__}; tinsmith.write "
+            "takes what load reads"
+        )
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"save writes to a path, not to {type(path).__name__}")
     if Path(path).suffix.lower() != ".tin":

@@ -12,6 +12,7 @@ from math import prod
 from textwrap import fill
 from typing import Any, NamedTuple
 
+from tinsmith.compiler.options import refuse_others
 from tinsmith.errors import OptionError, counted
 from tinsmith.graph import Holder, dtype_of
 from tinsmith.graph.copy import shaped_types
@@ -150,6 +151,7 @@ class MemoryReport:
         return lines
 
 
+@refuse_others
 def memory_report(net: Net, inputs: Any = None) -> MemoryReport:
     """Report the memory of a compiled model, as planned for the shapes it was last compiled for.
     With `inputs` (arrays, in order or by name): for their shapes, and measured in a run on them.

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tinsmith import budget
+from tinsmith.codegen.host import usable_cores
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.kept import Stored
 from tinsmith.compiler.sections import laters_of, note, noted
 from tinsmith.compiler.source import Request
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import ModelFileError, TypeRuleError
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.net import Net
@@ -46,6 +47,8 @@ class Model(Provider):
         self.notes = []
         self._stored = Stored(request, self.notes)
         self._options, self._tune = self._stored.options, request.tune
+        if (threads := self._options.threads) > (cores := usable_cores()):
+            self.notes.append(f"threads: {threads} are more than can run at once, {cores} here")
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         """`Program.base` of a program -> the texts about it."""
@@ -209,7 +212,15 @@ class Model(Provider):
                 if self._stored.beyond(signature):
                     self._offer(free, self._stored.kept_free(free.most))
                 found = self._read(signature)
-            program, told = found or self._new(signature)
+            try:
+                program, told = found or self._new(signature)
+            except TypeRuleError as error:
+                if asked := self._request.reading.get("input_shapes"):
+                    error.add_note(
+                        f"input_shapes asks for {asked}, which this node contradicts if its own "
+                        "sizes are constants of the file: export the model with free sizes"
+                    )
+                raise
             self._told[program.base] = told
             self._built += 1
             return program

@@ -88,7 +88,7 @@ def check_name(option: str, name: object, known: Collection[str]) -> None:
     if not isinstance(name, str):
         raise OptionError(f"{option} must be one of {', '.join(map(repr, known))}, not {name!r}")
     if name not in known:
-        raise UnknownName(option, name, known)
+        raise UnknownName(f"value of {option}" if option.isidentifier() else option, name, known)
 
 
 def check_flags(**flags: object) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tinsmith.backends.cpu import HOST
 from tinsmith.compiler.compile import ModelLike, load
-from tinsmith.compiler.options import check_flags
+from tinsmith.compiler.options import check_flags, refuse_others
 from tinsmith.errors import OptionError
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import between
@@ -20,6 +20,7 @@ from tinsmith.writers.registry import WRITERS, Writer, check_out, files_at, writ
 from tinsmith.writers.registry import write as write_graph
 
 
+@refuse_others
 def write(
     model: ModelLike | Net,
     path: str | os.PathLike[str],
@@ -51,6 +52,7 @@ def write(
     write_graph(graph, Path(path), kind)
 
 
+@refuse_others
 def optimize(
     model: ModelLike | Net,
     *,
@@ -82,8 +84,12 @@ def graph_of(model: ModelLike | Net) -> Graph:
 def part_of(graph: Graph, outputs: Sequence[str], cut: Sequence[tuple[str, str]]) -> Graph:
     """Return the part of a graph that `optimize` is asked for (see there); without `outputs` and
     `cut`, the graph itself."""
-    if isinstance(outputs, str):
+    if isinstance(outputs, str) or not isinstance(outputs, Collection):
         raise OptionError(f"outputs is a list of names, not {outputs!r}")
+    if not isinstance(cut, Collection) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in cut
+    ):
+        raise OptionError(f'cut is a list of pairs of names, [("start", "end")], not {cut!r}')
     if not outputs and not cut:
         return graph
     return between(graph, [start for start, _ in cut], [*outputs, *(end for _, end in cut)])

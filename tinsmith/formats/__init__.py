@@ -31,10 +31,13 @@ _PACKED = (
 
 PNNX, NCNN = "a pnnx model", "an ncnn model"
 """The words of `describe` for these. Both begin with the same number; PNNX's types have dots."""
+_ARRAYS = "an archive of numpy arrays"
 
 _MODELS = (
     (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX), (rb"7767517\s|\xdd\x85\x76\x00", NCNN),
-    (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
+    (rb'"\d+ \d+ \d+ 42066247\d\d ,"|\x04\x00\xbc\xfa', "a TNN model"),
+    (rb"\x08\x01\x12[\x80-\xff]*[^\x80-\xff]\n", "a TensorFlow SavedModel"),
+    (rb"(?s)PK\x03\x04.{26}[^\0]{1,200}?\.npy", _ARRAYS),
     (rb"(?s:....)TFL3", "a TensorFlow Lite model"), (rb"GGUF", "a GGUF model"),
 )  # fmt: skip
 _NAMED = {
@@ -44,7 +47,7 @@ _NAMED = {
     ".pth": "a PyTorch model", ".tflite": "a TensorFlow Lite model",
     ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
 }  # fmt: skip
-FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX, NCNN}
+FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX, NCNN, _ARRAYS}
 """The words of `describe` for models of formats that cannot be read."""
 
 

@@ -49,6 +49,8 @@ def sniff(head: bytes, path: str = "") -> bool:
         for field in fields(head, 0, 1 << 62, "file"):
             if _MODEL.get(field.number) != field.wire:
                 return False
+            if field.number == 2 and head[field.start : field.start + 1] == b"\n":
+                return False  # no text, a message: TensorFlow's SavedModel
             seen.add(field.number)
             if field.number == 7 or field.end >= len(head):
                 break

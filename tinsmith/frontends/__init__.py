@@ -104,7 +104,7 @@ def _fitting(graph: Graph, shapes: Mapping[str, Any]) -> Graph:
     for name, shape in shapes.items():
         if name not in there:
             raise OptionError(
-                f"input_shapes: {graph.name!r} has no input {name!r}{suggest(name, there)}"
+                f"input_shapes: {graph.name!r} has no input {name!r}.{suggest(name, there)}"
             )
         if there[name].shape != shape:
             raise OptionError(
@@ -121,9 +121,10 @@ def _loaded(source: Any, options: dict[str, Any]) -> Graph:
         for row in FRONTENDS.rows():
             if row.accepts(source):
                 return _read(row, source, options)
+        hint = " A Net has its graph: net.source()." if hasattr(source, "source") else ""
         raise ModelKindError(
             f"cannot load a model from {type(source).__name__}: give a path, the bytes of a file, "
-            "an onnx.ModelProto, or for ncnn and PNNX a pair (param, bin) of paths or bytes"
+            f"an onnx.ModelProto, or for ncnn and PNNX a pair (param, bin) of paths or bytes.{hint}"
         )
     row, *others = [_row_of(*file) for file in files if file]
     if row is not None and (row.pairs or not pair):
@@ -148,6 +149,8 @@ def _begun(file: Any) -> tuple[bytes, str] | None:
     that is neither. Raises ModelFileError."""
     if isinstance(file, bytes | bytearray | memoryview):
         return bytes(memoryview(file).cast("B")[:HEAD]), ""
+    if file == "":
+        raise ModelFileError("the path of the model is empty")
     if isinstance(file, str | os.PathLike):
         return _head(Path(file)), os.fspath(file)
     return None
@@ -182,7 +185,10 @@ def _head(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise ModelFileError(f"{str(path)[:200]!r} is no path: {error}") from error
     if not there:
-        raise MissingFile(f"there is no file {str(path)!r}")
+        hint = " ('~' is not expanded: Path(...).expanduser())" * any(
+            part.startswith("~") for part in path.parts
+        )
+        raise MissingFile(f"there is no file {str(path)!r}{hint}")
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
     try:

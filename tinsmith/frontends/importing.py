@@ -132,7 +132,9 @@ class Import:
         if given is None:
             return said
         if firm and not shapes_agree(said.shape, given):
-            raise OptionError(f"input_shapes gives {name!r} {given}, {self.name} says {said}")
+            raise OptionError(
+                f"input_shapes gives {name!r} {given}, {self.name} says {said}; a name frees a size"
+            )
         return said.like(shape=given)
 
     def note(self, text: str) -> None:

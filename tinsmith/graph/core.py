@@ -105,6 +105,12 @@ class Graph:
             node.attrs = {name: own(value) for name, value in node.attrs.items()}
         return new
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as text and weights, like a .tin file, but with whatever `meta` holds."""
+        from tinsmith.graph.text import format_graph, graph_weights, parse_graph
+
+        return parse_graph, (format_graph(self), graph_weights(self)), {"meta": self.meta}
+
     # ---- building
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.backends.cpu import HOST
 from tinsmith.compiler.compile import ModelLike, load
-from tinsmith.compiler.options import check_name
+from tinsmith.compiler.options import check_name, refuse_others
 from tinsmith.errors import CalibrationError, QuantizeError, counted
 from tinsmith.graph import Graph, Node
 from tinsmith.passes.manager import run_passes
@@ -40,6 +40,7 @@ from tinsmith.records import dataclass
 from tinsmith.runtime.forks import working
 
 
+@refuse_others
 def quantize(
     model: ModelLike, data: Any, *, method: str = "minmax", per_channel: bool = True,
     symmetric: bool = False, weight_bits: int = 8, activation_bits: int = 8, equalise: bool = True,

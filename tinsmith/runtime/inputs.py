@@ -108,7 +108,7 @@ class Inputs:
         arrays (sequences and optionals: as `_held`). Raises InputError."""
         names = self.names
         if kwargs or len(args) != len(names):
-            args = self._ordered(args, kwargs)
+            args = self.ordered(args, kwargs)
         arrays = []
         for i, array in enumerate(args):
             if self._holders and isinstance(self.types[names[i]], Holder):
@@ -141,7 +141,7 @@ class Inputs:
     def _wanted(self) -> str:
         return str(self) or "no inputs"
 
-    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return inputs given in order and by name in the model's order. Raises InputNameError, or
         InputTypeError for a single dict."""
         names = self.names
@@ -170,6 +170,14 @@ class Inputs:
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         """Return an input as a contiguous array of dtype `wanted` in native byte order; a number
         for a scalar input becomes an array. Raises InputTypeError for other objects and dtypes."""
+        if isinstance(array, np.ndarray) and array.dtype.kind == "O" != wanted.kind:
+            try:
+                array.astype(wanted)
+            except (TypeError, ValueError) as error:
+                raise InputTypeError(
+                    f"the input {name!r} of {self.model} must have dtype {wanted.name}, and these "
+                    f"objects are not ({error}): are they rows of different lengths?"
+                ) from error
         if not isinstance(array, np.ndarray):
             type_ = self.types.get(name)
             number = isinstance(array, np.generic | int | float | bool)
@@ -234,7 +242,8 @@ class Inputs:
                 hint = "; array[None] fits: a batch of one"
             elif dims and shapes_agree(shape[1:], dims[1:]):
                 hint = (
-                    "; its first size is fixed: give as many at a time, or make it free, as "
+                    "; its first size is fixed: give as many at a time, or compile with "
+                    f"input_shapes={{{name!r}: {('N', *shape[1:])}}}, which frees it, as "
                     'batch="free" does for ncnn and PNNX, dynamic_shapes of torch.onnx.export '
                     "for ONNX"
                 )
@@ -350,12 +359,13 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
-    """Raise InputNameError for another number of inputs, or a mapping; InputTypeError or
+    """Raise InputNameError for another number of inputs, or no list; InputTypeError or
     InputShapeError for an input that code cannot read without conversion, if in `read`."""
-    if isinstance(inputs, Mapping):
+    if not isinstance(inputs, list | tuple):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"
-            f" {[port.name for port in plan.inputs]}, not a mapping"
+            f" {[port.name for port in plan.inputs]}, not {type(inputs).__name__}; calls take"
+            " arrays by name, session(x=array), and net.run(names, arrays) names of outputs"
         )
     if len(inputs) != len(plan.inputs):
         raise InputNameError(

@@ -13,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 
 from tinsmith.codegen.cache import open_cache, read_note, write_note
+from tinsmith.codegen.host import usable_cores
 from tinsmith.codegen.target import Target
 from tinsmith.hashing import blake2b
 from tinsmith.runtime.forks import working
@@ -20,11 +21,12 @@ from tinsmith.runtime.forks import working
 _measuring = threading.RLock()
 
 
-def peak(target: Target) -> float:
-    """Return the float32 flop/s of one core with a target's instruction set. It is measured at most
-    once, by one thread at a time: two would disturb each other."""
+def peak(target: Target, threads: int = 1) -> float:
+    """Return the float32 flop/s of `threads` cores, or all that there are, with a target's
+    instruction set. That of one is measured at most once, by one thread at a time: two would
+    disturb each other."""
     with working(), _measuring:
-        return _peak(target)
+        return _peak(target) * min(threads, usable_cores())
 
 
 @cache

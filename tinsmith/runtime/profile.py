@@ -151,7 +151,7 @@ def profile_session(
         marks.append((cycles.counter, end))
         runs.append(cycles)
     rate = _rate(marks) or 1.0
-    most = peak(level(plan.isa)) * plan.threads
+    most = peak(level(plan.isa), plan.threads)
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinsmith.errors import DataError, OutOfMemory, TinsmithError
-from tinsmith.graph import dtype_of, shown
+from tinsmith.graph import Type, dtype_of, shown
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -27,7 +27,7 @@ from tinsmith.plan.plan import (
 )
 from tinsmith.records import NamedTuple
 from tinsmith.runtime import outputs
-from tinsmith.runtime.inputs import check_ports
+from tinsmith.runtime.inputs import Inputs, check_ports
 from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import RunMemory
 
@@ -167,6 +167,20 @@ class Session(OfThisProcess):
         """
         check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run once, on inputs in order or by name, as `run`. One output is returned as an array,
+        several as a dict by name."""
+        plan = self.program.plan
+        types = {p.name: Type(dtype_of(p.dtype), p.dims) for p in plan.inputs} if kwargs else {}
+        results = self.run(Inputs(plan.model, types).ordered(args, kwargs) if kwargs else args)
+        names = (o.name for o in plan.outputs)
+        return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
+
+    def __repr__(self) -> str:
+        plan = self.program.plan
+        shapes = ", ".join(f"{p.name}: {p.dtype}{list(p.dims)}" for p in plan.inputs)
+        return f"<Session of {plan.model}({shapes})>"
 
     @cached_property
     def _addressed(self) -> set[int]:

@@ -52,15 +52,16 @@ class StateSession(OfThisProcess):
         results = self._run(self._named(args, kwargs))
         return results[0] if len(results) == 1 else dict(zip(self.output_names, results))  # noqa: B905
 
-    def run(self, arrays: Sequence[Any] | Mapping[str, Any]) -> list[Array]:
+    def run(self, arrays: Sequence[Any] | Mapping[str, Any], *others: Any) -> list[Array]:
         """Run once on a list or a dict of inputs; return the outputs as a list, in the order of
         `output_names`."""
-        if isinstance(arrays, Mapping):
+        if isinstance(arrays, Mapping) and not others:
             return self._run(self._named((), arrays))
-        if not isinstance(arrays, list | tuple):
+        if others or not isinstance(arrays, list | tuple):
             raise InputTypeError(
-                f"run takes a list of arrays, or a dict of them by name, not "
-                f"{type(arrays).__name__}; the session itself takes arrays: session(x)"
+                f"run takes a list of arrays, or a dict of them by name, and no names of outputs, "
+                f"not {', '.join(type(a).__name__ for a in (arrays, *others))}; the session itself "
+                "takes arrays: session(x)"
             )
         return self._run(self._named(arrays, {}))
 
