@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
-from tinsmith.compiler.compare import Array, Difference, compare_all
+from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import READING, ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.expected import (
@@ -118,6 +118,12 @@ def verify(
     if options.get("shapes") == "free" and inputs is None and against_name == REFERENCE:
         return _at_sizes(model, graph, tolerance, bisect, save, seed, options)
     arrays, drawn = arrays_for(graph, inputs, held, seed)
+    for input_, a in arrays.items() if inputs is not None else ():
+        if (kept := whole(input_, held)) is not None and not compare(input_, a, kept, 1e-6).ok:
+            raise InputNameError(
+                f"{against_name} holds another {input_!r} than this run is given, so that its "
+                "outputs are those of other inputs: leave the inputs out, and its own are taken"
+            )
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
     exact: dict[str, Array] | None = None
