@@ -26,6 +26,7 @@ from tinsmith.compiler.compare import compare
 from tinsmith.errors import (
     InputNameError,
     InputTypeError,
+    MissingFile,
     MissingPackage,
     ModelFileError,
     TinsmithError,
@@ -181,6 +182,15 @@ def test_expected_outputs_and_inputs_in_a_file(tmp_path):
     file.write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read: it is neither"):
         ts.verify(ts.load(chain()), X, against=file)
+    with pytest.raises(MissingFile, match=r"no file 'nowhere\.npz'"):
+        ts.verify(ts.load(chain()), X, against="nowhere.npz")
+    with pytest.raises(ModelFileError, match="Did you mean 'onnxruntime'"):
+        ts.verify(ts.load(chain()), X, against="ort")
+    np.savez(file, **want, **X)
+    other = {"x": X["x"] + np.float32(1)}
+    with pytest.raises(InputNameError, match=r"holds another 'x'.*leave the inputs out"):
+        ts.verify(ts.load(chain()), other, against=file)
+    assert ts.verify(ts.load(chain()), X, against=file).ok
     with pytest.raises(ModelFileError, match="cannot compare with 'torch'"):
         ts.verify(ts.load(chain()), X, against="torch")
     with pytest.raises(InputNameError, match="no input named 'q'"):
@@ -210,7 +220,9 @@ def engine(monkeypatch):
 
     module = types.ModuleType("onnxruntime")
     module.InferenceSession = InferenceSession
-    module.SessionOptions = types.SimpleNamespace
+    module.SessionOptions = lambda: types.SimpleNamespace(
+        add_session_config_entry=lambda name, value: None
+    )
     monkeypatch.setitem(sys.modules, "onnxruntime", module)
 
 
@@ -223,6 +235,7 @@ def file(tmp_path):
 
 def test_another_engine_agrees(engine, file):
     assert ts.verify(file, X, against="onnxruntime").ok
+    assert ts.verify(onnx.load(file), X, against="onnxruntime").ok
 
 
 def test_an_operator_that_is_wrong_here_is_named(engine, file, monkeypatch):

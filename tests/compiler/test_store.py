@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -202,9 +203,26 @@ def test_a_full_disk_only_loses_the_cache(
 
     monkeypatch.setattr(store, "write_container", full)
     monkeypatch.setattr(store.Draft, when, full)
-    assert ts.compile(digits())(X).shape == (1, 10)
+    code_cache._FULL.clear()
+    with pytest.warns(UserWarning, match="cannot be written: No space left on device") as told:
+        assert ts.compile(digits())(X).shape == (1, 10)
+        assert ts.compile(digits())(X).shape == (1, 10)
+    assert len(told) == 1
     assert not programs(cache)
     assert not [f for f in (cache / "programs").iterdir() if f.name.startswith(".")]
+
+
+def test_a_cache_that_is_deleted_is_made_anew(cache: Path) -> None:
+    net = ts.compile(digits())
+    net(X)
+    for _ in range(2):
+        shutil.rmtree(cache)
+        ts.compile(digits())(X)
+        assert programs(cache) and list(cache.glob("*.so"))
+        assert cache.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(cache / "programs")
+    net(np.concatenate([X, X]))
+    assert (cache / "programs").is_dir()
 
 
 @pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="this system does not tell of holes")

@@ -98,7 +98,7 @@ def test_a_kernel_that_takes_free_sizes_alone_is_not_told_to_be_forced(
     kernel("MatMul", Tier.VECTOR, dtypes="float32", name="free_only")(rule)
     try:
         search.kernels = {n.name: "free_only" for n in placed.nodes}
-        _, forced = search._run(placed, [x], placed.node("first"))
+        _, forced = search._run(placed, {"x": x}, placed.node("first"))
     finally:
         KERNELS.remove("free_only")
     assert not forced

@@ -114,7 +114,7 @@ def command(
 
 def compared_with(against: tuple[str, ...]) -> str | dict[str, str]:
     """Parse --against: return the one word or file; for NAME=FILE, name of an output -> file."""
-    from tinsmith.compiler.expected import ONNXRUNTIME, REFERENCE
+    from tinsmith.compiler.expected import ONNXRUNTIME, REFERENCE, meant
 
     alone = against[-1] in (REFERENCE, ONNXRUNTIME) or Path(against[-1]).exists()
     if len(against) == 1 and alone:
@@ -126,7 +126,7 @@ def compared_with(against: tuple[str, ...]) -> str | dict[str, str]:
         if not Path(path).exists():
             raise click.BadParameter(
                 f"{path!r} is no file; give '{REFERENCE}', '{ONNXRUNTIME}', an .npz of outputs, a "
-                ".npy or .csv of one, or NAME=FILE",
+                f".npy or .csv of one, or NAME=FILE.{meant(path)}",
                 param_hint="--against",
             )
         if not equals or name in named:

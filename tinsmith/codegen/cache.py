@@ -12,6 +12,7 @@ K, M, G; default 512M): the entries not used for the longest time go first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -29,6 +30,10 @@ _MARK = b"tinsmith"
 _TRAILER = 32 + len(_MARK)
 _SUFFIX = ".so"  # entries end in a trailer that loaders of shared libraries do not look at
 _DEFAULT_SIZE = 512 << 20  # bytes; estimated
+
+PROGRAMS = "programs"  # the folder of compiled programs, in the cache's
+
+_FULL: set[Path] = set()  # folders whose user has been told
 
 STALE = 3600.0
 """Seconds after which an unfinished entry is taken to belong to a process that was killed.
@@ -80,14 +85,17 @@ class Cache:
         import tempfile
 
         try:
+            remake(self.path)
             handle, name = tempfile.mkstemp(dir=self.path, prefix=".", suffix=".part")
-        except OSError:
+        except OSError as error:
+            tell_full(self.path, error)
             return False
         try:
             with os.fdopen(handle, "wb") as out:
                 out.write(data + _digest(key, data) + _MARK)
             os.replace(name, self.file(key))
-        except OSError:
+        except OSError as error:
+            tell_full(self.path, error)
             with contextlib.suppress(OSError):
                 os.unlink(name)
             return False
@@ -195,6 +203,28 @@ def _make(path: Path) -> None:
         )
 
 
+def remake(folder: Path) -> None:
+    """Make a folder of the cache anew if it is gone. Raises OSError."""
+    if folder.is_dir():
+        return
+    try:
+        if folder.name == PROGRAMS:
+            _make(folder.parent)
+        _make(folder)
+    except CacheError as error:
+        raise OSError(str(error)) from error
+
+
+def tell_full(folder: Path, error: OSError) -> None:
+    """Warn, once for each folder, that a write failed as there is no space."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and folder not in _FULL:
+        _FULL.add(folder)
+        warn(
+            f"the cache {folder} cannot be written: {error.strerror}. What is compiled is not "
+            "kept; make room there, or set TINSMITH_CACHE to another directory"
+        )
+
+
 def open_cache() -> Cache | None:
     """The user's cache. None if TINSMITH_CACHE is "off", or if the directory cannot be used: then
     there is a warning, once."""
@@ -232,9 +262,11 @@ def write_note(path: Path, text: str) -> None:
     data = text.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
+        remake(path.parent)
         temporary.write_bytes(_seal(data) + b"\n" + data)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
+        tell_full(path.parent, error)
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 

@@ -19,6 +19,7 @@ from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import ROUNDING, Array, Difference, compare
 from tinsmith.compiler.free import leaving_free
 from tinsmith.compiler.options import Options
+from tinsmith.compiler.quanta import ALLOWED, cut, given, rounded, unlike
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
@@ -151,7 +152,7 @@ class Bisection:
         made_for: Shapes | None = None,
     ) -> None:
         self.compilation, self.tolerance = compilation, tolerance
-        self.inputs = [inputs[v.name] for v in compilation.imported.inputs]
+        self.inputs = dict(inputs)
         self.signature = tuple(
             None if isinstance(v.type, Holder) else inputs[v.name].shape
             for v in compilation.imported.inputs
@@ -161,12 +162,41 @@ class Bisection:
         cache = open_cache() if compilation.cache else None
         self.known = Winners(cache, compilation.target).read()
         self.kernels: dict[str, str] = {}
+        self.rounded = rounded(compilation.imported)
+
+    def allowed(self, got: Mapping[str, Array]) -> str:
+        """Return why the outputs `got` may differ: the reference makes each of them, and each
+        rounded result, of those before it. "" if they may not."""
+        whole = self.compilation.place(self.shapes).clone()
+        found = [v for n in whole.nodes for v in n.outputs if v.name in self.rounded]
+        if not found:
+            return ""
+        whole.outputs = dict.fromkeys([*whole.outputs, *found])
+        names = [v.name for v in whole.outputs]
+        values = dict(zip(names, self._run(whole, self.inputs)[0], strict=True))
+        if any(not compare(n, a, values[n], self.tolerance).ok for n, a in got.items()):
+            return ""  # it shows only where memory is shared
+        if unlike(self.compilation.imported, self.inputs, values, self.tolerance) is not None:
+            return ""
+        return ALLOWED.format(count=len(found))
+
+    def _cut(self, want: Mapping[str, Array]) -> dict[str, Array]:
+        """Let the search run on graphs that are cut at rounded results, which the reference gives.
+        Return what is wanted of these graphs."""
+        if self.freed is not None:  # its sizes are those of the model's inputs
+            self.rounded = {}
+        if not self.rounded:
+            return dict(want)
+        values = self._reference(self.compilation.imported)
+        self.inputs |= given(values, self.rounded)
+        return {n: values[n] for n in self.rounded} | dict(want)
 
     def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
         """Return the first pass or node that differs, given the wanted outputs by name. None where
         no pass does, nor a node with the graph cut after it. `save`: a folder for the files of a
         replay."""
-        placed = self.compilation.place(self.shapes)
+        want = self._cut(want)
+        placed = cut(self.compilation.place(self.shapes), self.rounded)
         if (culprit := self._pass(placed, want)) is not None:
             return culprit
         values = self._reference(placed)
@@ -179,10 +209,10 @@ class Bisection:
         difference = self._differs(placed, node, values)
         alone = _alone(placed, node)
         feeds = {v.name: values[v.name] for v in alone.inputs}
-        own, forced = self._run(alone, list(feeds.values()), node)
+        own, forced = self._run(alone, feeds, node)
         kind = PLAN
         for v, a in zip(alone.outputs, own, strict=True):
-            found = compare(v.name, a, values[v.name], self.tolerance)
+            found = self._compare(v, a, values)
             if not found.ok:
                 kind, difference = KERNEL, found
         if kind == PLAN and self._makes_more(placed, node, alone, values):
@@ -232,14 +262,21 @@ class Bisection:
                 for before in COURSE[:i]:
                     run_passes(graph, before, column, spec)
                 run_passes(graph, stage, column, stop, byte_rate=self.compilation.byte_rate)
-                if (wrong := self._wrong(graph, want)) is not None:
+                wrong = self._wrong(cut(graph, self.rounded), want)
+                if wrong is not None:
                     return Culprit(PASS, entry.name, difference=wrong)
         return Culprit(PASS, "(all passes together)", difference=found)
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
         """The first difference of outputs of a graph, by references, from `want`; None if all
         agree."""
-        return self._difference(graph, run_graph(self._numbered(graph), self.inputs), want)
+        return self._difference(graph, run_graph(self._numbered(graph), self._fed(graph)), want)
+
+    def _fed(self, graph: Graph) -> list[Array]:
+        return [self.inputs[v.name] for v in graph.inputs]
+
+    def _compare(self, v: Value, got: Array, want: Mapping[str, Array]) -> Difference:
+        return compare(v.name, got, want[v.name], self.tolerance, self.rounded.get(v.name))
 
     def _numbered(self, graph: Graph) -> Graph:
         return graph if self.freed is None else self.freed.numbered(graph)
@@ -250,7 +287,7 @@ class Bisection:
         """The first difference beyond the tolerance of outputs of a graph, `got` in order, from
         `want` by name; None if all agree."""
         for v, a in zip(graph.outputs, got, strict=True):
-            found = compare(v.name, a, want[v.name], self.tolerance)
+            found = self._compare(v, a, want)
             if not found.ok:
                 return found
         return None
@@ -262,8 +299,8 @@ class Bisection:
         whole = self._numbered(graph.clone())
         whole.outputs = [v for n in whole.nodes for v in n.outputs]
         names = [v.name for n in graph.nodes for v in n.outputs]
-        values = dict(zip(names, run_graph(whole, self.inputs), strict=True))
-        return values | {v.name: a for v, a in zip(graph.inputs, self.inputs, strict=True)}
+        values = dict(zip(names, run_graph(whole, self._fed(whole)), strict=True))
+        return values | {v.name: self.inputs[v.name] for v in graph.inputs}
 
     def _first(self, placed: Graph, values: Mapping[str, Array]) -> Node | None:
         """Return a node that differs while those it reads from agree; None if none differs. Halves
@@ -292,16 +329,16 @@ class Bisection:
     def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
         """Return how a node's outputs differ from `values` if the graph ends there; None where they
         agree."""
-        cut, got = self._ending(placed, node, {v.name for v in node.outputs})
-        return self._difference(cut, got, values)
+        end, got = self._ending(placed, node, {v.name for v in node.outputs})
+        return self._difference(end, got, values)
 
     def _ending(self, placed: Graph, node: Node, names: set[str]) -> tuple[Graph, list[Array]]:
-        """Return (cut, arrays): a copy of the graph whose outputs are the results `names` of nodes,
+        """Return (end, arrays): a copy of the graph whose outputs are the results `names` of nodes,
         and these as computed by generated code. `node` keeps its kernel."""
-        cut = placed.clone()
-        cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in names]
-        cut.sweep()
-        return cut, self._run(cut, self.inputs, node)[0]
+        end = placed.clone()
+        end.outputs = [v for n in end.nodes for v in n.outputs if v.name in names]
+        end.sweep()
+        return end, self._run(end, self.inputs, node)[0]
 
     def _makes_more(
         self, placed: Graph, node: Node, alone: Graph, values: Mapping[str, Array]
@@ -309,20 +346,20 @@ class Bisection:
         """Whether the node only enlarges rounding of its inputs: its reference, on the inputs that
         generated code computes, agrees with generated code but not with `values`."""
         read = {v.name for v in alone.inputs}
-        cut, got = self._ending(placed, node, read | {v.name for v in node.outputs})
-        seen = dict(values) | {v.name: a for v, a in zip(cut.outputs, got, strict=True)}
+        end, got = self._ending(placed, node, read | {v.name for v in node.outputs})
+        seen = dict(values) | {v.name: a for v, a in zip(end.outputs, got, strict=True)}
         own = run_graph(self._numbered(alone), [seen[v.name] for v in alone.inputs])
         made = {v.name: a for v, a in zip(alone.outputs, own, strict=True)}
         agrees = self._difference(alone, [seen[name] for name in made], made) is None
         return agrees and self._difference(alone, own, values) is not None
 
     def _run(
-        self, graph: Graph, inputs: list[Array], node: Node
+        self, graph: Graph, inputs: Mapping[str, Array], node: Node | None = None
     ) -> tuple[list[Array], dict[str, str]]:
         """Run a placed graph as generated code, and return (outputs, forced). `node` gets the
         kernel that it has in the whole model, and `forced` is {node name: kernel}, or {} if that
         kernel does not take the node here."""
-        wanted = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
+        wanted = {n: k for n, k in self.kernels.items() if node is not None and n == node.name}
 
         def compiled(graph: Graph) -> tuple[Program, dict[str, str]]:
             try:
@@ -337,8 +374,9 @@ class Bisection:
                 program, forced = compiled(self.freed.numbered(graph))
             else:
                 program = sized
-        given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in inputs]
-        return program.session().run(given), forced
+        fed = [inputs[v.name] for v in graph.inputs]
+        fed = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) and a.ndim else a for a in fed]
+        return program.session().run(fed), forced
 
 
 def _op(node: Node) -> str:

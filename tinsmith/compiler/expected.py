@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import InputNameError, InputShapeError, InputTypeError, ModelFileError
+from tinsmith.errors import InputNameError, InputShapeError, InputTypeError, ModelFileError, suggest
 from tinsmith.formats.csv import fit_csv, is_csv, read_csv
 from tinsmith.formats.npz import read_arrays, whole
 
@@ -45,9 +45,14 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
     if not text.endswith(".npy") and not is_csv(text):
         raise ModelFileError(
             f"cannot compare with {text!r}: give 'reference', 'onnxruntime' or an .npz, .npy or "
-            ".csv file"
+            f".csv file.{meant(text)}"
         )
     return {ONLY: _held(text)}, text
+
+
+def meant(text: str) -> str:
+    """Return " Did you mean ...?" for a word that is nearly one to compare with."""
+    return suggest(ONNXRUNTIME if text.lower() == "ort" else text, (REFERENCE, ONNXRUNTIME))
 
 
 def _held(value: Any) -> Any:

@@ -226,7 +226,9 @@ class Stored:
         if found is None or (self._request.tune and not found[1]("tuned")):
             return None
         self.weights.add(found[0].blobs[0])
-        return found
+        if self._request.tune:
+            return found
+        return found[0], lambda name: "" if name == "tuned" else found[1](name)
 
     def free(self, most: int) -> Iterator[Callable[[], Found | None]]:
         """Yield functions that each read a program for free sizes (None where there is none), first

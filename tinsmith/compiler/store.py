@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tinsmith import extensions
-from tinsmith.codegen.cache import STALE, Cache, compiler_version, read_note, write_note
+from tinsmith.codegen.cache import (
+    PROGRAMS,
+    STALE,
+    Cache,
+    compiler_version,
+    read_note,
+    remake,
+    tell_full,
+    write_note,
+)  # fmt: skip
 from tinsmith.compiler.sections import (
     NOTES,
     TOLD,
@@ -97,7 +106,7 @@ class Store:
     threads and processes. Where nothing can be written, nothing is stored."""
 
     def __init__(self, code_cache: Cache) -> None:
-        self._folder = code_cache.path / "programs"
+        self._folder = code_cache.path / PROGRAMS
         self._limit = code_cache.limit * LIMIT_FACTOR
         self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
         try:
@@ -228,7 +237,8 @@ class Store:
         try:
             self._trim()
             return Draft(self._file(key, signature), "weights")
-        except OSError:
+        except OSError as error:
+            tell_full(self._folder, error)
             return None
 
     def put(
@@ -264,7 +274,8 @@ class Store:
             else:
                 self._trim()
                 write_container(file, sections)
-        except OSError:
+        except OSError as error:
+            tell_full(self._folder, error)
             return
         own.file = file.name
         self._blobs[own.tag] = own
@@ -273,6 +284,7 @@ class Store:
         """Delete the files unused for longest until those left take at most half of the limit; also
         the unfinished files of processes that were killed."""
         rows, now = [], time.time()
+        remake(self._folder)
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too
                 info = row.stat(follow_symlinks=False)

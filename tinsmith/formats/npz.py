@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import FileNameError, ModelFileError
+from tinsmith.errors import FileNameError, MissingFile, ModelFileError
 from tinsmith.formats import HEAD, describe
 from tinsmith.formats.mapped import open_file
 from tinsmith.formats.whole import whole_file
@@ -114,6 +114,8 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
             return {file.stem: loaded}
         with loaded:
             return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError as error:
+        raise MissingFile(f"there is no file {str(file)!r}") from error
     except (OSError, MemoryError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{file} cannot be read as .npy or .npz: {why}") from error

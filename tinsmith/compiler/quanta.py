@@ -1,0 +1,71 @@
+"""What `verify` allows quantised models (docs/numerics.md): a number next to half a quantum may be
+rounded the other way, and what follows makes more of it. So each part between results that are
+rounded is compared by itself, on equal inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.compiler.compare import Array, Difference, compare
+from tinsmith.graph import Graph
+from tinsmith.ops.interpret import run_graph
+
+GIVEN = " (given)"
+"""Ends the name of the input that stands for a rounded result."""
+ALLOWED = (
+    "what differs is allowed: the model is quantised, and numbers next to half a quantum were "
+    "rounded the other way. Each of {count} rounded tensors, computed from the same inputs, is the "
+    "reference's but for at most one quantum in 1 of 10,000 elements (docs/numerics.md)"
+)
+
+
+def rounded(graph: Graph) -> dict[str, float]:
+    """Return name -> what one quantum is, for results that are rounded to quanta: 1 for bytes, the
+    scale for bytes that are dequantised, 0 for floats of layers that round inside. None in graphs
+    without operators that quantise."""
+    inside = {v.name: 0.0 for n in graph.nodes if n.attrs.get("rounded") for v in n.outputs}
+    if not inside and not any("Quantize" in op or "Integer" in op for op in graph.operators()):
+        return {}
+    for n in graph.nodes:
+        if n.op.name == "DequantizeLinear" and n.operand(0).const is None:
+            scale = n.operand(1).const
+            if scale is not None and scale.size == 1:
+                inside[n.output.name] = float(scale.item())
+        inside |= {v.name: 1.0 for v in n.outputs if v.type.dtype in (np.int8, np.uint8)}
+    return inside
+
+
+def cut(graph: Graph, names: Container[str]) -> Graph:
+    """Return a copy in which the results `names` are outputs, too, and what reads them reads inputs
+    instead, named as they are with GIVEN."""
+    copy = graph.clone()
+    found = [v for n in copy.nodes for v in n.outputs if v.name in names]
+    outputs = dict.fromkeys([*copy.outputs, *found])
+    copy.outputs = []
+    for v in found:
+        copy.replace(v, copy.input(v.name + GIVEN, v.type))
+    copy.outputs = outputs
+    return copy
+
+
+def given(values: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Return the values `names` as inputs of `cut`."""
+    return {n + GIVEN: a for n, a in values.items() if n in names}
+
+
+def unlike(
+    graph: Graph, inputs: Mapping[str, Array], values: Mapping[str, Array], tolerance: float
+) -> Difference | None:
+    """Compare `values`, results of a graph by name as another engine computes them: return the
+    first that is not what references make of the inputs and the rounded values before it, None
+    where all are."""
+    names = {n: step for n, step in rounded(graph).items() if n in values}
+    parts = cut(graph, names)
+    parts.outputs = [v for n in parts.nodes for v in n.outputs if v.name in values]
+    wanted = run_graph(parts, {**inputs, **given(values, names)})
+    pairs = zip(parts.outputs, wanted, strict=True)
+    found = (compare(v.name, values[v.name], a, tolerance, names.get(v.name)) for v, a in pairs)
+    return next((d for d in found if not d.ok), None)
