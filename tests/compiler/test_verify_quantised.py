@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.compiler.test_quantised import chain
+from tests.quantised import chain
 from tinsmith.compiler.compare import compare
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel

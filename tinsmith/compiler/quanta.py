@@ -30,7 +30,7 @@ def rounded(graph: Graph) -> dict[str, float]:
     if not inside and not any("Quantize" in op or "Integer" in op for op in graph.operators()):
         return {}
     for n in graph.nodes:
-        if n.op.name == "DequantizeLinear" and n.operand(0).const is None:
+        if "dequantise" in n.op.traits and n.operand(0).const is None:
             scale = n.operand(1).const
             if scale is not None and scale.size == 1:
                 inside[n.output.name] = float(scale.item())

@@ -71,7 +71,7 @@ def Reshape(x, shape, *, allowzero=False):
     for i in kept:
         target[i] = x.shape[i]
     fits = math.prod(target) == x.size
-    need_data(fits, f"x has {x.size} elements, they do not take the shape {target}")
+    need_data(fits, f"x has {x.size} elements, too many or too few for a Reshape to {target}")
     return np.reshape(x, target)
 
 
