@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.backends import DEFAULT, backends_of
-from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
+from tinsmith.compiler import engine
+from tinsmith.compiler.bisect import Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import READING, ModelLike, load
@@ -28,16 +29,9 @@ from tinsmith.compiler.expected import (
 from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.hints import hints_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of, machine_of
-from tinsmith.compiler.quanta import rounded, unlike
+from tinsmith.compiler.quanta import rounded
 from tinsmith.compiler.verify_sizes import UNFIT, made_for, sizes_for, text
-from tinsmith.errors import (
-    FEW,
-    InputNameError,
-    InputTypeError,
-    MissingPackage,
-    ModelFileError,
-    OptionError,
-)
+from tinsmith.errors import FEW, InputNameError, InputTypeError, OptionError
 from tinsmith.formats.npz import whole
 from tinsmith.graph import Graph, Holder, OptionalType, Type
 from tinsmith.ops.interpret import run_graph
@@ -126,15 +120,13 @@ def verify(
             )
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
-    exact: dict[str, Array] | None = None
-    file: Any = model
-    quantised, engine = bool(rounded(graph)), against_name == ONNXRUNTIME
-    if against_name == REFERENCE:
-        want = exact = _reference(graph, arrays)
-    elif engine:
-        file = getattr(model, "SerializeToString", lambda: model)()  # a ModelProto has none
-        want = _onnxruntime(file, {**arrays, **fixed}, list(got), quantised)
-        against_name += EXACT_SUMS * quantised
+    quantised, by_engine = bool(rounded(graph)), against_name == ONNXRUNTIME
+    exact = _reference(graph, arrays) if against_name == REFERENCE else None
+    if exact is not None:
+        want = exact
+    elif by_engine:
+        want = engine.computed(model, {**arrays, **fixed}, list(got), quantised)
+        against_name += engine.EXACT_SUMS * quantised
     else:
         want = wanted_of(expected, against_name, got)
     outputs = tuple(compare_all(parts_of(got, want), want, tolerance))
@@ -142,16 +134,14 @@ def verify(
     if found.ok or not (bisect or quantised):
         return found
     exact = _reference(graph, arrays) if exact is None else exact
-    culprit, note = None, ""
     parts = parts_of(exact, want)
     wrong = [d for d in compare_all(parts, want, tolerance) if not d.ok]
-    if wrong:
-        note = _unlike(wrong, parts, want, () if engine else drawn)
-        if engine:
-            culprit = _against_engine(file, graph, {**arrays, **fixed}, tolerance)
-            if culprit is None and quantised:
-                wrong = []
-    if not wrong:
+    culprit = None
+    if wrong and by_engine:
+        culprit = engine.first_unlike(model, graph, {**arrays, **fixed}, tolerance)
+    if wrong and (culprit is not None or not (by_engine and quantised)):
+        note = _unlike(wrong, parts, want, () if by_engine else drawn)
+    else:
         search = _search(graph, arrays, tolerance, options, net)
         outputs, culprit, note = _cause(search, outputs, got, exact, save, bisect)
     return Verification(name, against_name, tolerance, outputs, culprit, note)
@@ -175,7 +165,6 @@ def _cause(
     return outputs, culprit, UNSEEN if culprit is None else ""
 
 
-EXACT_SUMS = " with exact sums of bytes, as on machines with VNNI"
 UNSEEN = "the difference does not show where the program is cut: memory or threads"
 
 
@@ -335,80 +324,3 @@ def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
 def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
     results = run_graph(graph, [arrays[v.name] for v in graph.inputs])
     return {v.name: a for v, a in zip(graph.outputs, results, strict=True)}
-
-
-def _session(model: Any, extra: Sequence[str], exact_sums: bool) -> Any:
-    """Open an ONNX file (path or bytes) in ONNX Runtime, with the values `extra` as additional
-    outputs; with `exact_sums` so that sums of bytes do not saturate. Raises MissingPackage,
-    ModelFileError."""
-    try:
-        import onnxruntime as ort  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingPackage(
-            "comparing with ONNX Runtime needs it: python -m pip install onnxruntime"
-        ) from error
-    source: Any = model
-    if isinstance(model, str | os.PathLike) and Path(model).is_file():
-        source = os.fspath(model)
-    elif not isinstance(model, bytes):
-        raise ModelFileError("comparing with ONNX Runtime needs an .onnx file, or its bytes")
-    if extra:
-        import onnx
-
-        proto = _proto(source)
-        proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in extra)
-        source = proto.SerializeToString()
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    if exact_sums:  # else products of uint8 by int8 saturate on machines without VNNI
-        ops = {n.op_type for n in _proto(model, load_external_data=False).graph.node}
-        if any("Integer" in op or "QLinear" in op or "DynamicQuantize" in op for op in ops):
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        else:  # of floats between DequantizeLinear and QuantizeLinear
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def _proto(source: Any, **options: Any) -> Any:
-    import onnx
-
-    if isinstance(source, bytes):
-        return onnx.load_from_string(source)
-    return onnx.load(os.fspath(source), **options)
-
-
-def _onnxruntime(
-    model: Any, arrays: Mapping[str, Array], names: list[str], exact_sums: bool,
-    extra: Sequence[str] = (),
-) -> dict[str, Array]:  # fmt: skip
-    """Return the values `names` as ONNX Runtime computes them; `extra`: those that are no outputs
-    of the file. `exact_sums` is as in `_session`."""
-    session = _session(model, extra, exact_sums)
-    wanted = {i.name for i in session.get_inputs()}
-    results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
-    return dict(zip(names, results, strict=True))
-
-
-def _against_engine(
-    model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
-) -> Culprit | None:
-    """Compare all values that ONNX Runtime computes under the names that they have here with what
-    references make of the model's inputs `arrays`, and of its own rounded values. Return the first
-    node that differs; None if there is none."""
-    proto = _proto(model, load_external_data=False)
-    outputs = {o.name for o in proto.graph.output}
-    known = {n for node in proto.graph.node for n in node.output}
-    computed = [n for n in graph.nodes if any(v is not None and v.const is None for v in n.inputs)]
-    nodes = {v.name: n for n in computed for v in n.outputs if v.name in known}
-    quantised = bool(rounded(graph))
-    if not quantised:  # what is known to differ
-        nodes = {name: n for name, n in nodes.items() if name not in outputs}
-    if not nodes:
-        return None
-    extra = [n for n in nodes if n not in outputs]
-    values = _onnxruntime(model, arrays, [*nodes], quantised, extra)
-    found = unlike(graph, {v.name: arrays[v.name] for v in graph.inputs}, values, tolerance)
-    if found is None:
-        return None
-    node = nodes[found.name]
-    return Culprit(MODEL, node.name, node.op.name, origin=str(node.origin), difference=found)
